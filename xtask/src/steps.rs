@@ -1,4 +1,4 @@
-//! Counts the instructions that functions of a program execute, one by one, as a debugger does.
+//! Counts the instructions that functions of a program execute, by single steps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 const TRAP: libc::c_long = 0xcc;
-/// More steps than any function here takes: one of them waits, or does not return.
+/// More steps than any function here takes, unless it waits or does not return.
 const MOST: usize = 10_000;
 
-/// Runs a program until each of these functions was called once. Returns the number of instructions that each executed,
-/// with those of the functions that it called. The addresses are from `nm`, of a position-independent program.
+/// Runs a program until each of `functions` was called once. Returns the number of instructions of each, callees
+/// included. The addresses are from `nm`, of a position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
-    // SAFETY: only a system call between fork and exec.
+    // SAFETY: the closure makes only a system call between fork and exec.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME) {
             0 => Ok(()),
@@ -49,12 +49,12 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// A stopped child, which is killed at the end.
+/// A stopped child, which is killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // It may have been killed already.
+        // The child may have been killed already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -65,7 +65,6 @@ impl Tracee {
         self.0.id().cast_signed()
     }
 
-    /// Returns where the kernel mapped the program.
     fn base(&self, program: &Path) -> u64 {
         let maps =
             std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("our child");
@@ -106,7 +105,7 @@ impl Tracee {
     }
 
     fn registers(&self) -> libc::user_regs_struct {
-        // SAFETY: zeros are registers, and the place outlives the call.
+        // SAFETY: zeros are valid registers, and they outlive the call.
         unsafe {
             let mut registers = std::mem::zeroed();
             let read = libc::ptrace(libc::PTRACE_GETREGS, self.pid(), 0, &raw mut registers);

@@ -1,19 +1,16 @@
 //! Times a call that returned: adds its duration in nanoseconds to its thread's words.
 //!
-//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
-//! call's frame in rcx and the byte offset of the probe's words in rdx. Every other register is
-//! preserved. In a hot loop this costs only 0.5 ns more than the reading of the clock, because it
-//! overlaps with the next reading.
+//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx
+//! and the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop the call costs
+//! 0.5 ns, because it overlaps with the next reading of the clock.
 //!
-//! The bucket of this duration is only saved; the bucket saved by the last call is counted instead.
-//! Otherwise the counter's address would depend on the time just taken. Then neither that counter
-//! nor any later load that may alias it could be loaded before the time is known, which took 15 ns.
-//! The exchange is one instruction without a lock prefix: a signal handler's calls come before it
-//! or after it.
+//! The bucket of a duration is saved, and counted by the next call. Otherwise the counter's address would depend on
+//! the time just taken, so no later load that may alias the counter could begin before the time is known, which took
+//! 15 ns. The exchange needs no lock prefix, because only a signal handler of the thread can interrupt it.
 //!
-//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two
-//! below w and the three bits after the leading one name an eighth of an octave. Each eighth but
-//! the last contains one bucket boundary, with which ns itself is compared.
+//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two below w and the
+//! three bits after the leading one name an eighth of an octave. Each eighth but the last contains one bucket
+//! boundary, with which ns is compared.
 
 use core::arch::global_asm;
 use core::mem::MaybeUninit;
@@ -66,7 +63,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Returns the time stamp counter, for the agent's own thread, which may read it.
+/// Returns the time stamp counter, for a thread that may read it.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
@@ -81,7 +78,7 @@ fn kernels_ticks(ns_per_tick: u64) -> u64 {
     let Some(whole) = passed.checked_div(ns_per_tick) else {
         return 0;
     };
-    // In units of 2^-32 ns, without a division of 128 bits. A tick is below 4 ns, so nothing overflows.
+    // In units of 2^-32 ns, without a 128-bit division. A tick is below 4 ns, so nothing overflows.
     let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
     let ticks = (whole << 32).wrapping_add(rest << 2);
     CLOCKWORK.moment_ticks.load(Relaxed).wrapping_add(ticks)
@@ -105,12 +102,10 @@ pub fn ns(ticks: u64) -> u64 {
     (product >> 32) as u64
 }
 
-/// Returns whether the session times calls.
 pub fn is_on() -> bool {
     CLOCKWORK.ns_per_tick.load(Relaxed) != 0
 }
 
-/// Returns the duration below which calls are not timed.
 pub fn slower_ns() -> u64 {
     CLOCKWORK.slower_ns.load(Relaxed)
 }
@@ -137,8 +132,7 @@ global_asm!(
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",
-    // Adds the duration to the callees' time in the caller's frame. The frame of this call has the
-    // sum of its own callees.
+    // Adds the duration to the callees' time in the caller's frame.
     "add qword ptr [rcx - 40], rax",
     "cmp rax, qword ptr [rip + {clockwork} + 8]",
     "jb 9f",
@@ -152,7 +146,7 @@ global_asm!(
     "jbe 3f",
     "mov qword ptr [rsi + 48], rax",
     "3:",
-    // rcx becomes the duration's bucket, which for 0 and 1 ns is the duration.
+    // rcx becomes the duration's bucket; for 0 and 1 ns that is the duration.
     "push rcx",
     ".cfi_adjust_cfa_offset 8",
     "mov rcx, rax",
@@ -197,6 +191,6 @@ global_asm!(
 static THRESHOLD_TABLE: [u64; 8] = THRESHOLDS;
 
 unsafe extern "C" {
-    /// Only trampolines call it; see the module.
+    /// Called only by trampolines.
     pub fn tiptoe_time_entry();
 }

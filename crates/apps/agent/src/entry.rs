@@ -15,12 +15,12 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The interval of that check if the session could not begin: then no futex word is mapped whose wake could end the
-/// sleep early.
+/// The interval of the check whether tiptoe is alive if no futex word is mapped, because the session could not
+/// begin.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path from which the
-/// loader opened the agent leads elsewhere later.
+/// The agent's name in `/proc/PID/maps`, which tiptoe puts into the loader's list. The path from which the loader
+/// opened the agent leads elsewhere later.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -33,14 +33,14 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of the environment message for this image, or 0. tiptoe writes the key into the agent's file.
+/// The key of the environment message for this image, or 0. tiptoe writes it into the agent's file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno; the
-/// program is then unchanged.
+/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno,
+/// which means that the program is unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
     match begin(data_fd, plan_fd) {
@@ -60,15 +60,14 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone that starts the agent's thread publishes the
-    // stores.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
     if shared.pid.load(Ordering::Relaxed) != pid {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::is_only_one() {
-        // In a program with several threads the registration waits for all CPUs, 10 to 20 ms, so the agent's thread
-        // makes it.
+        // With several threads the agent's thread registers, because the registration then waits for all CPUs, 10 to
+        // 20 ms.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -88,19 +87,19 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Locks the session to begin one. Waits for a former session's thread, but only about 5 ms, because the caller's own
-/// thread is borrowed, and the tiptoe that borrowed it can try again.
+/// Locks the session to begin one. Waits for a former session's thread only about 5 ms, because the caller's thread
+/// is borrowed, and tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
-    // A former session has not ended yet, or its thread has not. That is soon, unless somebody holds the thread.
+    // A former session or its thread has not ended yet.
     const EBUSY: Errno = Errno(16);
-    // Another living tiptoe has its session here.
+    // Another living tiptoe has a session here.
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
-        // Relaxed: as above. A forked child has a copy of its parent's words, but not the segments.
+        // Relaxed: as in `begin`. A forked child has a copy of its parent's words, but not the segments.
         let is_own = shared.pid.load(Ordering::Relaxed) == getpid();
         if let Some(data) = shared.data().filter(|_| is_own) {
-            // Relaxed: orders nothing. If tiptoe dies just now, either answer is right.
+            // Relaxed: if tiptoe dies just now, either answer is right.
             let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
             return Err(match is_owned(owner) {
                 true => EALREADY,
@@ -115,21 +114,20 @@ fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     Err(EBUSY)
 }
 
-/// Returns whether two descriptors are memfds with the seals of tiptoe's segments.
 fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
     memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
 }
 
-/// Runs before the program's other constructors. glibc's loader passes argc, argv and envp, but musl's passes
-/// nothing, so the environment is found without arguments.
+/// Runs before the program's other constructors. musl's loader passes no arguments, so the environment is found
+/// without them.
 extern "C" fn constructor() {
-    TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside.
+    TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside
     // Relaxed: tiptoe wrote the key before the image was loaded.
     let key = TIPTOE_KEY
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
     if key == [0; 2] {
-        // Injected into a running program, whose environment is not from tiptoe.
+        // The agent was injected into a running program.
         return;
     }
     let Some(envp) = environ::find_array() else {
@@ -147,8 +145,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // This is the program's only thread. It gets its slab now, because its first hit may come when a sandbox
-            // forbids system calls.
+            // The program's only thread gets its slab now, because its first hit may come when a sandbox forbids
+            // system calls.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -161,12 +159,12 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve, with the errno. It uses a system call, because there may be no
-/// memory to map the segment.
+/// Reports to tiptoe that this agent cannot serve. Uses a system call, because there may be no memory to map the
+/// segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
-    // SAFETY: the call reads the words, which live through it; the file is tiptoe's own.
+    // SAFETY: the call reads the words, which live through it.
     let _ = unsafe {
         call(
             nr::PWRITE64,
@@ -175,7 +173,7 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program until tiptoe, which has to count in another way, releases its segment or dies.
+/// Holds the program until tiptoe releases its segment or dies.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
@@ -194,10 +192,10 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session before that.
+/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session before.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
-        // Acquire: pairs with the Release in `serve`; 0 means not yet.
+        // Acquire: pairs with the Release in `serve`.
         if shared.go.load(Ordering::Acquire) != 0 {
             return true;
         }

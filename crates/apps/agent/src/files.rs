@@ -1,7 +1,7 @@
 //! The files of /proc/self that the agent reads.
 //!
-//! The agent's thread opens them when it starts and keeps them, because it then gives up the right to open files
-//! ([`crate::credentials`]). Every other thread opens and closes them each time.
+//! The agent's thread opens its files when it starts and keeps them, because it then gives up the right to open
+//! files ([`crate::credentials`]). Other threads open and close a file each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -11,21 +11,16 @@ use crate::shared;
 
 const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
 const O_RDONLY_DIRECTORY: i32 = 0o200000;
-/// No descriptor.
 const NONE: i32 = -1;
 
 /// The descriptors of the agent's thread, which exist in its table only. They end with that thread, of which there is one
 /// at a time.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
-/// A file of /proc/self.
 #[derive(Clone, Copy)]
 pub enum ProcFile {
-    /// All memory.
     Memory,
-    /// The list of mappings.
     Maps,
-    /// The folder of threads.
     Tasks,
 }
 
@@ -47,7 +42,7 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, at its beginning; `None` if it may not be opened.
+    /// Opens a file, at its beginning.
     pub fn open(which: ProcFile) -> Option<File> {
         let is_kept = is_agents_thread();
         let fd = match is_kept {

@@ -1,9 +1,8 @@
-//! Intercepts system calls of the program that our presence would change. The hook is at the `mov $NUMBER,%eax`
-//! before the call, or in libc's function `syscall`.
+//! Intercepts system calls of the program that the agent's presence would change. The hook is before the call, at
+//! the `mov $NUMBER,%eax`, or in libc's function `syscall`.
 //!
-//! The hook finds number and arguments as they will be at the call. If it performs the call, its trampoline continues
-//! after the call. Otherwise the program makes the call at its own address, so that a thread that waits there can be
-//! cancelled or unwound as usual. A wait for signals is prepared first ([`waits`]).
+//! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at its
+//! own address, so that a thread that waits there can be cancelled or unwound as usual.
 
 use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -27,8 +26,7 @@ use crate::watches;
 
 mod waits;
 
-/// The distance from a trampoline's return address to the code for a call that the hook performed (`tiptoe-patch`,
-/// `trampoline`).
+/// The distance from a trampoline's return address to its code for a performed call (`tiptoe-patch`, `trampoline`).
 const PERFORMED: u64 = 25;
 
 const SIG_BLOCK: u64 = 0;
@@ -61,7 +59,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// Performs a call and returns its result; `None` if the program must make the call.
+/// Performs a call; `None` if the program must make the call.
 fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -113,8 +111,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares the process for a system call on a thread-local block that may lack our words. This code must not access
-/// them, because the program's own memory may be there.
+/// Prepares a system call on a thread-local block that may lack our words. This code must not access the words,
+/// because the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -126,7 +124,6 @@ fn before_without_words(number: usize, frame: &Frame) {
     }
 }
 
-/// Prepares the process for a call that the program makes itself.
 fn before(number: usize, frame: &Frame) {
     const PTRACE_TRACEME: u64 = 0;
     const PTRACE_ATTACH: u64 = 16;
@@ -153,7 +150,7 @@ fn storage(number: usize, frame: &Frame) -> Option<u64> {
     (number == nr::ARCH_PRCTL && frame.rdi == ARCH_SET_FS).then_some(frame.rsi)
 }
 
-/// Returns why the session must end before a call that changes which system calls are allowed.
+/// Returns why the session must end before a call that restricts system calls.
 fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     const PR_SET_SECCOMP: u64 = 22;
     const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -170,8 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before a filter or a dispatcher of system calls is installed: it may forbid what the agent does
-/// in any thread, or kill the program for it.
+/// Ends the session before a filter or dispatcher of system calls is installed, which may forbid what the agent
+/// does, or kill the program for that.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -180,7 +177,7 @@ fn before_rules(why: LeaveReason) {
 }
 
 /// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must
-/// end: our words are not in it, so a trampoline would take an arbitrary word for an address and write there.
+/// end: a trampoline would take an arbitrary word there for an address, and write to that address.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -195,8 +192,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Prepares the creation of a child. Takes the thread's slab away if the child shares this memory, because the child
-/// must not count there.
+/// Prepares the creation of a child. A child that shares this memory must not count there, so the thread's slab is
+/// taken away.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -212,7 +209,6 @@ fn before_child(number: usize, frame: &Frame) {
     }
 }
 
-/// Returns whether a call starts a process with a copy of this memory.
 fn copies_memory(number: usize, frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     let flags = match number {
@@ -234,18 +230,17 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs in a child whose creation dropped our handlers, before the child's own code. glibc's posix_spawn makes such
-/// calls since 2.38.
+/// Runs in a child whose creation dropped our handlers, as glibc's posix_spawn does since 2.38, before the child's
+/// own code.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
 
-/// Runs in a new thread before its own code.
 pub extern "C" fn born() {
     watches::born();
 }
 
-/// Returns clone3's record as far as it is used: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
+/// Returns the first words of clone3's record: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
 /// tls.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
@@ -254,7 +249,7 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// Returns the flags of a clone or clone3, and the thread control block that they may give to the child.
+/// Returns a clone's flags, and the thread control block that they may give to the child.
 fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     match number {
         nr::CLONE => Some((frame.rdi, frame.r8)),
@@ -262,14 +257,14 @@ fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns the thread control block of a call's child; `None` if it is the parent's.
+/// Returns the child's thread control block; `None` if it is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = clone_flags(number, frame)?;
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// Returns the thread control block of the thread that a call creates; `None` if the call creates a process.
+/// Returns the new thread's control block; `None` if the call creates a process.
 fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_THREAD: u64 = 0x1_0000;
     let (flags, _) = clone_flags(number, frame)?;
@@ -277,9 +272,8 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 }
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
-/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, because all
-/// threads of a process must be in one; the calling thread then ends the session. If the agent's thread does not
-/// answer, the call is made beside it.
+/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, so the
+/// calling thread then ends the session. If the agent's thread does not end in time, the call is made beside it.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -295,13 +289,12 @@ fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     result
 }
 
-/// Returns the signals that the program must not block in the kernel now.
+/// Returns the signals that must not be blocked in the kernel now.
 fn kept() -> u64 {
     if signals::owned() { OURS } else { 0 }
 }
 
-/// Performs an exec. The signal mask and the ignored signals must be the program's own, because the new program
-/// inherits them.
+/// Performs an exec with the program's own mask and ignored signals, because the new program inherits them.
 fn exec(number: usize, frame: &Frame) -> i64 {
     if !signals::owned() {
         return perform(number, frame);

@@ -1,8 +1,8 @@
 //! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or has returned. Trampolines
-//! before and after futex calls enter here, also in signal handlers. So this code must not lock, wait, or call libc.
+//! enter here, also in signal handlers, so this code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. All threads share the board in slab 0. A
-//! thread without a slab is only counted.
+//! The records are in the thread's slab, from the session's lock slot on; the board, which all threads share, is in
+//! slab 0.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -48,7 +48,6 @@ impl FutexRegisters {
         self.what & flag as u64 != 0
     }
 
-    /// Returns the program's stack pointer.
     fn sp(&self) -> u64 {
         core::ptr::from_ref(&self.what) as u64 + 8 + BELOW
     }
@@ -58,7 +57,6 @@ impl FutexRegisters {
 /// as before [`begin`] and after [`end`].
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
-/// Prepares for a session whose slabs are `slabs`.
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
@@ -71,16 +69,15 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
 }
 
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
+    SHARED.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records locks, tiptoe reserves WIDTH words here in each slab, and a slab's addresses
-    // stay mapped for ever.
+    // SAFETY: in a session that records locks, each slab has WIDTH words here, which stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words in which the calling thread records its waits and wakes.
+/// The words in which the calling thread records its waits and wakes, if the session records locks.
 pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
@@ -89,7 +86,6 @@ pub struct WaitWords {
 }
 
 impl WaitWords {
-    /// Returns the calling thread's words; `None` if the session records no locks.
     #[inline]
     pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
@@ -97,7 +93,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, or 0 if it has none.
+    /// Returns the words of a thread whose descriptor has this slab, or 0 for no slab.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -105,7 +101,7 @@ impl WaitWords {
             return None;
         }
         let slab = match slab {
-            // SAFETY: `tiptoe_first_slab` preserves all that the calling convention requires, and more.
+            // SAFETY: `tiptoe_first_slab` preserves all that the calling convention requires.
             0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0)?,
             slab => slab,
         };
@@ -143,14 +139,13 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer. The functions'
-    // unwind rules name their places, which are at most a frame's size away.
+    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer, at places
+    // that the functions' unwind rules name.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
     let mut caller = frames.caller(&paths, rule, frame, load);
     if caller.site == 0 {
-        // The frame has no known caller, so the call itself is recorded.
         caller.site = registers.back;
     }
     if let Some(operation) = LockOperation::of(registers.what as i32) {
@@ -172,8 +167,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, lock, clockwork::ticks, read_lock);
 }
 
-/// Returns the kind of a futex call's lock, if it records its holder. `function` is what the stack says about libc's
-/// function for this lock, or 0.
+/// Returns the kind of a futex call's lock, if the lock records its holder. `function` is the libc function for this
+/// lock that the stack shows, or 0.
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
@@ -188,7 +183,7 @@ fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
 
 #[inline(always)]
 fn read_lock(at: u64) -> u32 {
-    // SAFETY: the word is inside a mutex or rwlock that libc's function has just used, and will use after the call. The
-    // function's name says which, and their layouts are fixed.
+    // SAFETY: the word is inside a mutex or rwlock of fixed layout, which libc's function has just used, and will
+    // use after the call.
     unsafe { (at as *const u32).read_volatile() }
 }

@@ -1,4 +1,4 @@
-//! What a thread of the program has of its own: its slab, its name.
+//! What belongs to one thread of the program: its slab, its name.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +16,11 @@ pub(crate) fn take_slab_away() {
         && let Some(descriptor) = shared.claims.descriptor(index)
         && descriptor.owner() == gettid()
     {
-        // Relaxed: this is the thread's own word, which only its own trampolines and its child's read.
+        // Relaxed: only this thread's trampolines and its child's read the word.
         descriptor.slab.store(0, Relaxed);
     }
 }
 
-/// Returns the name of the calling thread.
 pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;

@@ -1,7 +1,7 @@
 //! Opens ports: the places through which libraries that the program links call the agent during a session.
 //!
-//! A port's file may be unmapped at any moment. So a port must be read and written through the kernel, as code is,
-//! which fails if nothing is mapped there.
+//! A port's file may be unmapped at any moment. So a port must be accessed through the kernel, which fails if
+//! nothing is mapped there.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -15,13 +15,11 @@ use crate::shared::Shared;
 use crate::text::SelfMemory;
 
 const EINVAL: u64 = 22;
-/// The most open ports.
 const MOST: usize = 64;
 
 /// The addresses of the session's open ports, from [`open`] to [`close`]. Relaxed throughout: only the agent's thread uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
-/// Opens the ports at the addresses that the plan lists. (agent's thread)
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {
@@ -45,7 +43,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
-    // A word is free if its address no longer has a port, because the file was unmapped or replaced.
+    // A word is free if its address has no port, because the file was unmapped or replaced.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {
@@ -63,13 +61,11 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     opened
 }
 
-/// Returns whether a port is at an address; `false` for 0.
 fn is_port(text: &SelfMemory, address: u64) -> bool {
     let mut bytes = [0; Port::BYTES];
     address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some()
 }
 
-/// Closes all ports. (agent's thread)
 pub fn close() {
     let text = SelfMemory::open();
     for word in &OPEN {

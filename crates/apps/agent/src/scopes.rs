@@ -1,9 +1,9 @@
-//! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
-//! This code also runs in signal handlers, so it must not lock, wait, or call libc.
+//! Handles a thread's entry into a scope and its exit, which the program's libraries report through
+//! [`crate::ports`]. This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
-//! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
-//! slab 0. A thread without a slab is in no scope. A forked child records nothing: its descriptors are wiped, which
-//! one load shows.
+//! A thread's records are in its slab, from the session's scope slot on; the nodes, which all threads share, are in
+//! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are
+//! wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -37,12 +37,11 @@ static WORDS: ScopeWords = ScopeWords {
     sessions: AtomicU64::new(0),
 };
 
-/// Prepares for a session whose slabs are between these addresses.
 pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the scope of the thread that first touches a page of the nodes would include the page fault.
+    // The thread that first touches a page of the nodes would otherwise charge the page fault to its scope.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -55,23 +54,21 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     WORDS.shared.store(shared, Release); // pairs with the load in `find`
 }
 
-/// Ends the session for scopes.
 pub fn end() {
     WORDS.shared.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
 }
 
-/// Returns the addresses of the functions that a port of scopes calls: at a scope's entry, and at its exit.
+/// Returns the functions that a port of scopes calls at a scope's entry and exit.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }
 
 fn area(at: u64) -> Words<'static> {
-    // SAFETY: in a session that records scopes, slabs have this many words here. A slab's addresses stay mapped for
-    // ever.
+    // SAFETY: in a session that records scopes, each slab has this many words here, which stay mapped for ever.
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// Returns the words of the calling thread; `None` if it has no slab.
+/// Returns the calling thread's words; `None` if it has no slab.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = WORDS.shared.load(Acquire); // pairs with `begin`
@@ -95,7 +92,7 @@ pub fn of(slab: u64) -> u64 {
 
 #[inline(always)]
 fn head(slab: u64) -> Words<'static> {
-    // SAFETY: each slab has these words before all others, and its addresses stay mapped for ever.
+    // SAFETY: each slab has these words before all others, and stays mapped for ever.
     unsafe { Words::from_raw(slab as *const u8, Geometry::FIRST_SLOT as usize * 8) }
 }
 
@@ -116,7 +113,6 @@ fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
     thread.enters(label as u64, what & RESUMES != 0, clockwork::ticks(), name)
 }
 
-/// Enters a thread's first scope of a session.
 #[cold]
 #[inline(never)]
 extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
@@ -135,8 +131,8 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab. A fork hides the slab from the forking thread, which must claim it again
-/// here.
+/// Leaves a scope in a thread without a slab: a fork takes the slab from the forking thread, which must claim it
+/// again here.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

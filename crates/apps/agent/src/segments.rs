@@ -1,12 +1,11 @@
 //! The addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
 //!
-//! A thread may be preempted for any time after it has read its slab's address and before it counts there; nothing
-//! shows when it has finished. So a segment's addresses must stay mapped for ever. When a session closes, private
-//! memory replaces its segment, and the session after the next reuses the range. A thread that sleeps through all
-//! that counts in another session's slab, but never faults.
+//! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
+//! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
+//! the next reuses the range. A thread that sleeps that long counts in another session's slab, but never faults.
 //!
-//! A range grows at its address. So after any number of sessions, even killed ones, there are two ranges, neither
-//! longer than the longest segment so far.
+//! A range grows at its address. If something else is mapped right after it, a new range, at least twice as long,
+//! replaces it; the old one stays mapped.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -18,7 +17,7 @@ use crate::memory;
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range. Then no thread has an address of the range yet.
+    /// Whether the current session is the first in its range, so that no thread has an address of the range yet.
     is_fresh: AtomicBool,
 }
 
@@ -74,8 +73,7 @@ impl Segments {
         taken.inspect_err(|_| memory::unmap(segment, len))
     }
 
-    /// Returns a range's address, once it has room for `len` bytes. If something else is mapped right after it, a new
-    /// range of at least twice its length replaces it; the old one stays mapped.
+    /// Returns a range's address, once it has room for `len` bytes.
     fn grown(&self, range: &SegmentRange, len: usize) -> Result<usize, Errno> {
         let (at, room) = (range.at.load(Relaxed), range.len.load(Relaxed));
         if room < len && memory::extend(at, room, len - room).is_ok() {
@@ -87,7 +85,6 @@ impl Segments {
         Ok(range.at.load(Relaxed))
     }
 
-    /// Replaces the segment of an active session by private memory.
     pub fn close(&self, at: usize, len: usize) {
         memory::retire_segment(at, len);
         self.turn.fetch_add(1, Relaxed);
@@ -103,7 +100,7 @@ impl Segments {
         }
     }
 
-    /// Forgets the ranges in a forked child, in which they are not mapped.
+    /// Forgets the ranges in a forked child, where they are not mapped.
     pub fn forget(&self) {
         self.ranges.iter().for_each(|range| range.set(0, 0));
     }

@@ -30,7 +30,6 @@ pub use leave::{detach, end, reblock, restore_attached, restore_forked, settle};
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
-/// Reports the agent's process and entries to tiptoe.
 pub fn greet(shared: &Shared, data: &Data) {
     let (gate, thunks) = shared.words_of_trampolines();
     data.greet(&Hello {
@@ -98,7 +97,6 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
     request == Request::Detach
 }
 
-/// Answers a request, and wakes tiptoe, which waits for the answer.
 pub fn answer(data: &Data, sequence: u64, outcome: u64) {
     data.answer(sequence, outcome);
     if let Some(word) = data.answered() {
@@ -125,7 +123,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
+/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many
+/// exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -164,7 +163,7 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Runs `act` over `count` sites in batches; `act` gets the index of the batch's first site.
+/// Runs `act` over `count` sites in batches, with the index of each batch's first site.
 fn in_batches(
     count: usize,
     site: impl Fn(usize) -> Option<Site>,
@@ -198,7 +197,7 @@ fn other_threads(plan: &Plan) -> OtherThreads {
 /// Patches sites, which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    // tiptoe has just written the trampolines. Every CPU must fetch them afresh.
+    // tiptoe has just written the trampolines, which every CPU must fetch afresh.
     text.sync();
     let mut sites = (0..count).filter_map(|index| plan.site(index));
     if !sites.all(|site| shared.arenas.add(site.trampoline)) {
@@ -226,7 +225,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns a function from an index of the plan to the site in the table at that address.
+/// Returns a function from an index of the plan to the table's site at that address.
 fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     |index| {
         let found = shared.table.find(plan.address(index))?;
@@ -234,8 +233,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the table find the records with the listed trampolines again: records of earlier sessions, which later records
-/// at the same addresses replaced.
+/// Makes the table find records of earlier sessions again, by the listed trampolines, although later records at the
+/// same addresses replaced them.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -255,7 +254,6 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches sites that are already in the table.
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -278,8 +276,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. Their records come from the table, because the trap handler must find
-/// each of them there.
+/// Restores the sites at the listed addresses. The table must have them, because the trap handler finds them there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -295,8 +292,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns whether a site is still patched although it was to be restored: its memory is mapped, but could not be
-/// written.
+/// Returns whether a site is still patched: its memory is mapped, but could not be written.
 fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
@@ -315,16 +311,14 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions, pure code that chooses an address. The result is 0 for an address that is
-/// no resolver.
+/// Calls resolvers of indirect functions, which are pure code. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
     for index in 0..count {
         let address = plan.address(index);
         let chosen = resolvers.contain(address).then(|| {
-            // SAFETY: a resolver takes no arguments and returns a code address, and the loader calls it in the same
-            // way.
+            // SAFETY: a resolver takes no arguments and returns a code address; the loader calls it in the same way.
             let resolver: extern "C" fn() -> u64 =
                 unsafe { core::mem::transmute(address as usize) };
             resolver()
@@ -334,7 +328,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches again the sites from which another tracer has removed its trap byte.
+/// Patches again the sites whose trap byte another tracer has removed.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {
@@ -349,7 +343,6 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Runs `act` over sites and their indices in the table, in batches.
 fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);

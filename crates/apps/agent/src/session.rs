@@ -1,9 +1,9 @@
-//! The begin and the ends of a session, for all state that belongs to one.
+//! Begins and ends the state that belongs to a session.
 //!
-//! A session is begun by a borrowed or starting thread ([`crate::entry`]). It is ended by the agent's thread, by a thread
-//! of the program whose call the agent's thread does not survive, or by a forked child. Each of them but the child, which
-//! has one thread, holds [`Shared`]'s lock: the agent's thread until the kernel has ended it, however long that takes. So
-//! no thread of a former session is left when the next one begins.
+//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends it, or a thread of the
+//! program whose call the agent's thread does not survive, or a forked child, which has one thread. All but the
+//! child hold [`Shared`]'s lock: the agent's thread until the kernel has ended it. So no thread of a former session
+//! is left when the next one begins.
 
 use tiptoe_sys::raw::Errno;
 
@@ -12,7 +12,6 @@ use crate::locks;
 use crate::scopes;
 use crate::shared::Shared;
 
-/// Maps both segments for a new session, and begins it.
 pub fn begin(shared: &Shared, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
     let (address, plan) = shared.map_session(data_fd, plan_fd)?;
     clockwork::set(&plan.clock());
@@ -26,7 +25,6 @@ pub fn begin(shared: &Shared, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ends a session, and removes its segments.
 pub fn end(shared: &Shared) {
     end_records();
     shared.close_session();
@@ -38,7 +36,7 @@ pub fn give_up(shared: &Shared) {
     shared.drop_session();
 }
 
-/// Forgets a parent's session in a forked child, in which the segments are not mapped.
+/// Forgets a parent's session in a forked child, where the segments are not mapped.
 pub fn forget(shared: &Shared) {
     end_records();
     shared.forget_session();

@@ -23,36 +23,31 @@ mod room;
 
 use room::PageAllocator;
 
-/// The most sites in a process during its life.
 const MAX_SITES: usize = 1 << 18;
-/// The most threads that have a slab of their own at one time.
+/// The most threads with a slab at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
-/// The flag in the number of slabs for slabs with a ring.
+/// Flags in the number of slabs: each slab has a ring; hits follow the slabs.
 const RINGS: u32 = 1 << 31;
-/// The flag in the number of slabs for hits after the slabs.
 const HITS: u32 = 1 << 30;
 
-/// State that outlives a session. Its memory is private, so a forked child has its own copy.
+/// State that outlives a session. A forked child has its own copy, in which `lock`, `here`, `gate`, `signals_owner`
+/// and `space` are wiped.
 pub struct Shared {
-    /// The process that the session belongs to. A forked child finds its parent's number here, and so sees that the
-    /// session is not its own.
+    /// The process that the session belongs to. A forked child finds its parent's id here.
     pub pid: AtomicU32,
-    /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one that
-    /// has a [`crate::thread::SessionGuard`]. A fork wipes it.
+    /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one
+    /// that has a [`crate::thread::SessionGuard`].
     pub lock: ThreadLock<'static>,
-    /// Whether the agent's thread must end the session.
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
     /// Whether another tracer may have removed its trap byte from a site.
     pub must_rearm: AtomicBool,
-    /// Patched sites. A site's word records whether it is armed, and the number of its library ([`Shared::is_live`]).
+    /// Patched sites. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
-    /// Libraries that were loaded during the session.
     pub libraries: Libraries,
     pub claims: Claims<'static>,
-    /// Return thunks for followed calls.
     pub thunks: Thunks<'static>,
     /// The code from which calls are followed.
     pub described: DescribedCode,
@@ -70,53 +65,49 @@ pub struct Shared {
     keep: AtomicBool,
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
-    /// Not 0 in the process that began a session. A fork wipes it.
+    /// Not 0 in the process that began a session.
     here: &'static AtomicU32,
-    /// Not 0 while a thread without a slab may claim one at its first hit. A fork wipes it.
+    /// Not 0 while a thread without a slab may claim one at its first hit.
     gate: &'static AtomicU32,
-    /// The process that took over the signals. A fork wipes it.
+    /// The process that took over the signals.
     pub signals_owner: &'static AtomicU32,
-    /// The address of the space ([`crate::space`]), or 0. A fork wipes it.
+    /// The address of the space ([`crate::space`]), or 0.
     pub space: &'static AtomicU64,
     plan: AtomicUsize,
-    /// The mapped length of the plan's file.
     plan_len: AtomicUsize,
     segments: Segments,
 }
 
-/// The address of the table's records, and their number. A later tiptoe reads them before it attaches.
+/// The address and number of the table's records, which a later tiptoe reads before it attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// The state, which outlives sessions.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the agent's state, once [`create`] has made it.
 pub fn get() -> Option<&'static Shared> {
     // Acquire: pairs with the Release in `create`. SAFETY: the block is never freed, and changed only through
     // atomics.
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the pointer to the state. The pointer's value is random, so a process that has the same
-/// value there is this one or a fork of it.
+/// Returns the address of the pointer to the state. The pointer is random, so only a fork of this process has the
+/// same one there.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
 
-/// Returns the state if this very process has a session. A forked child has neither its parent's segments nor the
-/// agent's thread.
+/// Returns the state if this very process, and not its parent, has a session.
 pub fn at_home() -> Option<&'static Shared> {
     // Relaxed: constant within a session, which `data` has seen.
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// The bytes that a fork wipes: the threads' descriptors, their number, and the addresses of the threads' frames.
+/// The bytes that a fork wipes: descriptors, the words of `lay_out`, and the addresses of the threads' frames.
 const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
     + PageAllocator::of::<AtomicU32>(5)
     + PageAllocator::of::<AtomicU64>(1)
     + PageAllocator::of::<AtomicU64>(MAX_DESCRIPTORS);
-/// The bytes of everything that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
     + PageAllocator::of::<[AtomicU64; SLOT_WORDS]>(MAX_SITES)
     + PageAllocator::of::<AtomicU64>(Arenas::WORDS)
@@ -127,7 +118,6 @@ const LASTING: usize = WIPED
     + PAGE
     + PageAllocator::of::<Shared>(1);
 
-/// Creates the state unless it exists.
 pub fn create() -> Result<&'static Shared, Errno> {
     if let Some(shared) = get() {
         return Ok(shared);
@@ -139,15 +129,14 @@ pub fn create() -> Result<&'static Shared, Errno> {
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
-/// Lays the state out. The part that a fork wipes must be first.
+/// Lays the state out; the part that a fork wipes must be first.
 fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 5] = room.slice(5)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate, lock] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    // What each session uses is adjacent, at the beginning of each table, because a fork allocates a page table for
-    // each 2 MiB that contain a page.
+    // What each session uses is adjacent, because a fork allocates a page table for each 2 MiB that contain a page.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(PageAllocator::of::<Shared>(1))? as *mut Shared;
@@ -193,23 +182,23 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
     let none = core::ptr::null_mut();
-    // Release: pairs with the Acquire in `get`. The exchange fails if another thread was faster, which a dead tiptoe had
-    // borrowed.
+    // Release: pairs with the Acquire in `get`. The exchange fails if a thread that a dead tiptoe had borrowed was
+    // faster.
     let first = SHARED.compare_exchange(none, block, Ordering::Release, Ordering::Relaxed);
     first.map_err(|_| Errno(16))?;
-    // SAFETY: the block was written just above, and is never freed.
+    // SAFETY: the block was written above, and is never freed.
     Ok(unsafe { &*block })
 }
 
-/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1, or 0 if
-/// no known library that may be closed contains the site.
+/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1, or 0
+/// if no known library that may be closed contains the site.
 const ARMED: u64 = 1;
-/// The library number of sites whose library was closed unseen. No library has it.
+/// The library number of sites whose library was closed unseen. No library has this number.
 pub const NOWHERE: usize = libraries::MOST;
 
 impl Shared {
     fn armed_word(&self, index: usize) -> u64 {
-        // Relaxed: only the agent's thread writes the word, and a reader may use the old value for a while.
+        // Relaxed: a reader may use the old value for a while.
         let word = self.table.word(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -218,7 +207,7 @@ impl Shared {
         self.armed_word(index) & ARMED != 0
     }
 
-    /// Records whether a site is armed. (agent's thread)
+    /// Called only by the agent's thread.
     pub fn set_armed(&self, index: usize, armed: bool) {
         if let Some(word) = self.table.word(index) {
             let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
@@ -226,12 +215,11 @@ impl Shared {
         }
     }
 
-    /// Returns the number of the library that contains a site, if known.
     pub fn library_of(&self, index: usize) -> Option<usize> {
         ((self.armed_word(index) >> 1) as usize).checked_sub(1)
     }
 
-    /// Records the library that contains a site. (agent's thread)
+    /// Called only by the agent's thread.
     pub fn set_library(&self, index: usize, number: Option<usize>) {
         if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
@@ -240,17 +228,16 @@ impl Shared {
         }
     }
 
-    /// Returns whether the code of a site is still mapped. If not, a trap at its address is not ours.
+    /// Returns whether the code of a site is still mapped. If not, a trap there is not ours.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
         !number.is_some_and(|number| self.libraries.is_closed(number))
     }
 
-    /// Publishes the number of sites in the table, for a later tiptoe to read.
     pub fn publish_sites(&self) {
         let [records, count] = &TIPTOE_SITES;
         records.store(self.records as u64, Ordering::Relaxed); // Relaxed: published by the count
-        count.store(self.table.len() as u64, Ordering::Release); // Release: after the records
+        count.store(self.table.len() as u64, Ordering::Release); // Release: orders the records before the count
     }
 
     /// Returns the address of the return thunks' code. Their records are [`THUNK_CODE`] bytes after it.
@@ -258,7 +245,6 @@ impl Shared {
         self.thunk_code
     }
 
-    /// Returns the address of the thunks' unwind information, which is written before the first thunk is made.
     pub fn unwind_info(&self) -> usize {
         self.unwind_info
     }
@@ -266,13 +252,13 @@ impl Shared {
     pub fn write_unwind_info(&self) {
         let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
         let info = unwind_info::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
-        // SAFETY: this is a page of our own, which no thread reads before the first thunk is made.
+        // SAFETY: this page is our own, and no thread reads it before the first thunk is made.
         unsafe { (self.unwind_info as *mut [u8; unwind_info::INFO]).write(info) };
     }
 
-    /// Returns the address of an unwinder's function: `_Unwind_GetIP` or `_Unwind_GetCFA`.
+    /// Returns the address of `_Unwind_GetIP` or `_Unwind_GetCFA`.
     pub fn unwinder(&self, number: usize) -> Option<u64> {
-        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: before it is armed
+        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: set before its hook is armed
         (word != 0).then_some(word)
     }
 
@@ -282,26 +268,24 @@ impl Shared {
         }
     }
 
-    /// Returns whether an address is in code of ours: the agent, a trampoline or a thunk.
     pub fn is_ours(&self, address: u64) -> bool {
         unsafe extern "C" {
             static __ehdr_start: u8;
             static etext: u8;
         }
-        // The linker's names for the start of the agent and the end of its code.
         let agent = (&raw const __ehdr_start) as u64..(&raw const etext) as u64;
         agent.contains(&address) || self.thunks.at(address).is_some() || self.arenas.hold(address)
     }
 
     /// Returns the index of each descriptor whose thread has frames, and the frames' address.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
-        // Relaxed: the frames there are used as atomics only.
+        // Relaxed: the frames are only used as atomics.
         let bases = self.regions.iter().enumerate().take(self.claims.used());
         let bases = bases.map(|(index, word)| (index, word.load(Ordering::Relaxed)));
         bases.filter(|(_, base)| *base != 0)
     }
 
-    /// Returns the word for the address of the frames of a descriptor's thread.
+    /// Returns the word that holds the address of the frames of a descriptor's thread.
     pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
         self.regions.get(index)
     }
@@ -316,14 +300,13 @@ impl Shared {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
-    /// Returns the index of the descriptor at an address; `None` if it is not one of ours.
+    /// Returns the index of the descriptor at an address; `None` if none of ours is there.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
         (index < self.descriptors.len()).then_some(index)
     }
 
-    /// Returns the plan of the session. Its memory stays until [`Shared::close_session`].
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `publish`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the agent's thread
@@ -332,21 +315,19 @@ impl Shared {
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// Returns the addresses at which the code after the plan is mapped. (agent's thread)
+    /// Returns the addresses at which the code after the plan is mapped. Called only by the agent's thread.
     pub fn code(&self) -> Range<usize> {
-        // Relaxed: set before that thread began.
+        // Relaxed: set before the agent's thread began.
         let plan = self.plan.load(Ordering::Relaxed);
         plan + Plan::BYTES as usize..plan + self.plan_len.load(Ordering::Relaxed)
     }
 
-    /// Returns the data segment of the session. Its addresses stay mapped for ever, because a late thread may use
-    /// them.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `publish`
         let geometry = self.geometry();
         let len = geometry.data_bytes() as usize;
-        // SAFETY: the segment was mapped with this length and is sealed against shrinking; its addresses stay mapped
-        // for ever.
+        // SAFETY: the segment was mapped with this length and is sealed against shrinking. Its addresses stay
+        // mapped.
         (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
     }
 
@@ -360,45 +341,42 @@ impl Shared {
         }
     }
 
-    /// Returns whether a dead thread's slab is never given to another thread in this session.
+    /// Returns whether a dead thread's slab is never reused in this session.
     pub fn keeps_slabs(&self) -> bool {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
-    /// Returns whether this very process began a session, and not the process that forked it.
+    /// Returns whether this very process, and not its parent, began a session.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
     }
 
-    /// Opens or shuts the gate. At a shut gate, a hit of a thread without a slab is skipped.
     pub fn set_gate(&self, open: bool) {
         self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session word decides
     }
 
-    /// Returns the two addresses that all trampolines use: of the gate, and of the table of return thunks.
     pub fn words_of_trampolines(&self) -> (u64, u64) {
         (core::ptr::from_ref(self.gate) as u64, self.thunk_table)
     }
 
-    /// Returns the address of the word `here`. It is not zero in a process that shares this memory.
     pub fn address_of_here(&self) -> u64 {
         core::ptr::from_ref(self.here) as u64
     }
 
-    /// Returns whether the session is the calling process's own. A forked child finds a wiped word first, and so
-    /// makes no system call, for which its filter might kill it. Only a child that shares this memory is
-    /// distinguished by its process id.
+    /// Returns whether the session is the calling process's own. `here` is checked first, because a system call
+    /// could make a forked child's filter kill the child. The process id distinguishes a child that shares this
+    /// memory.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// Returns the first slot of scope records in a thread's slab, if the session records scopes.
+    /// Returns the first slot of scope records in a slab, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
     }
 
-    /// Returns the first slot of lock records in a thread's slab, if the session records contended locks.
+    /// Returns the first slot of lock records in a slab, if the session records contended locks.
     pub fn lock_slot(&self) -> Option<u32> {
         let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
@@ -408,13 +386,12 @@ impl Shared {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
     }
 
-    /// Returns the slab of the session at an address.
     pub fn slab_at(&self, data: &Data, address: u64) -> Option<u32> {
         let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // as above
         data.geometry().slab_at(offset)
     }
 
-    /// Maps both segments for a new session. Returns the address of the data segment, for [`Shared::publish`], and the
+    /// Maps both segments for a new session. Returns the data segment's address, for [`Shared::publish`], and the
     /// plan.
     pub fn map_session(&self, data_fd: i32, plan_fd: i32) -> Result<(usize, Plan<'static>), Errno> {
         let [all, least] =
@@ -444,13 +421,12 @@ impl Shared {
         Ok((data, terms))
     }
 
-    /// Publishes a session whose segments are mapped.
     pub fn publish(&self, data: usize) {
         self.here.store(1, Ordering::Relaxed); // published by `data`
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments. A thread that has read its slab's address may still write there
+    /// Removes the session's segments, where a thread that has read its slab's address may still write
     /// ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
@@ -468,7 +444,7 @@ impl Shared {
         }
     }
 
-    /// Unmaps the segments of a session that has not begun. No thread has their addresses.
+    /// Unmaps the segments of a session that has not begun.
     pub fn drop_session(&self) {
         let data = self.data.swap(0, Ordering::Relaxed); // Relaxed: one thread begins a session
         if data != 0 {
@@ -478,7 +454,7 @@ impl Shared {
         self.unmap_plan();
     }
 
-    /// Forgets the segments in a forked child, in which they are not mapped.
+    /// Forgets the segments in a forked child, where they are not mapped.
     pub fn forget_session(&self) {
         self.data.store(0, Ordering::Relaxed); // Relaxed: the single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! SIGTRAP and SIGILL: ours while there are probes, and still the program's.
 //!
-//! The kernel kills a process if one of its threads faults while that thread blocks the fault's signal. So no thread
-//! may block either of the two in the kernel while a trap byte may exist. What the program requests is recorded, and
-//! applied when a signal arrives.
+//! The kernel kills a process if one of its threads faults while it blocks the fault's signal. So no thread may
+//! block SIGTRAP or SIGILL in the kernel while a trap byte may exist. The program's requests to block them are only
+//! recorded.
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
@@ -11,70 +11,67 @@
 //! | in the mask of another signal's handler | [`ProcessSignals`] | the process | likewise; the kernel's mask lacks it |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
-//! | held back, sent to the process | [`ProgramSignal`] | the process | a blocked one arrives; unblocked or waited for |
-//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | likewise |
+//! | held back, sent to the process | [`ProgramSignal`] | the process | one arrives, is unblocked, or waited for |
+//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | one arrives, is unblocked, or waited for |
 //!
 //! The handler ([`trap`]) checks an arriving signal in this order:
 //!
 //! | the signal is | result |
 //! |---|---|
-//! | a breakpoint of ours ([`crate::watches`]) | it is recorded; the thread goes on |
-//! | a trap byte of ours | the thread goes to the trampoline, whatever the program blocks or ignores |
-//! | a single step of the program's, in our code | nothing, or its handler, with the original's address ([`step`]) |
-//! | a fault of the program's own | its handler; death if it blocks the signal, as it does in that handler |
-//! | sent, and not blocked in the wait that the thread is in | the handler; the wait ends with EINTR |
-//! | sent, and wanted by a sigtimedwait | the sigtimedwait returns it |
-//! | sent, and blocked | it is held back; a wait with its own mask goes on |
-//! | sent | the handler as the program asked for it: its mask, its stack, once or often |
+//! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
+//! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
+//! | the program's single step in our code | skipped, or handled with the original's address ([`step`]) |
+//! | another fault | the program's handler; death if the program blocks the signal, also inside that handler |
+//! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
+//! | sent, and not blocked in the thread's wait | the program's handler; the wait ends with EINTR |
+//! | sent, and blocked | the signal is held back; the wait goes on |
+//! | sent | the program's handler, with its mask, its stack and SA_RESETHAND |
 //!
-//! The kernel's handler is ours, with the program's SA_ONSTACK and SA_RESTART. If the program has no handler, ours has
-//! SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). Calls that install a handler, or
-//! that block, read or await signals, are intercepted where libc makes them ([`crate::hooks`]).
+//! [`crate::hooks`] intercepts libc's calls that install a handler, or that block, read or await signals.
 //!
-//! # No thread blocks our signals while there is a trap byte
-//! The hooks that ensure this are *guards*. They are patched first and removed last, and must never need a trap byte
-//! themselves ([`tiptoe_uprobe::patcher`]).
+//! # Guards
+//! *Guards* are the hooks that keep our signals unblocked. They must never need a trap byte themselves
+//! ([`tiptoe_uprobe::patcher`]).
 //!
 //! | step | action | then |
 //! |---|---|---|
 //! | 1 | Prepare | our handlers are installed; a mask can still change unseen |
-//! | 2 | guards are patched: by one word, or with all threads stopped | no new block reaches the kernel |
+//! | 2 | guards are patched, by one word or with all threads stopped | no new block reaches the kernel |
 //! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
-//! | 4 | trap bytes, until the session ends | any thread may run one |
+//! | 4 | trap bytes are written | any thread may run one |
 //! | 5 | the last trap byte is removed, and no signal of one is pending | a block is harmless |
-//! | 6 | tiptoe blocks for each thread what it believes to block; all are stopped, none in our handler | the masks are right |
-//! | 7 | dispositions and masks are restored, then guards are removed | the program is as it was |
+//! | 6 | threads are stopped, none in our handler; tiptoe blocks for each what it believes to block | masks are right |
+//! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
-//! At step 6 a thread may be inside a hook, and acts on what it read before. So each hook, after it has recorded the
-//! program's request, checks again whether the signals are still owned, and undoes its part if not.
+//! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a
+//! request, checks whether the signals are still owned, and undoes its change if not.
 //!
-//! If tiptoe dies, nothing stops the threads. Guards that could be removed only with all threads stopped then stay, and
-//! pass calls on; in a program that must not have trap bytes, so do other such sites. In such a program the next
-//! session must not write a trap byte either, even if its tiptoe dies early. So an agent writes none before tiptoe has
-//! allowed them.
+//! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay,
+//! and pass calls on. In a program that must not have trap bytes, other such sites stay, too, and the next session
+//! must not write a trap byte either. So an agent writes no trap byte before tiptoe has allowed trap bytes.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
-//!   program's files have one that may change a mask, no trap byte is used. Code that is generated or loaded later
-//!   may still block SIGTRAP, and is killed if it then runs a trap byte.
-//! - A signal sent to the process is held back by the thread that the kernel chose until a thread waits for it or
-//!   unblocks it, although another thread may not block it.
-//! - A call without its own mask (read, poll) that a blocked signal interrupts ends with EINTR if the program's
-//!   handler lacks SA_RESTART, or if such a call is never restarted.
-//! - A signal of kill or tgkill has code SI_QUEUE, but the right sender, if it was held back when the session ended
-//!   or if a sigtimedwait in another thread gets it.
-//! - An epoll_pwait that begins while a signal is on its way to another thread can end with EINTR although no handler
-//!   ran, as it can after SIGCONT.
-//! - If a wait's mask blocks one of our signals and the thread's own mask does not, that signal ends the wait.
+//!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded later may
+//!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
+//! - A signal to the process is held back if the thread that the kernel chose blocks it, although another thread may
+//!   not. It stays held until a thread waits for it or unblocks it.
+//! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
+//!   SA_RESTART, or if such a call is never restarted.
+//! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
+//!   in another thread gets it.
+//! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
+//!   the call began.
+//! - If a wait's mask blocks one of our signals and the thread's own does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
-//! - A signalfd reads ours only if it has no other signal in it and was made during a session ([`fd`]). Otherwise
-//!   they stay pending.
-//! - If tiptoe is killed, a thread that believes to block our signals does not block them until it next sets its mask.
-//! - Each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of the stack that it happens
-//!   on. The kernel kills a program whose stack has no room for it.
+//! - A signalfd reads ours only if it has no other signal and was made during a session ([`fd`]). Otherwise they
+//!   stay pending.
+//! - If tiptoe is killed, a thread that believes to block our signals does not block them until it next sets its
+//!   mask.
+//! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the stack that it happens on. The
+//!   kernel kills a program whose stack has no room.
 //!
-//! The recorded dispositions are a ring. A record is written before it is published as the newest, so that the
-//! handler needs no lock and reads no torn record.
+//! The recorded dispositions are a ring, so that the handler needs no lock and reads no torn record.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -115,21 +112,17 @@ const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 const RING: usize = 64;
 
-/// A signal's disposition as rt_sigaction(2) takes it.
+/// A signal's disposition, in the form of rt_sigaction(2).
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Action {
-    /// SIG_DFL, SIG_IGN or a function.
     pub handler: u64,
-    /// SA_ flags.
     pub flags: u64,
-    /// The function that the handler returns to.
     pub restorer: u64,
-    /// The signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
-/// The fields of siginfo_t that are used.
+/// The used fields of siginfo_t.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -140,20 +133,20 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised the signal. The kernel sends such a signal, and it stays pending while the
-    /// program blocks it.
+    /// Returns whether a perf event raised the signal. The kernel keeps it pending while it is blocked.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Returns whether the thread itself raised the signal. The kernel then obeys neither a block nor SIG_IGN.
+    /// Returns whether the thread itself raised the signal. The kernel then delivers it even if it is blocked or
+    /// ignored.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
 }
 
-/// The fields of ucontext_t that are used.
+/// The used fields of ucontext_t.
 #[repr(C)]
 pub struct Context {
     head: [u64; 5],
@@ -161,11 +154,9 @@ pub struct Context {
     mask: u64,
 }
 
-/// Indices of registers in a ucontext.
 const RSI: usize = 9;
 const RAX: usize = 13;
 const RIP: usize = 16;
-/// The indices of rdi and rsi.
 const ARGUMENTS: [usize; 2] = [8, 9];
 
 impl Context {
@@ -256,11 +247,11 @@ fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Err
     let mut old = Action::default();
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
     let args = [signal, new, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both pointers are valid or NULL. The installed handler is ours, or the program has installed it before.
+    // SAFETY: both pointers are valid or NULL. The new handler is ours, or was the program's before.
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
-/// Returns the action with our handler, and with the stack and restart flags of the program's.
+/// Returns the action with our handler, and the program's stack and restart flags.
 fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
@@ -278,7 +269,6 @@ fn our_action(believed: &Action) -> Action {
     }
 }
 
-/// SIGILL and SIGTRAP as numbers.
 const BOTH: [usize; 2] = [4, 5];
 
 fn bit(signal: usize) -> u64 {
@@ -289,8 +279,7 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over: records the program's disposition, and removes our signals from the masks of its handlers.
-/// Returns 0 or an errno.
+/// Takes a signal over, and removes our signals from the masks of the program's handlers. Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
     let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
@@ -315,9 +304,8 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Makes our handlers use a thread's alternate stack, if it has one, until the session ends. A watch traps wherever
-/// the program stores, so also on a coroutine's stack without room for a signal frame. If the program has a handler
-/// of its own, that handler's flag decides.
+/// Makes our handlers use a thread's alternate stack until the session ends, because a watch also traps on a
+/// coroutine's stack without room for a signal frame. If the program has a handler, that handler's flag decides.
 pub fn use_alternate_stacks() {
     SIGNALS.is_on_alternate.store(true, Ordering::Relaxed);
     for signal in BOTH {
@@ -327,7 +315,7 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Removes our signals from the masks of the program's handlers, and records which they contained.
+/// Removes our signals from the masks of the program's handlers, and records them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
@@ -354,7 +342,6 @@ fn note_mask(signal: usize, mask: u64) {
     }
 }
 
-/// Returns which of our signals the program put into the mask of a signal's handler.
 pub fn noted_mask(signal: usize) -> u64 {
     SIGNALS
         .masks
@@ -362,8 +349,7 @@ pub fn noted_mask(signal: usize) -> u64 {
         .map_or(0, |word| word.load(Ordering::Relaxed)) // Relaxed: as in `note_mask`
 }
 
-/// Installs our handlers again if the program installed its own just before the hooks were patched, and records its
-/// handlers and masks.
+/// Installs our handlers again if the program installed its own just before the hooks were patched.
 pub fn reinstall_handlers() {
     clear_masks();
     for bit in [ILL, TRAP] {
@@ -382,13 +368,12 @@ pub fn owned() -> bool {
     SIGNALS.owned.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. This races with threads inside hooks: after its change, such
-/// a thread checks again whether the signals are still owned, and undoes its change if not.
+/// Gives both signals and all masks back to the program. Threads inside hooks race with this; see the module.
 pub fn disown() {
     let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
-        // Repeated if the program installed another handler in between.
+        // The exchange is repeated if the program installed another handler in between.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));
@@ -412,8 +397,8 @@ pub fn disown() {
     }
 }
 
-/// Performs the program's own rt_sigaction call, in all its forms. A child that runs in its parent's memory has its
-/// own dispositions until its exec; they must not be recorded, because the record is the parent's.
+/// Performs the program's rt_sigaction. A child that runs in its parent's memory has its own dispositions until its
+/// exec. They must not be recorded, because the record is the parent's.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
     let new_here = new.filter(|_| !home::is_anothers());
     if let Some(believed) = believed(signal) {
@@ -451,7 +436,7 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits until no thread has one of our signals pending in the kernel, at most about 2 s. Afterwards none can arrive
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel, which would arrive
 /// without our handlers.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {

@@ -1,22 +1,19 @@
 //! The agent's record of the program's address space: which file's code is where.
 //!
-//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it as libc makes them;
-//! `tiptoe_uprobe::feed` has the rules. A trap byte that a thread runs leads from its address to the mapping, to the
-//! file and offset, and to the site that was patched there. A file may be mapped twice, and each mapping has its own
-//! site within a jump's reach, so of the sites at one offset the one with the trapped address counts.
+//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`).
+//! A trap's address leads to the mapping, the file offset, and the site that was patched there. Each mapping of a
+//! file has its own site, so of the sites at one offset the one with the trapped address counts.
 //!
-//! The table of sites by address has the last word, because no hit may be lost: if the space is unsure, or something
-//! else is mapped there, the bytes around the trap decide (`tiptoe_uprobe::window`). A program may have copied its code
-//! into other memory at the same addresses. So no trap has to wait.
+//! No hit may be lost and no trap waits. So if the space is unsure, or something else is mapped at the address, the
+//! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code
+//! into other memory at the same addresses.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
 //! | any thread of the program | [`change`]: makes and records a call that changes code | a few checks of the lock |
 //! | a signal handler | [`find_own_trap`] | a few checks of the lock, to read |
-//! | the thread that loads a library | [`loading`]: its own mappings are not seen | never |
-//! | the agent's thread | [`read_if_unsure`], [`read`]: reads the list; [`add_sites`] | for the lock, bounded |
-//!
-//! A forked child has no space, so bytes decide.
+//! | the thread that loads a library | [`loading`]: the loader's own mappings are not seen | never |
+//! | the agent's thread | [`read_if_unsure`], [`read`], [`add_sites`] | for the lock, bounded |
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -40,32 +37,29 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// The capacity of the space, whose memory is taken only when used. Beyond the tables the space stays unsure, and
-/// beyond the probes sites are found by address.
+/// The capacity of the space. If its tables are full it stays unsure; if its probes are full, sites are found by
+/// address.
 const SHAPE: Shape = Shape {
     tables: 1 << 11,
     probes: 1 << 15,
 };
-/// The most files, a power of two.
+/// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// The checks of the lock before the agent's thread sleeps, and the sleeps after that. It sleeps because the holder
-/// may need a CPU.
+/// The checks of the lock before the agent's thread sleeps, and the sleeps after them. The thread sleeps because the
+/// holder may need a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
 /// Unrequested readings of the list take at most one part in this many of the time.
 const SHARE: u64 = 100;
-/// The sleep of the agent's thread before it checks whether it may read again.
+/// The sleep of the agent's thread before it reads an unsure list again.
 const SOON_NS: u64 = 10_000_000;
-/// How many bytes before a trap its site may begin, plus one: the bytes that a site has in its record.
+/// How many bytes before a trap its site may begin, plus one.
 const REACH: u64 = 8;
 
-/// The record of one process's address space.
 struct Space {
     feed: Feed<'static>,
-    /// The process that it describes.
     pid: AtomicU32,
-    /// Whether the loader is mapping or unmapping.
     is_loading: AtomicBool,
     /// Whether /proc/self/maps cannot be read.
     is_blind: AtomicBool,
@@ -77,7 +71,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, too, because a fork wipes its address and does not copy its memory.
+/// Returns the space; `None` in a forked child, where its address is wiped and its memory not copied. The bytes
+/// around a trap then decide.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -85,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A forked child gets a space of its own. Without memory there is none, and bytes decide.
+/// Begins a session. A forked child gets its own space, if there is memory for it.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -102,7 +97,7 @@ fn make() -> Option<()> {
     let words = Feed::words(SHAPE, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
     let at = memory::not_forked(head + words * size_of::<u64>()).ok()?;
-    // SAFETY: fresh zeroed memory of that length, which is never unmapped and from now on used only as atomics.
+    // SAFETY: fresh zeroed memory of that length, never unmapped and only used as atomics.
     let words: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words) };
     let space = Space {
@@ -115,7 +110,7 @@ fn make() -> Option<()> {
         readings: AtomicU64::new(0),
         corrected: AtomicU64::new(0),
     };
-    // SAFETY: the head of that memory is large enough, and page-aligned.
+    // SAFETY: the head of the memory is large enough, and page-aligned.
     unsafe { (at as *mut Space).write(space) };
     shared::get()?.space.store(at as u64, Ordering::Release); // pairs with `get`
     Some(())
@@ -126,13 +121,12 @@ impl Space {
         self.pid.load(Ordering::Relaxed) == getpid() // Relaxed: constant
     }
 
-    /// Returns whether changes may be recorded.
     fn is_on(&self) -> bool {
         // Relaxed: a space without a list contains nothing that can be wrong.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
-    /// Tells tiptoe of patched code that is mapped a second time without patches: at `range`, or anywhere.
+    /// Reports to tiptoe the unpatched copies of patched code: those in `range`, or all.
     fn note_copies(&self, range: Option<&Range<u64>>) {
         let is_patched = patched_code::is_patched;
         self.feed
@@ -159,7 +153,7 @@ impl Space {
         drop(list);
         let now = clockwork::counter();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
-        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: agent's thread only
+        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // Relaxed: used only by the agent's thread
         reading
     }
 
@@ -173,7 +167,7 @@ impl Space {
             reading.is_some() || self.is_blind.load(Ordering::Relaxed)
         });
         if let Some(reading) = reading {
-            // Relaxed: agent's thread only.
+            // Relaxed: used only by the agent's thread.
             let readings = self.readings.fetch_add(1, Ordering::Relaxed) + 1;
             let corrected = self
                 .corrected
@@ -187,8 +181,7 @@ impl Space {
         }
     }
 
-    /// Calls `work`, which returns whether it got the lock, until it did. Fails if a thread of the program holds the
-    /// lock for long.
+    /// Calls `work` until `work` got the lock. Fails if a thread of the program holds the lock for long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -199,11 +192,11 @@ impl Space {
     }
 }
 
-/// Reads the list, and compares the mappings of patched files. Called only by the agent's thread.
+/// Reads the list, and compares the mappings of patched files.
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
-        // Relaxed: ordered by the loader's lock. What it loads just now has no patches yet.
+        // Relaxed: ordered by the loader's lock. What the loader is loading has no patches yet.
         if !space.is_loading.load(Ordering::Relaxed) && data.served() >= data.reported() {
             space.note_copies(None);
         }
@@ -212,10 +205,10 @@ pub fn read(data: &Data) -> u64 {
 }
 
 /// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep until the
-/// next try. (agent's thread)
+/// next try.
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
-    // Relaxed: as in `is_on`; agent's thread only.
+    // Relaxed: as in `is_on`; used only by the agent's thread.
     if space.is_blind.load(Ordering::Relaxed) {
         return None;
     }
@@ -225,8 +218,8 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. The space becomes unsure if hooks are among them, because they have
-/// not seen earlier changes. (agent's thread)
+/// Adds sites to the space, before they are armed. The space becomes unsure if hooks are among them, because new
+/// hooks missed earlier changes.
 pub fn add_sites(
     shared: &Shared,
     data: &Data,
@@ -254,7 +247,7 @@ pub fn add_sites(
     }
 }
 
-/// Returns the site of a trap at `address`, if the trap is ours. (signal handler)
+/// Returns the site of a trap at `address`, if the trap is ours. Called by a signal handler.
 pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let by_index = |index: u32| shared.table.trap_site(index as usize, address);
     let answer = match get() {
@@ -277,7 +270,7 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm, for the reason that `slot` counts.
+/// Returns the site of a trap that the space does not confirm, and counts the trap in `slot`.
 #[cold]
 fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;
@@ -297,23 +290,22 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
     let page = address / PAGE as u64;
     let window = found.site.address..found.site.address + u64::from(found.site.len);
     let may_be_ours = window::may_be_ours(&found.site, |at| {
-        // Bytes outside of the window may belong to another site's patch.
+        // Bytes outside the window may belong to another site's patch.
         let other = !window.contains(&at) && shared.table.covers(at);
-        // SAFETY: the page is mapped, as said above. Code is only read as bytes.
+        // SAFETY: the page can be read, as said above.
         let read = || unsafe { (at as *const u8).read_volatile() };
         (at / PAGE as u64 == page && !other).then(read)
     });
     may_be_ours.then_some(found)
 }
 
-/// Counts a fork of this process, which copies the agent's memory, too.
 pub fn count_fork() {
     if let Some(shared) = shared::at_home() {
         count(shared, slots::FORKS);
     }
 }
 
-/// Adds one to a slot of the calling thread's slab. A thread without a slab claims one.
+/// Adds 1 to a slot of the calling thread's slab, which is claimed first if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -329,8 +321,7 @@ fn count(shared: &Shared, slot: u32) {
     }
 }
 
-/// Makes a call that changes which file's code is where, and records it. Returns `None` if the program must make the
-/// call itself.
+/// Makes a call that changes which file's code is where, and records it; `None` if the program must make the call.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let call = decoded(number, frame)?;
     match patched_code::moved_by(&call) {
@@ -356,7 +347,6 @@ pub fn moves_inherited_patches(number: usize, frame: &Frame) -> bool {
     is_child && decoded(number, frame).is_some_and(moves)
 }
 
-/// Makes a call and records it, if it concerns the space.
 fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Option<i64> {
     let space = get().filter(|space| space.feed.concerns(call))?;
     // A thread that unmaps its own stack cannot return to this code.
@@ -369,7 +359,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     let result = space.feed.perform(call, || file(frame.r8), make);
     if let Some(range) = call.mapped(result) {
         space.note_copies(Some(&range));
-        // The file's bytes are there now, without patches.
+        // The new mapping shows the file's bytes, which have no patches.
         if matches!(call, Call::Map { .. }) && patched_code::is_patched(&range) {
             patched_code::note(range);
         }
@@ -384,7 +374,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, which is not seen, or has finished. The caller must hold the
+/// Records that the loader begins to map and unmap, which no hook sees, or has finished. The caller must hold the
 /// loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
@@ -410,7 +400,7 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Returns the file of a descriptor, by the numbers that /proc/self/maps shows for most files.
+/// Returns the file of a descriptor, by the numbers that /proc/self/maps shows.
 fn file(descriptor: u64) -> Option<FileId> {
     // `struct stat` begins with the device and the inode.
     let mut stat = [0u64; 18];

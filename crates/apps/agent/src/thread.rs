@@ -1,7 +1,7 @@
 //! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
-//! ([`crate::credentials`]). Its own descriptor table is emptied at once, because it must not keep a file of the
-//! program open. It sleeps on the word that tiptoe holds as a robust futex: the kernel marks the word and wakes the
-//! thread when tiptoe dies, and tiptoe wakes it for a request.
+//! ([`crate::credentials`]). It closes its copy of the descriptor table, because it must not keep a file of the
+//! program open. It sleeps on the word that tiptoe holds as a robust futex. The kernel marks the word and wakes the
+//! thread when tiptoe dies; tiptoe wakes it for a request.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,15 +39,14 @@ const FLAGS: usize = CLONE_VM
     | CLONE_CHILD_CLEARTID;
 
 const PR_SET_NAME: usize = 15;
-/// The interval of looks whether the thread has ended, and how many there are: about 5 s.
+/// The interval and the number of looks whether the thread has ended: about 5 s.
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
-/// The session, locked by the calling thread until this is dropped.
+/// The session's lock, held until this is dropped.
 pub struct SessionGuard(&'static Shared);
 
 impl SessionGuard {
-    /// Locks the session; `None` if another thread has it.
     pub fn take(shared: &'static Shared) -> Option<SessionGuard> {
         let is_taken = shared.lock.try_lock(gettid());
         is_taken.then(|| SessionGuard(shared))
@@ -60,11 +59,11 @@ impl Drop for SessionGuard {
     }
 }
 
-/// Starts the thread for the session that [`Shared`] holds, and gives it the lock.
+/// Starts the agent's thread for a session, and gives it the lock.
 pub fn start(session: SessionGuard) -> Result<(), (SessionGuard, Errno)> {
     match spawn(session.0.lock.word()) {
         Ok(()) => {
-            // The kernel has stored the thread's id in the lock, and releases it when the thread has ended.
+            // The kernel has stored the thread's id in the lock, and releases the lock when the thread has ended.
             core::mem::forget(session);
             Ok(())
         }
@@ -83,14 +82,14 @@ fn spawn(id: &AtomicU32) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the thread end the session as a detach does, and waits for the thread's end, at most about 5 s. The program is
-/// about to forbid system calls that the agent needs, or to replace a thread's block, which has our words.
+/// Makes the agent's thread end the session as a detach does, and waits for the thread's end, at most about 5 s.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
     for _ in 0..LOOKS {
-        // Each time, because a session that begins just now must leave, too. Relaxed: it orders nothing.
+        // The flag is stored each time, because a session that begins just now must leave, too. Relaxed: it orders
+        // nothing.
         shared.must_leave.store(true, Ordering::Relaxed);
         wake(shared);
         sleep_ns(LOOK_NS);
@@ -100,8 +99,8 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the thread end without ending the session, and locks the session. Returns `None` if there is no session, or if
-/// the thread does not answer for about 5 s: then it stays, because a session must not have two threads.
+/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` if there is no
+/// session, or if the thread does not answer for about 5 s: a session must not have two threads.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -121,7 +120,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
         sleep_ns(LOOK_NS);
     }
     let session = SessionGuard(shared);
-    // The kernel releases the lock a moment before it no longer counts the thread as one of the process's.
+    // The kernel releases the lock a moment before it removes the thread from the process.
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     while former != 0 && thread_alive(pid, former) && looks.next().is_some() {
         sleep_ns(LOOK_NS);
@@ -129,7 +128,6 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     shared.data().map(|_| session)
 }
 
-/// Wakes the agent's thread.
 fn wake(shared: &Shared) {
     if let Some(owner) = shared.data().and_then(|data| data.owner()) {
         futex::wake(owner, u32::MAX);
@@ -145,7 +143,6 @@ pub fn end_session_here(session: SessionGuard) {
     set_mask(mask);
 }
 
-/// Restores the program without a request from tiptoe.
 fn end(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -154,7 +151,6 @@ fn end(shared: &Shared, why: LeaveReason) {
     serve::settle(shared, || OtherThreads::Running, || ());
 }
 
-/// Runs the agent's thread from its start to its end.
 pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
     run_soon();
@@ -164,7 +160,7 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // This must precede the first patch. For a program with one thread, `entry` has done it already.
+        // The registration must precede the first patch. In a program with one thread, `entry` has made it.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -198,11 +194,10 @@ pub extern "C" fn run() {
                 return serve::settle(shared, reblock, || serve::answer(&data, plan.sequence(), 0));
             }
         } else if watches::tend(shared, &data) {
-            // There was work, so do not sleep.
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // Only now that nothing is left to do, because a program may ask each thread to end right after its start.
+            // The check is last, because a program may ask each thread to end right after its start.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -215,7 +210,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps for ever. A filter of the program covers the thread, so any other call might end the program.
+/// Sleeps for ever: a filter of the program covers the thread, so any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -223,9 +218,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Asks for short slices. The thread has little to do and others wait for it, so it should run soon even if the
-/// program keeps every core busy. A short slice needs no right (Linux 6.12); a higher priority does, so the thread
-/// keeps the program's nice value.
+/// Asks for short slices: others wait for the thread's work, so it should run soon even if the program keeps every
+/// core busy. A short slice needs no right (Linux 6.12), but a higher priority does.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -242,12 +236,11 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes every descriptor in this thread's own table, opens its own files, gives up its rights, and sets a name that
-/// users recognise. The files must be opened first, because opening needs the rights.
+/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a recognisable name. The files
+/// must be opened first, because opening needs the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
-    // SAFETY: the call closes descriptors of this thread's own table only, because the clone did not share it. The
-    // name lives through the call.
+    // SAFETY: the thread's descriptor table is its own, and the name lives through the call.
     unsafe {
         let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);

@@ -7,16 +7,15 @@
 //! | 1 | the owned signals that the thread believes to block; above them the generation |
 //! | 2 | recall: a signal was held back since the hook of a system call checked |
 //! | 3, 4 | the present or last wait: address after the call and number; the trampoline |
-//! | 5, 6, 7 | signals sent to this thread while it blocked them: the thread's id; SIGILL; SIGTRAP |
+//! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
 //! | 8..16 | two masks for the kernel: mask, pointer to it, length, the program's mask |
 //! | 16 | which of the two masks is next |
 //! | 17 | the end of the thread's frames |
 //! | 18 | where the trampoline of a clone or clone3 continues after the call |
 //! | 19 | the end of the frames while the thread may not read the clock ([`crate::forbidden`]), else 0 |
 //!
-//! A generation lasts from taking over the signals to giving them back; its records are invalid in a later one.
-//! `thread_local!` would call `__tls_get_addr`, which may allocate. The initial-exec form is one load relative to
-//! %fs.
+//! A generation lasts from taking over the signals to giving them back. Records of an earlier one are invalid.
+//! `thread_local!` would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -41,28 +40,26 @@ global_asm!(
     noframes = sym NOFRAMES,
 );
 
-/// The bits of a word that are signals.
 const SIGNALS: u64 = 0xffff_ffff;
 const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
 const WAIT_CALL: i64 = tiptoe_wire::tls::WAIT_CALL;
 const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
-/// The thread that the next two words belong to.
 pub const HELD_BY: i64 = 40;
 /// The senders of a held SIGILL and SIGTRAP, with the highest bit set.
 pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. Parent and child share it, or have one each.
+/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`, which parent and child share or have one each.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
 /// The number of times that the agent has taken over the signals. It outlives sessions, because threads keep words with an
 /// earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds a
-/// full page and asks the agent for memory; a return finds an empty frame before the end.
+/// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds
+/// a full page and asks the agent for memory; a return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -103,7 +100,6 @@ fn store(word: i64, value: u64) {
     }
 }
 
-/// Returns the address of the thread's control block, which %fs:0 holds.
 pub fn thread_block() -> u64 {
     let base: u64;
     // SAFETY: the x86-64 ABI puts the block's address at its beginning.
@@ -118,12 +114,11 @@ pub fn descriptor() -> u64 {
     load(0)
 }
 
-/// Makes this thread's trampolines use a descriptor.
 pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
-/// Returns the initial values of words 0 (the descriptor) and 17 (the end of the frames). All others begin as 0.
+/// Returns the initial values of words 0 and 17; the others begin as 0.
 pub fn beginnings() -> [u64; 2] {
     [
         core::ptr::from_ref(&EMPTY_DESCRIPTOR) as u64,
@@ -135,7 +130,7 @@ pub fn beginnings() -> [u64; 2] {
 /// program before the first trampoline is armed.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
-/// Learns how the C library lays out blocks, from a thread of the program.
+/// Learns how the C library lays out blocks. Called by a thread of the program.
 pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.
@@ -144,8 +139,8 @@ pub fn learn_layout() {
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
-/// Returns whether the calling thread is on a block that the C library laid out. On any other block, the program's own
-/// memory is where our words would be.
+/// Returns whether the calling thread is on a block of the C library's. On any other block, our words' places belong
+/// to the program.
 pub fn is_on_libcs_block() -> bool {
     const ARCH_GET_FS: usize = 0x1003;
     let mut block = 0u64;
@@ -156,23 +151,22 @@ pub fn is_on_libcs_block() -> bool {
         return !is_known;
     }
     let again: u64;
-    // SAFETY: the block is not the null page, and what runs on a block uses its first words, such as for the stack's
-    // guard.
+    // SAFETY: the block is not the null page, and code that runs on a block uses its first words.
     unsafe {
         asm!("mov {}, qword ptr fs:[16]", out(reg) again, options(nostack, readonly, preserves_flags));
     }
     thread_block() == block && (again == block || !IS_GLIBCS.load(Ordering::Relaxed))
 }
 
-/// Returns whether the program's C library laid out a block. Such a block contains its own address, at its beginning
-/// and in glibc once more. The block may be unmapped.
+/// Returns whether the program's C library laid out a block, which may be unmapped. Such a block contains its own
+/// address, at its beginning and in glibc once more.
 pub fn is_laid_out(block: u64) -> bool {
     let is_glibcs = IS_GLIBCS.load(Ordering::Relaxed);
     let words: Option<[u64; 3]> = text::read_words(block);
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, if libc has not: it may have laid out the block before it loaded
+/// Sets the words of a thread that is about to start, unless libc has: it may have made the block before it loaded
 /// the agent.
 ///
 /// # Safety
@@ -180,12 +174,12 @@ pub fn is_laid_out(block: u64) -> bool {
 pub unsafe fn give_words(block: u64) {
     let word = |offset: i64| {
         let at = block.wrapping_add_signed(descriptor_offset() + offset);
-        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent. The caller ensures the
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller ensures the
         // rest.
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
     let [nobody, noframes] = beginnings();
-    // Relaxed: the thread's creation publishes them to it.
+    // Relaxed: the thread's creation publishes the words to it.
     if word(0).load(Ordering::Relaxed) == 0 {
         word(0).store(nobody, Ordering::Relaxed);
         word(FRAMES).store(noframes, Ordering::Relaxed);
@@ -200,7 +194,7 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }
 
-/// Returns the owned signals in a thread's word 1; none if the word is of an earlier generation.
+/// Returns the owned signals in a thread's word 1; 0 if the word is of an earlier generation.
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
@@ -226,8 +220,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and at each return: the
-/// thread may not read the clock ([`crate::forbidden`]).
+/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and return: the thread
+/// may not read the clock ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -237,7 +231,6 @@ pub fn hide_frames() {
     }
 }
 
-/// Undoes [`hide_frames`].
 pub fn show_frames() {
     let end = load(HIDDEN);
     if end != 0 {
@@ -246,22 +239,20 @@ pub fn show_frames() {
     }
 }
 
-/// Returns the owned signals that this thread believes to block.
 pub fn blocked() -> u64 {
     blocked_of(load(BELIEVED))
 }
 
-/// Records the owned signals that this thread believes to block.
 pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records where to continue after the clone or clone3 that this thread is about to make.
+/// Records where to continue after the clone that this thread is about to make.
 pub fn set_cloned(return_address: u64) {
     store(CLONED, return_address);
 }
 
-/// Records where a thread that is about to start continues after the call that creates it.
+/// Records where a thread that is about to start continues after its clone.
 ///
 /// # Safety
 /// As for [`give_words`].
@@ -269,7 +260,7 @@ pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
     let at = block.wrapping_add_signed(descriptor_offset() + CLONED);
     // SAFETY: as in `give_words`.
     let word = unsafe { &*(at as *const core::sync::atomic::AtomicU64) };
-    // Relaxed: the thread's creation publishes it to it.
+    // Relaxed: the thread's creation publishes the word to it.
     word.store(return_address, Ordering::Relaxed);
 }
 
@@ -282,13 +273,13 @@ pub fn recall(again: bool) {
 #[derive(Clone, Copy)]
 pub struct Call {
     pub number: u64,
-    /// The address after its instruction; 0 if there is no call.
+    /// The address after the call's instruction; 0 if there is no call.
     pub return_address: u64,
-    /// The address to which its hook returns.
+    /// The address to which the call's hook returns.
     pub trampoline: u64,
 }
 
-/// Returns the last such call that this thread has made or is about to make.
+/// Returns the last recorded call.
 pub fn call() -> Call {
     let word = load(WAIT_CALL);
     Call {
@@ -309,7 +300,7 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds a signal for this thread, with its sender, which is all that such a signal carries.
+/// Holds a signal for this thread. Such a signal carries only its sender.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
@@ -319,7 +310,6 @@ pub fn hold(signal: usize, sender: u64) {
     store(held_word(signal), sender | 1 << 63);
 }
 
-/// Takes the signal held for this thread. Returns its sender; `None` if none is held.
 pub fn take_held(signal: usize) -> Option<u64> {
     let sender = held_sender(signal);
     if sender.is_some() {
@@ -328,7 +318,7 @@ pub fn take_held(signal: usize) -> Option<u64> {
     sender
 }
 
-/// Returns what [`take_held`] would, and leaves it. Asks the kernel for the thread's id only if a signal is held.
+/// Returns the sender of the signal held for this thread.
 pub fn held_sender(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
@@ -340,7 +330,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and `given`, the program's. Two places take turns, so that a signal handler can
+    /// Stores a mask for the kernel, and the program's, `given`. Two places take turns, so that a signal handler can
     /// use one in between.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
@@ -354,18 +344,16 @@ impl Mask {
         Mask { at }
     }
 
-    /// Returns the place at an address, if it is one of this thread's.
     pub fn at(address: u64) -> Option<Mask> {
         let found = MASKS.into_iter().find(|at| address_of(*at) == address);
         found.map(|at| Mask { at })
     }
 
-    /// Returns the address of the mask for the kernel.
     pub fn address(&self) -> u64 {
         address_of(self.at)
     }
 
-    /// Returns the address of a pair that pselect6 takes: the mask's address and its length.
+    /// Returns the address of the pair that pselect6 takes: the mask's address and length.
     pub fn pair(&self) -> u64 {
         address_of(self.at + 8)
     }

@@ -1,7 +1,7 @@
 //! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
-//! The agent's thread opens the events of each thread while no thread may be created ([`births`]). Threads that start
-//! later inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
+//! The agent's thread opens the events of each thread while no thread may be created ([`births`]); later threads
+//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
 //! exec, and when tiptoe ends. A forked child has none.
 //!
 //! | state ([`Watches`]) | changes when |
@@ -11,7 +11,7 @@
 //! | descriptors | [`observe`], [`close`], [`after_retreat`] |
 //!
 //! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
-//! value, because its read is no hit, and no fault if the memory is unmapped.
+//! value, because a read by the kernel is no hit, and no fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -39,17 +39,15 @@ use accounting::{is_new, look, meet_self};
 use events::{DISABLED, FLAGS, attr, perf_event_open};
 
 const REGISTERS: usize = 4;
-/// The most open events.
 const MOST: usize = 1 << 16;
 /// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// The waits of a thread that finds the ring full and unread, because tiptoe may lack a CPU.
+/// The most waits of a thread that finds the ring full, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
-/// The most attempts to open all events.
 const ROUNDS: u32 = 20;
-/// The readings of the list that must show no new thread before an attempt counts, because a clone(2) in progress is
-/// not listed yet.
+/// The readings of the list that must show no new thread before an attempt counts, because the list lacks a clone(2)
+/// in progress.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -94,7 +92,6 @@ static WATCHES: Watches = Watches {
     is_back: AtomicU32::new(1),
 };
 
-/// Returns a session's hits; `None` if nothing is watched.
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
     // Relaxed, here and throughout: one thread writes, before it opens the first event.
     WATCHES.is_on.load(Relaxed).then(|| data.hits())?
@@ -125,7 +122,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch. The plan names the number of CPUs, and then the variables. (agent's thread)
+/// Begins to watch. The plan has the number of CPUs, and then the variables.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -137,13 +134,13 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while none may be created. A thread that is created all the same has inherited the
-/// events that its parent had at that moment, which the kernel does not report. Then all events must be closed and
+/// Opens events for all threads while none may be created. A thread that is created all the same has inherited only
+/// the events that its parent had at that moment. The kernel does not report which, so all events must be closed and
 /// opened again.
 ///
-/// It would be wrong to open only the events that such a thread may lack, or to test how many registers it has left:
-/// the kernel swaps inherited events between threads, and so may charge one thread for another's. A thread with an
-/// event too many can create no more threads (clone(2) fails with ENOSPC, seen on Linux 6.18).
+/// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
+/// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
+/// Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -174,7 +171,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Serves a request in the segment. Returns whether there was one. (agent's thread)
+/// Serves a request in the segment. Returns whether there was one.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
     // Relaxed: it orders nothing; only the events change.
@@ -194,18 +191,17 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     true
 }
 
-/// Returns whether new threads inherit breakpoints.
 pub fn are_inherited() -> bool {
     WATCHES.count.load(Relaxed) != 0
 }
 
 /// Enables or disables the events that this thread opened, and those inherited from them.
 fn switch(what: usize) {
-    // SAFETY: the call enables or disables events of this thread, and changes nothing else.
+    // SAFETY: the call changes only events of this thread.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
-/// Opens the events again in a thread that replaced the agent's. (agent's thread)
+/// Opens the events again in a thread that replaced the agent's.
 pub fn go_on(shared: &Shared, data: &Data) {
     if WATCHES.count.load(Relaxed) != 0
         && let Some(hits) = hits(data)
@@ -236,7 +232,7 @@ pub fn wait_until_back() {
     }
 }
 
-/// Accounts for the existing threads. Returns how many of them are new.
+/// Accounts for the existing threads. Returns how many are new.
 fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
     let mut new = 0;
@@ -244,14 +240,12 @@ fn meet_all(hits: &Hits) -> u64 {
     new
 }
 
-/// The thread for which an event could not be opened.
 struct OpenFailure {
     errno: Errno,
     tid: u32,
 }
 
-/// Opens all events of each thread that is accounted for. Returns the number of these threads; `None` if another was
-/// created in between.
+/// Opens all events of each known thread. Returns the number of threads; `None` if another was created in between.
 fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -263,7 +257,6 @@ fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
         }
         match open_events(tid) {
             Ok(()) => opened += 1,
-            // The thread has just ended.
             Err(ESRCH) => {}
             Err(errno) => done = Err(OpenFailure { errno, tid }),
         }
@@ -289,17 +282,15 @@ fn open_events(tid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the places for descriptors; none before the first [`make_events`].
 fn events_made() -> &'static [AtomicU32] {
     let at = WATCHES.events.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
     match at.is_null() {
         true => &[],
-        // SAFETY: `make_events` mapped zeroed memory of that length there, for good. A forked child has its own copy.
+        // SAFETY: `make_events` mapped zeroed memory of that length there, for good.
         false => unsafe { core::slice::from_raw_parts(at, MOST) },
     }
 }
 
-/// Makes the places for descriptors unless they exist.
 fn make_events() -> Result<(), Errno> {
     if WATCHES.events.load(Relaxed).is_null() {
         let at = memory::private(MOST * size_of::<AtomicU32>())?;
@@ -308,7 +299,6 @@ fn make_events() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Keeps a descriptor until the end. Returns whether there is room.
 fn keep(fd: i32, number: u32) -> bool {
     let at = WATCHES.open.load(Relaxed);
     let Some(place) = events_made().get(at) else {
@@ -319,7 +309,6 @@ fn keep(fd: i32, number: u32) -> bool {
     true
 }
 
-/// Opens an event of a thread. The thread's children inherit it.
 fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
@@ -353,13 +342,12 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
     outcome
 }
 
-/// Closes all events, so that threads raise no more signals. (agent's thread)
 pub fn close() {
     close_events();
     WATCHES.count.store(0, Relaxed);
 }
 
-/// Closes all events, which closes those that threads inherited from them, too.
+/// Closes all events, which also closes those that threads inherited.
 fn close_events() {
     for event in events_made().iter().take(WATCHES.open.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
@@ -379,7 +367,7 @@ pub fn note_exec(execs: bool) {
 pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
-        // Fails if the session has just ended. The hit is then dropped.
+        // If the session has just ended, the hit is dropped.
         let _ = note(shared, trapped);
     }
     is_ours
@@ -416,8 +404,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // Only a wait that timed out uses up patience. After any other wait tiptoe has freed cells, but other threads
-        // may have taken them first.
+        // A wait that did not time out means that tiptoe has freed cells, which other threads may have taken.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }
@@ -446,7 +433,7 @@ fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &TrapData) {
     let from = [trapped.address as usize, len as usize, sp as usize, stack];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
     // SAFETY: only the cell's own words are written, which no other thread reads until the cell is complete. The
-    // kernel stops at memory that is not mapped.
+    // kernel stops at unmapped memory.
     let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 2, from, 2, 0]) };
     cell.complete(read.unwrap_or(0) as u64);
 }

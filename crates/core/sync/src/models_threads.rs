@@ -7,7 +7,7 @@ use crate::mutant::{AtomicU32, AtomicU64, Edge, Ordering::*, lose};
 use crate::thread_lock::ENDING;
 use crate::{ThreadLock, ThreadLockState as State};
 
-/// A process with a session. Its words are whole if they are equal, and only the lock's holder may change them.
+/// A process with a session. Only the lock's holder may change `words`, which are equal unless torn.
 #[derive(Default)]
 struct Process {
     word: AtomicU32,
@@ -28,21 +28,21 @@ impl Process {
         self.words[1].store(one + 1, Relaxed);
     }
 
-    /// What clone(2) does for the parent, in which the calling thread holds the lock.
+    /// Does what clone(2) does for the parent, while the calling thread holds the lock.
     fn start(process: &Arc<Process>, id: u32) -> JoinHandle<bool> {
         process.word.store(id, Release);
         let process = Arc::clone(process);
         spawn(move || process.serve(id))
     }
 
-    /// What the kernel does when the agent's thread has ended.
+    /// Does what the kernel does when the agent's thread has ended.
     fn end(&self) {
         let _guard = self.end.0.lock();
         self.word.store(0, Release);
         self.end.1.notify_all();
     }
 
-    /// Waits for a thread that ends. Waits by a condition, because loom lets two spinning threads starve a third.
+    /// Waits for a thread that ends, by a condition, because loom lets two spinning threads starve a third.
     fn wait_until_ended(&self) {
         let mut guard = self.end.0.lock().expect("no poison");
         while self.word.load(Relaxed) & ENDING != 0 {
@@ -50,7 +50,7 @@ impl Process {
         }
     }
 
-    /// The agent's thread, until it is asked to end. Returns whether it is never asked.
+    /// Runs the agent's thread until it is asked to end. Returns whether it is never asked.
     fn serve(&self, id: u32) -> bool {
         for _ in 0..2 {
             self.change();
@@ -63,7 +63,7 @@ impl Process {
     }
 }
 
-/// A thread of the program that calls setns. Returns whether the session has a thread then, as far as it knows.
+/// Runs a thread of the program that calls setns. Returns the thread that it started for the session, if any.
 fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     let mut is_late = false;
     loop {
@@ -80,7 +80,7 @@ fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     Some(Process::start(process, id + 10))
 }
 
-/// Two threads call setns at once, each with little patience.
+/// Lets two threads call setns at once, each with little patience.
 fn call_at_once(other: Option<Edge>, served: Option<Edge>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -127,7 +127,7 @@ fn mutant_request_in_two_steps() {
     call_at_once(Some(Edge::Exchange), None);
 }
 
-/// A session's thread ends the session while another thread wants to begin the next one.
+/// Lets a session's thread end the session while another thread wants to begin the next one.
 fn begin_next(beginner: Option<Edge>) {
     loom::model(move || {
         let process = Arc::new(Process::default());

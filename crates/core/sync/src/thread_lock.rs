@@ -1,8 +1,8 @@
 //! A lock that a thread may hold for its whole life. The kernel releases it once that thread has ended.
 //!
-//! The word is the thread's id, which clone(2) stores for its parent (CLONE_PARENT_SETTID) and clears when the thread
-//! has ended (CLONE_CHILD_CLEARTID). So whoever finds the word free knows that the thread writes nothing more, however
-//! slow it was: a number of its session, which it would compare before each write, could not show that.
+//! The word is the thread's id, which clone(2) stores for its parent (CLONE_PARENT_SETTID) and clears when the
+//! thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more, however slow
+//! it was.
 //!
 //! | word | the lock is |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | id with `BORROWED` | held by a thread for a piece of work |
 //! | id | held by the thread that was started with it |
 //! | id with `REQUESTED` | likewise, and another thread wants it |
-//! | id with `ENDING` | likewise, and that thread writes nothing more: it ends |
+//! | id with `ENDING` | likewise, and that thread ends |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -20,22 +20,23 @@ pub(crate) const ENDING: u32 = 1 << 29;
 /// The bits of an id, which is below 2^22 (proc(5), `pid_max`).
 const ID: u32 = ENDING - 1;
 
-/// The lock. A word of zero is free.
+/// The lock; a word of 0 is free.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadLock<'a>(&'a AtomicU32);
 
 /// The state of a lock that a thread wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadLockState {
-    /// The calling thread has taken it.
+    /// The calling thread has taken the lock.
     Taken,
-    /// The calling thread holds it already: a signal handler interrupted its work.
+    /// The calling thread already holds the lock: a signal handler interrupted its work.
     Own,
-    /// Another thread borrows it, and releases it soon.
+    /// Another thread borrows the lock, and releases it soon.
     Borrowed,
-    /// The thread with this id has been asked to end. [`ThreadLock::withdraw`] takes that back.
+    /// The thread with this id has been asked to end, unless [`ThreadLock::withdraw`] withdraws the request.
     Requested(u32),
-    /// The thread with this id ends. Only the caller knows that another one must be started, so it must wait.
+    /// The thread with this id ends. The caller must wait, because only it knows that another thread must be
+    /// started.
     Ending(u32),
 }
 
@@ -45,7 +46,8 @@ impl<'a> ThreadLock<'a> {
         ThreadLock(word)
     }
 
-    /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold it until then.
+    /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold the lock
+    /// meanwhile.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }
@@ -60,7 +62,7 @@ impl<'a> ThreadLock<'a> {
         self.0.load(Ordering::Relaxed) & !(REQUESTED | ENDING) == id // Relaxed: only this thread has its id there
     }
 
-    /// Takes the lock for a piece of work, if it is free.
+    /// Takes the lock for a piece of work, if the lock is free.
     pub fn try_lock(&self, id: u32) -> bool {
         self.exchange(0, id | BORROWED).is_ok()
     }
@@ -70,8 +72,8 @@ impl<'a> ThreadLock<'a> {
         self.0.store(0, Ordering::Release); // pairs with `exchange` (edge I)
     }
 
-    /// Takes the lock if it is free, and otherwise asks the thread that was started with it to end. To be repeated until
-    /// the lock is taken, because another thread may have withdrawn the request.
+    /// Takes the lock if it is free, and otherwise asks its thread to end. Must be repeated until the lock is taken,
+    /// because another thread may have withdrawn the request.
     pub fn request(&self, id: u32) -> ThreadLockState {
         loop {
             let Err(word) = self.exchange(0, id | BORROWED) else {
@@ -86,21 +88,19 @@ impl<'a> ThreadLock<'a> {
                 _ if self.exchange(holder, holder | REQUESTED).is_ok() => {
                     return ThreadLockState::Requested(holder);
                 }
-                // The word has changed in between.
                 _ => {}
             }
         }
     }
 
-    /// Withdraws the request to the thread `holder`. Returns `false` if there is none, because another thread has withdrawn
-    /// it, or because `holder` ends.
+    /// Withdraws the request to `holder`. Returns `false` if another thread has withdrawn it, or if `holder` ends.
     pub fn withdraw(&self, holder: u32) -> bool {
         self.exchange(holder | REQUESTED, holder).is_ok()
     }
 
-    /// Returns whether the calling thread, which was started with the lock, has been asked to end. It must do so then.
+    /// Returns whether the calling thread, which was started with the lock, must end now.
     pub fn must_end(&self, id: u32) -> bool {
-        // Relaxed: only saves an exchange that would fail.
+        // Relaxed: the load only saves an exchange that would fail.
         self.0.load(Ordering::Relaxed) & REQUESTED != 0
             && self.exchange(id | REQUESTED, id | ENDING).is_ok()
     }

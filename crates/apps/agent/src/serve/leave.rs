@@ -16,8 +16,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no slab
-/// from now on, because the session's slabs are taken away.
+/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no
+/// slab from now on, because the session's slabs are taken away.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -30,12 +30,11 @@ pub fn detach(shared: &Shared) -> u64 {
     if whole || is_quiet(shared) { 0 } else { EIO }
 }
 
-/// Returns whether no trap byte may be written.
 fn is_quiet(shared: &Shared) -> bool {
     !shared.plan().is_some_and(|plan| plan.allows_trap_bytes())
 }
 
-/// Restores the armed sites that `which` selects, in batches. Returns whether all of them are restored.
+/// Restores the armed sites that `which` selects. Returns whether all are restored.
 fn restore(
     shared: &Shared,
     text: &SelfMemory,
@@ -60,8 +59,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. Without permission for trap bytes, sites that need one stay, and are reported as
-/// if their memory could not be written.
+/// Restores sites while threads run. Without permission for trap bytes, sites that need one stay, and are reported
+/// as if their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
         return patcher::disarm(text, sites, OtherThreads::Running);
@@ -77,15 +76,14 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the hooks that may need trap bytes. Returns whether all of them are restored.
 fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     restore(shared, text, OtherThreads::Running, |site| {
         site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     })
 }
 
-/// Restores the guards for which threads need not be stopped. The others stay: once the signals have no owner they
-/// only pass calls on, and the next session takes them over.
+/// Restores the guards for which threads need not be stopped. The other guards stay: once the signals have no owner
+/// they only pass calls on, and the next session takes them over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -98,15 +96,13 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last: without them
-/// there must be no trap byte, and no thread on its way into our signal handler. Before the guards are removed,
-/// `reblock` makes tiptoe block in the kernel, for each thread, the signals that the thread believes to block.
-/// `reblock` returns whether the threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last
+/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe block the signals in the kernel, and returns whether the
+/// threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
     let whole = restore_trapping(shared, &text);
-    // Trap bytes that are left still need their handler.
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
     let left = armed(shared).any(|(_, site)| is_left(&site));
     if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
@@ -137,8 +133,8 @@ pub fn end(shared: &Shared) {
     session::end(shared);
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] while tiptoe lives, at
-/// most 12 s: tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] at most 12 s, because
+/// tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -150,15 +146,15 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // Once tiptoe has woken us for the request, every thread of the program is stopped until the answer.
+        // When tiptoe wakes the agent's thread for the request, all other threads are stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running
 }
 
-/// Restores everything that a forked child inherited, and gives its signals back, if it has one thread. Then no code
-/// of ours runs there, except the return thunks of open calls. With more threads, any of which may be inside a patch,
-/// sites that need trap bytes stay.
+/// Restores everything that a forked child inherited, and gives its signals back, if the child has one thread.
+/// Afterwards no code of ours runs there, except the return thunks of open calls. If the child has more threads, any
+/// of which may be inside a patch, sites that need trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();
@@ -173,8 +169,8 @@ pub fn restore_forked(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited, when tiptoe attaches to that child. Must be called before the session
-/// begins, on the borrowed thread.
+/// Restores what a forked child inherited, when tiptoe attaches to that child. Called on the borrowed thread, before
+/// the session begins.
 pub fn restore_attached(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, OtherThreads::Running, |site| {

@@ -1,11 +1,9 @@
-//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while they are ours.
+//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while the agent owns them. A signalfd with other signals
+//! is the kernel's own, and ours never arrive there.
 //!
-//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing at once
-//! so that it has no end of file. Its content is the held signals: a record in the pipe *is* the pending signal. It
-//! works only while the agent writes to it, so a program with such a descriptor keeps its handlers and hooks when a
-//! session ends.
-//!
-//! A signalfd that also reads other signals is the kernel's own, and ours never arrive there.
+//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing so that
+//! it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes records, so a program
+//! with such a descriptor keeps its handlers and hooks when a session ends.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +14,6 @@ use super::{Info, OURS};
 const NONBLOCK_CLOEXEC: u64 = 0o4000 | 0o2000000;
 const O_RDWR: i32 = 2;
 const FIONREAD: usize = 0x541b;
-/// Bytes of a signalfd_siginfo.
 const RECORD: usize = 128;
 const WORDS: usize = RECORD / 4;
 
@@ -36,7 +33,7 @@ static FEEDS: [Feed; 2] = [const {
 /// The process that made them. A forked child must not write to its parent's.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
-/// Handles the program's signalfd call; `None` if the kernel must make it.
+/// Handles a signalfd call; `None` if the kernel must make it.
 pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     let ours = set & OURS != 0 && set & !OURS == 0 && super::owned();
     if fd != -1 || !ours || flags & !NONBLOCK_CLOEXEC != 0 {
@@ -57,13 +54,12 @@ pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     Some(made.into())
 }
 
-/// Returns whether this process has made such a descriptor.
 pub fn in_use() -> bool {
-    let maker = MAKER.load(Ordering::Relaxed); // Relaxed: this process's own, or another's
+    let maker = MAKER.load(Ordering::Relaxed); // Relaxed: only compared with this process
     maker != 0 && maker == getpid()
 }
 
-/// Opens a pipe with one end, which is open both ways, at the lowest free number.
+/// Opens a pipe with one end for both ways, at the lowest free number.
 fn endless_pipe(flags: i32) -> Option<i32> {
     let mut ends = [0i32; 2];
     let at = ends.as_mut_ptr() as usize;
@@ -92,7 +88,7 @@ fn path<T>(fd: i32, act: impl FnOnce(&core::ffi::CStr) -> Option<T>) -> Option<T
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    // /proc accepts no leading zeroes, so the digits move left and NULs follow.
+    // /proc accepts no leading zeroes, so the digits move left.
     let digits = text
         .iter()
         .skip(14)
@@ -119,8 +115,8 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor of SIGILL's or SIGTRAP's pipe; `None` without one, or if the program has closed it or reused
-/// its number for another file.
+/// Returns the descriptor of a signal's pipe; `None` if no pipe exists, or if the program has closed it or reused
+/// its number.
 fn feed(signal: usize) -> Option<i32> {
     let [ill, trap] = &FEEDS;
     let feed = if signal == 4 { ill } else { trap };
@@ -129,25 +125,22 @@ fn feed(signal: usize) -> Option<i32> {
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
 }
 
-/// Writes a held signal to its pipe, unless that signal is already pending there, as in the kernel. Returns `false` if
-/// the signal has no pipe.
+/// Writes a held signal to its pipe, unless it is pending there already. Returns `false` if the signal has no pipe.
 pub(super) fn offer(info: &Info) -> bool {
     let signal = info.signal as usize;
     let Some(fd) = feed(signal) else { return false };
     find(fd, signal, false).is_some() || write(fd, &record(info))
 }
 
-/// Returns whether a signal is pending in its pipe.
 pub(super) fn is_full(signal: usize) -> bool {
     feed(signal).is_some_and(|fd| find(fd, signal, false).is_some())
 }
 
-/// Removes a signal from its pipe, and returns it.
 pub(super) fn drain(signal: usize) -> Option<Info> {
     find(feed(signal)?, signal, true)
 }
 
-/// Reads each record of the pipe once, and writes back all that are not taken.
+/// Reads each record of the pipe once, and writes back all but a taken one.
 fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     let mut waiting = 0i32;
     let at = &raw mut waiting as usize;
@@ -187,7 +180,7 @@ fn write(fd: i32, record: &[u32; WORDS]) -> bool {
     written == Ok(RECORD)
 }
 
-/// Returns a signalfd_siginfo: signal, errno, code, process, user; and the value at 44 and 48.
+/// Returns a signalfd_siginfo: signal, errno, code, process, user; and the value at bytes 44 and 48.
 fn record(info: &Info) -> [u32; WORDS] {
     let word = |at: usize| info.rest.get(at).copied().unwrap_or(0);
     let mut record = [0; WORDS];
@@ -208,7 +201,6 @@ fn record(info: &Info) -> [u32; WORDS] {
     record
 }
 
-/// Returns the siginfo from which a record was made.
 fn info(record: &[u32; WORDS]) -> Info {
     let word = |at: usize| record.get(at).copied().unwrap_or(0);
     let mut rest = [0; 29];

@@ -1,9 +1,7 @@
-//! Sends each thread the signals that its thread-local words ([`tls`]) hold back, when a session
-//! ends.
+//! Sends each thread its held signals ([`tls`]), when a session ends.
 //!
-//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block.
-//! The block must be accessed through the kernel ([`SelfMemory`]), because the thread may end at
-//! any time, and its memory with it.
+//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block. The block must be
+//! accessed through the kernel ([`SelfMemory`]), because the thread may end at any time, and its memory with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,10 +16,9 @@ use crate::tls;
 
 /// The offset of the robust list in a thread's block, plus 1; 0 if not known. It is libc's, so it outlives sessions.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
-/// More than the size of any block.
 const BLOCK: u64 = 4096;
 
-/// Records the offset of the robust list. The calling thread must be the program's.
+/// Records the offset of the robust list. Called by a thread of the program.
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {
@@ -29,7 +26,6 @@ pub fn learn_layout() {
     }
 }
 
-/// Returns the list's offset plus 1, or 0.
 fn layout() -> u64 {
     LAYOUT.load(Ordering::Relaxed) // as in `learn_layout`
 }
@@ -49,7 +45,6 @@ fn robust_list(tid: u32) -> Option<u64> {
     (head != 0).then_some(head)
 }
 
-/// Sends each thread its held signals, because the signals are the program's own again.
 pub fn send_held_threads() {
     let Some(offset) = layout().checked_sub(1) else {
         return;

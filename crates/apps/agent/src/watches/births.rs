@@ -1,9 +1,9 @@
 //! Makes the creation of threads wait while breakpoints are opened. Otherwise there is a race: a thread that is
-//! created while its parent's events are opened, one after the other, would inherit only some of them.
+//! created while its parent's events are opened would inherit only some of them.
 //!
-//! Before a thread creates another by libc, it calls [`before`], and waits there. Calls made earlier must have ended,
-//! which nothing reports. So the list of threads is read until no new one has appeared for a while. If a call takes
-//! longer, or is not made by libc, its thread is found later, and then all events are opened again.
+//! Before a thread creates another by libc, it waits in [`before`]. Earlier calls must have ended, which nothing
+//! reports, so the list of threads is read until no new one has appeared for a while. The thread of a call that
+//! takes longer, or is not made by libc, is found later; then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -17,7 +17,7 @@ static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval of readings of the list. [`LOOKS`] in a row must show no new thread: 10 ms.
+/// The interval of readings of the list, of which [`LOOKS`] in a row must show no new thread: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
@@ -26,10 +26,9 @@ const MOST_LOOKS: u32 = 50;
 pub struct CreationHold;
 
 impl CreationHold {
-    /// Waits until creations in progress have ended, if there may be any.
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: the store must precede the readings of the list in `settle`. A thread whose `before` misses the store
-        // creates its thread at once, and these readings see the new thread.
+        // SeqCst: orders the store before the readings of the list in `settle`. A thread whose `before` misses the
+        // store creates its thread at once, and the readings see that thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
@@ -51,7 +50,6 @@ pub fn begin() {
     ON_HOLD.store(0, SeqCst);
 }
 
-/// Waits before a call that creates a thread, while breakpoints are opened.
 pub fn before() {
     for _ in 0..PIECES {
         // A forked child has a copy of the word, which no thread there will clear.
@@ -62,14 +60,13 @@ pub fn before() {
     }
 }
 
-/// Returns whether the program has only one thread besides the agent's.
 pub(super) fn is_alone() -> bool {
     let mut threads = 0;
     tasks::each(|_| threads += 1);
     threads <= 2
 }
 
-/// Waits until no new thread has appeared for a while, about 10 ms.
+/// Waits until no new thread has appeared for about 10 ms.
 pub(super) fn settle() {
     let (mut newest, mut quiet) = (0, 0);
     for _ in 0..MOST_LOOKS {

@@ -1,7 +1,7 @@
 //! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
 //!
-//! A thread has all events of one *opening*, its own or an ancestor's. If a clone(2) overlaps an opening, it is spoilt,
-//! because the new thread may have inherited only some.
+//! A thread has all events of one *opening*, its own or an ancestor's. A clone(2) that overlaps an opening spoils
+//! that opening, because the new thread may have inherited only some events.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +21,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
 ];
 const UNDER_WAY: u64 = u64::MAX;
 const BORN: u64 = 1 << 32;
-/// Words of the programs: whether all openings are done, and what the ring of changes had no room for.
+/// Words of the BPF programs: whether all openings are done, and how many births and ends the ring had no room for.
 const ARE_DONE: u32 = 0;
 const LOST: [u32; 2] = [1, 2];
 const FOLLOW: &str = "follow the births of threads";
@@ -30,9 +30,9 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Changes,
-    /// What the last call of [`Births::changes`] found.
+    /// The totals at the last call of [`Births::changes`].
     lost: LostChanges,
-    /// As `PROGRAMS`.
+    /// In the order of `PROGRAMS`.
     links: Vec<Link>,
 }
 
@@ -44,16 +44,14 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// A change of the threads that have events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadChange {
-    /// A thread was born with its parent's events.
+    /// The thread was born with its parent's events.
     Born(u32),
-    /// A thread ended, which may have had none.
+    /// The thread ended, and may have had no events.
     Ended(u32),
 }
 
-/// The changes that were not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LostChanges {
     pub(super) births: u64,
@@ -62,7 +60,7 @@ pub(super) struct LostChanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// It existed before, or is being born.
+    /// The thread existed before, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -87,18 +85,18 @@ impl Births {
         })
     }
 
-    /// Ends the look-out for clones that overlap an opening, because all openings are done. Returns the threads with
-    /// events. [`Births::changes`] has all later changes, and may have some that are included.
+    /// Stops watching for clones that overlap an opening, because all openings are done. Returns the threads with
+    /// events. [`Births::changes`] returns all later changes, and may repeat some that are included.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let map = map_mut(&mut self.bpf, "words")?;
         let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
         self.links.pop(); // `clone_begins`, which runs at each system call
-        self.changes()?; // all of them are in the map by now
+        self.changes()?; // the map has all of them
         self.threads_with_events()
     }
 
-    /// Returns the living threads with events. Changes that are not read yet are included.
+    /// Returns the living threads with events, those of unread changes included.
     pub(super) fn threads_with_events(&self) -> Result<HashSet<u32>, Error> {
         let map = map(&self.bpf, "threads")?;
         let threads = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
@@ -107,7 +105,7 @@ impl Births {
         Ok(with_events.map(|(tid, _)| tid).collect())
     }
 
-    /// Returns the changes since the last call, and how many of them were lost.
+    /// Returns the changes since the last call, and the number of lost ones.
     pub(super) fn changes(&mut self) -> Result<(Vec<ThreadChange>, LostChanges), Error> {
         let mut changes = Vec::new();
         while let Some(record) = self.changes.0.next() {
@@ -194,7 +192,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // Missing if the thread has ended, or nothing was recorded.
+        // The key is missing if the thread has ended, or if nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

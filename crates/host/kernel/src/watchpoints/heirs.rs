@@ -1,5 +1,5 @@
-//! Accounts for the debug registers of threads that inherit their events, from birth to end, as [`Births`] reports
-//! them. A birth does not wait for tiptoe, and the kernel gives the thread its registers, so a refusal is only counted.
+//! Accounts for the debug registers of threads that inherit events, as [`Births`] reports them. A birth does not
+//! wait for tiptoe, so a refused reservation is only counted.
 
 use std::collections::HashSet;
 
@@ -10,26 +10,24 @@ use super::slots::{Slots, Watch};
 use super::{Events, Watchpoints};
 use crate::Error;
 
-/// What could not be accounted for.
+/// The threads that could not be accounted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unreserved {
-    /// Threads that inherited events.
+    /// The number of threads that inherited events.
     pub threads: u64,
-    /// Their registers.
+    /// The number of debug registers without a reservation.
     pub registers: u64,
 }
 
-/// The accounting of all threads with events.
 #[derive(Debug)]
 pub(super) struct Heirs {
     births: Births,
-    /// The threads whose registers are reserved.
     booked: HashSet<u32>,
     unreserved: Unreserved,
 }
 
 impl Heirs {
-    /// Accounts for the threads that inherited events while these were opened for the threads `booked`.
+    /// Accounts for the threads that inherited events while the events of the threads `booked` were opened.
     pub(super) fn begin(
         mut births: Births,
         booked: HashSet<u32>,
@@ -49,12 +47,10 @@ impl Heirs {
         Ok(heirs)
     }
 
-    /// Returns the threads whose registers are reserved.
     pub(super) fn booked(&self) -> impl Iterator<Item = u32> {
         self.booked.iter().copied()
     }
 
-    /// Accounts for births and ends since the last call.
     fn follow(&mut self, slots: &Slots, watches: &[Watch]) -> Result<(), Error> {
         let (changes, lost) = self.births.changes()?;
         for change in changes {
@@ -90,7 +86,7 @@ impl Heirs {
         }
     }
 
-    /// Releases the registers of all threads but these.
+    /// Releases the registers of all threads but `living`.
     fn keep(
         &mut self,
         living: &HashSet<u32>,
@@ -110,8 +106,8 @@ impl Heirs {
 }
 
 impl Watchpoints {
-    /// Accounts for the registers of threads that were born or ended since the last call. Returns those that could not
-    /// be accounted for, in total.
+    /// Accounts for the registers of threads that were born or ended since the last call. Returns what could not be
+    /// accounted for so far.
     pub fn follow_births(&mut self) -> Result<Unreserved, Error> {
         let watches: Vec<Watch> = self.watches().into_iter().map(|(watch, _)| watch).collect();
         let Events::Tasks(tasks, _) = &mut self.events else {

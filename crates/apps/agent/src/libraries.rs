@@ -71,7 +71,20 @@ pub struct Libraries {
     reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
+    /// [`FREE`], or who must not be disturbed now.
+    code: AtomicU32,
 }
+
+/// The code of libraries is mapped and patched by one thread at a time. Otherwise the bytes of a patch, which are
+/// written in steps, could get into another mapping at the same address: a jump whose last bytes are the file's leads
+/// anywhere.
+const FREE: u32 = 0;
+const PATCHED: u32 = 1;
+const MAPPED: u32 = 2;
+/// How often a thread looks whether the code is free, and the pause in between: 1 s, because a batch of patches may wait
+/// for a CPU, and the loader may relocate a large library. Later it continues.
+const LOOKS: u32 = 20_000;
+const LOOK_NS: u64 = 50_000;
 
 #[derive(Default)]
 pub struct WalkResult {
@@ -96,7 +109,44 @@ impl Libraries {
             given_up: AtomicU64::new(0),
             reserve_used: AtomicU64::new(0),
             unwinder: AtomicU64::new(0),
+            code: AtomicU32::new(FREE),
         }
+    }
+
+    /// Takes the code of libraries, if it becomes free in time. Returns whether it did.
+    fn take_code(&self, holder: u32) -> bool {
+        (0..LOOKS).any(|look| {
+            if look > 0 {
+                raw::sleep_ns(LOOK_NS);
+            }
+            // Acquire: pairs with the Release in `free_code`.
+            let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
+            // The loader's lock is held, so a mark of an earlier change was left there.
+            taken.is_ok() || holder == MAPPED && taken == Err(MAPPED)
+        })
+    }
+
+    fn free_code(&self, holder: u32) {
+        // Release: pairs with the Acquire in `take_code`. Another thread may hold the code, if this one waited in vain.
+        let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
+    }
+
+    /// Marks the begin, or the end, of a change by the loader. The caller must hold the loader's lock.
+    pub fn set_mapping(&self, begins: bool) {
+        match begins {
+            true => drop(self.take_code(MAPPED)),
+            false => self.free_code(MAPPED),
+        }
+    }
+
+    /// Patches code while the loader maps and unmaps nothing. Called only by the agent's thread.
+    pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
+        let is_taken = self.take_code(PATCHED);
+        let patched = patch();
+        if is_taken {
+            self.free_code(PATCHED);
+        }
+        patched
     }
 
     /// Forgets all libraries. Only a late thread may still be in a walk.
@@ -113,10 +163,16 @@ impl Libraries {
         self.given_up.store(0, Relaxed);
         self.reserve_used.store(0, Relaxed);
         self.unwinder.store(0, Relaxed);
+        self.code.store(FREE, Release); // pairs with `take_code`
     }
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `changed`
+        // A change that began before has no mark yet. If it ended in between, its end may have found no mark.
+        let is_changing = || Record::at(record).is_some_and(Record::is_changing);
+        if is_changing() && self.take_code(MAPPED) && !is_changing() {
+            self.free_code(MAPPED);
+        }
     }
 
     fn used(&self) -> &'static [Library] {

@@ -19,6 +19,7 @@ pub fn changed() {
     let settled = record.is_consistent();
     // Must precede the report, because the agent's thread then looks up where the new library is.
     space::loading(!settled);
+    libraries.set_mapping(!settled);
     if !settled {
         data.set_changing(true);
     }

@@ -36,6 +36,9 @@ pub struct Record(*const Debug);
 #[derive(Clone, Copy)]
 pub struct Entry(*const LinkMap);
 
+/// The state in which nothing is being loaded or closed.
+const CONSISTENT: i32 = 0;
+
 impl Record {
     pub fn at(address: u64) -> Option<Record> {
         (address != 0).then_some(Record(address as *const Debug))
@@ -52,11 +55,16 @@ impl Record {
 
     /// Returns whether nothing is being loaded or closed.
     pub fn is_consistent(self) -> bool {
-        const CONSISTENT: i32 = 0;
         self.all().all(|record| {
             // SAFETY: as above. The state changes under the loader's lock, which this thread holds.
             unsafe { (&raw const (*record.0).state).read_volatile() == CONSISTENT }
         })
+    }
+
+    /// Returns whether the loader changes the first namespace now. Any thread may call this.
+    pub fn is_changing(self) -> bool {
+        // SAFETY: as above; the first record is the loader's own, and stays.
+        unsafe { (&raw const (*self.0).state).read_volatile() != CONSISTENT }
     }
 
     pub fn entries(self) -> impl Iterator<Item = Entry> {

@@ -187,6 +187,21 @@ fn in_batches(
     }
 }
 
+/// Changes code while the loader does not. If the other threads are stopped, none of them is in the loader and goes on;
+/// a forked child has the loader's mark of its parent.
+fn patched<R>(
+    shared: &Shared,
+    other_threads: OtherThreads,
+    change: impl FnOnce(OtherThreads) -> R,
+) -> R {
+    match other_threads {
+        OtherThreads::Running if shared.is_home() => {
+            shared.libraries.while_mapped(|| change(other_threads))
+        }
+        _ => change(other_threads),
+    }
+}
+
 fn other_threads(plan: &Plan) -> OtherThreads {
     match plan.is_still() {
         true => OtherThreads::Stopped,
@@ -214,7 +229,9 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         count,
         |index| plan.site(index),
         |start, sites| {
-            let outcomes = patcher::arm(&text, sites, other_threads(plan));
+            let outcomes = patched(shared, other_threads(plan), |other_threads| {
+                patcher::arm(&text, sites, other_threads)
+            });
             for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
                 data.set_result(start + offset, *outcome as u64);
                 shared.set_armed(first + start + offset, *outcome == Outcome::Done);
@@ -257,7 +274,9 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
-        let outcomes = patcher::arm(&text, sites, other_threads(plan));
+        let outcomes = patched(shared, other_threads(plan), |other_threads| {
+            patcher::arm(&text, sites, other_threads)
+        });
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
             // The hook may still be in place, because an earlier session could not remove it.
@@ -335,7 +354,9 @@ pub fn rearm(shared: &Shared) {
         if shared.is_armed(index)
             && shared.is_live(index)
             && let Some(site) = shared.table.site(index)
-            && patcher::rearm(&text, &site)
+            && patched(shared, OtherThreads::Running, |_| {
+                patcher::rearm(&text, &site)
+            })
             && let Some(data) = shared.data()
         {
             data.set_rearmed();

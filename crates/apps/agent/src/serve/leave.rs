@@ -6,7 +6,7 @@ use tiptoe_sys::raw::futex;
 use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan, Site, SiteFlags, State};
 
-use super::{EIO, by_batch, is_still_patched, other_threads};
+use super::{EIO, by_batch, is_still_patched, other_threads, patched};
 use crate::owner::is_owned;
 use crate::ports;
 use crate::session;
@@ -63,13 +63,16 @@ fn restore(
 /// as if their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
-        return patcher::disarm(text, sites, OtherThreads::Running);
+        return patched(shared, OtherThreads::Running, |other_threads| {
+            patcher::disarm(text, sites, other_threads)
+        });
     }
     let mut outcomes = [Outcome::Unmapped; BATCH];
     for (site, outcome) in sites.iter().zip(&mut outcomes) {
         if site.fits_word() {
-            let [one, ..] =
-                patcher::disarm(text, core::slice::from_ref(site), OtherThreads::Running);
+            let [one, ..] = patched(shared, OtherThreads::Running, |other_threads| {
+                patcher::disarm(text, core::slice::from_ref(site), other_threads)
+            });
             *outcome = one;
         }
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use tiptoe_uprobe::patcher::{self, OtherThreads, Outcome};
 use tiptoe_wire::{Data, Plan};
 
-use super::by_batch;
+use super::{by_batch, patched};
 use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
@@ -75,7 +75,9 @@ fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Librar
     let sites = indices().filter(|index| shared.is_armed(*index));
     let sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
     by_batch(sites, |indices, sites| {
-        let outcomes = patcher::arm(text, sites, OtherThreads::Running);
+        let outcomes = patched(shared, OtherThreads::Running, |other_threads| {
+            patcher::arm(text, sites, other_threads)
+        });
         for (index, outcome) in indices.iter().zip(outcomes) {
             shared.set_armed(*index, outcome == Outcome::Done);
         }

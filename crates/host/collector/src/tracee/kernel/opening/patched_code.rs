@@ -15,41 +15,8 @@ use crate::tracee::Patches;
 
 const HOOK: u64 = 5;
 
-<<<<<<< HEAD:crates/host/collector/src/tracee/kernel/opening/patched_code.rs
 /// A process's code in memory, its mappings, and what the agent has patched.
 pub(super) struct PatchedCode<'a> {
-=======
-impl KernelOpening<'_> {
-    /// Returns the probes that are neither on a byte of the agent's patches, nor inside any other
-    /// patch after its first byte. Refuses all other probes.
-    pub(super) fn beside_patches(
-        &mut self,
-        probes: Vec<Candidate>,
-    ) -> Result<Vec<Candidate>, Error> {
-        let text = Text::of(self.process.target.process);
-        let on_hook = |probe: &Probe| {
-            let mut hooks = self.patches.hooks.iter();
-            hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
-        };
-        let against = |probe: &Probe| {
-            let own = self.patches.displaced_by(probe);
-            let hook = || on_hook(probe).then_some(Reason::Hooked);
-            let other = || text.is_patched_at(probe).then_some(Reason::InsidePatch);
-            own.or_else(hook).or_else(other)
-        };
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for candidate in probes {
-            match against(&candidate.probe) {
-                Some(why) => bad.push((candidate.probe.event, why)),
-                None => good.push(candidate),
-            }
-        }
-        self.without(good, bad)
-    }
-}
-
-struct Text {
->>>>>>> h-wcol:crates/host/collector/src/tracee/kernel/opening/beside_patches.rs
     maps: Vec<Mapping>,
     memory: Option<File>,
     patches: &'a Patches,

@@ -340,7 +340,7 @@ fn the_agents_memory_is_in_no_core_dump() {
 fn calls_of_hundreds_of_threads_are_timed() {
     let run = Probe::new(&["*"])
         .with(&["--latency"])
-        .run(&target("hot"), &["200", "0"]);
+        .run(&target("hot"), &["200", "20"]);
     let report = run.good();
     for function in FUNCTIONS {
         assert!(report.count(function) > 0, "{:#}", report.value);

@@ -11,7 +11,7 @@
 //! suffices. All other sites begin with a jump; only their inner bytes trap, and the child's one thread is at none
 //! of them.
 
-use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
 
 use crate::mask::{OURS, set_mask};
@@ -35,7 +35,7 @@ pub fn restore() {
     }
 }
 
-/// Removes the trap bytes from a fork with memory of its own that the caller is about to trace.
+/// Removes the trap bytes from a forked child that has its own memory and that the caller is about to trace.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn restore_in(pid: u32) {
@@ -65,7 +65,6 @@ struct ChildMemory(i32);
 impl ChildMemory {
     fn open(pid: u32) -> Option<ChildMemory> {
         const READ_WRITE: i32 = 2;
-        const CLOEXEC: i32 = 0o2_000_000;
         let mut path = [0u8; 24];
         let mut digits = [0u8; 10];
         let mut rest = pid;
@@ -84,7 +83,7 @@ impl ChildMemory {
             .zip(bytes)
             .for_each(|(to, byte)| *to = *byte);
         let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
-        open(path, READ_WRITE | CLOEXEC).ok().map(ChildMemory)
+        open(path, READ_WRITE | O_CLOEXEC).ok().map(ChildMemory)
     }
 
     /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes `here`.

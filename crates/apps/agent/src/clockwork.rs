@@ -48,7 +48,7 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// Reads the counter and the kernel's clock, so that they can be compared. (agent's thread)
+/// Reads the counter and the kernel's clock, so that they can be compared. Called only by the agent's thread.
 pub fn compare() {
     CLOCKWORK.moment_ns.store(monotonic_ns(), Relaxed);
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);

@@ -3,7 +3,7 @@
 
 use core::ffi::c_char;
 
-use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::descriptors::{DescriptorEntry, Key};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
@@ -17,7 +17,7 @@ const START_STACK: usize = 25;
 /// Returns the environment array that the kernel made, after argc, argv and argv's NULL.
 pub fn find_array() -> Option<*mut *mut c_char> {
     let mut text = [0u8; 1024];
-    let file = open(c"/proc/self/stat", 0).ok()?;
+    let file = open(c"/proc/self/stat", O_CLOEXEC).ok()?;
     let at = text.as_mut_ptr() as usize;
     // SAFETY: the kernel writes at most the buffer's length.
     let got = unsafe { call(nr::READ, [file as usize, at, text.len(), 0, 0, 0]) };

@@ -5,12 +5,12 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use tiptoe_sys::raw::{call, close, getpid, gettid, nr, open};
+use tiptoe_sys::raw::{O_CLOEXEC, call, close, getpid, gettid, nr, open};
 
 use crate::shared;
 
-const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
-const O_RDONLY_DIRECTORY: i32 = 0o200000;
+const O_RDWR: i32 = 2;
+const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
 /// The descriptors of the agent's thread, which exist in its table only. They end with that thread, of which there is one
@@ -27,9 +27,9 @@ pub enum ProcFile {
 impl ProcFile {
     fn open(self) -> i32 {
         let opened = match self {
-            ProcFile::Memory => open(c"/proc/self/mem", O_RDWR_CLOEXEC),
-            ProcFile::Maps => open(c"/proc/self/maps", 0),
-            ProcFile::Tasks => open(c"/proc/self/task", O_RDONLY_DIRECTORY),
+            ProcFile::Memory => open(c"/proc/self/mem", O_RDWR | O_CLOEXEC),
+            ProcFile::Maps => open(c"/proc/self/maps", O_CLOEXEC),
+            ProcFile::Tasks => open(c"/proc/self/task", O_DIRECTORY | O_CLOEXEC),
         };
         opened.unwrap_or(NONE)
     }

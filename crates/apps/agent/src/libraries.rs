@@ -383,8 +383,10 @@ impl Libraries {
                 ring(data);
             }
             let now = raw::monotonic_ns();
-            let longer = now.saturating_sub(begin + PATIENCE_NS);
-            self.reserve_used.store(used + longer, Relaxed);
+            if !unwinder {
+                let longer = now.saturating_sub(begin + PATIENCE_NS);
+                self.reserve_used.store(used + longer, Relaxed);
+            }
             if !patching && data.served() >= data.reported() {
                 return;
             }

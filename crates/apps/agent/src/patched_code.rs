@@ -65,7 +65,7 @@ pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     result
 }
 
-/// Code that no thread runs yet. Many sites need only one refetch.
+/// Code that no thread runs yet. `sync` does nothing, because one refetch after all sites suffices.
 struct UnusedCode<'a>(&'a SelfMemory);
 
 impl Text for UnusedCode<'_> {

@@ -1,6 +1,6 @@
 //! Reads the program's threads from /proc/self/task, with buffers smaller than a stack page.
 
-use tiptoe_sys::raw::{call, close, nr};
+use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr};
 
 use crate::files::{File, ProcFile};
 
@@ -87,7 +87,14 @@ impl Task<'_> {
             unsafe {
                 call(
                     nr::OPENAT,
-                    [folder as usize, path.as_ptr() as usize, 0, 0, 0, 0],
+                    [
+                        folder as usize,
+                        path.as_ptr() as usize,
+                        O_CLOEXEC as usize,
+                        0,
+                        0,
+                        0,
+                    ],
                 )
             }
         });

@@ -314,7 +314,7 @@ fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
 
-/// Makes an event of all threads watch another address. (agent's thread)
+/// Makes an event of all threads watch another address. Called only by the agent's thread.
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let number = plan.address(0) as u32;
     set_watched(plan, number as usize, 1);

@@ -38,7 +38,7 @@ struct ShownRun {
     counting: Option<Instant>,
     hits: Option<u64>,
     cost: Option<Cost>,
-    /// Of `stat`, shown instead of hits.
+    /// The counts of `stat`, shown instead of hits.
     counts: Vec<String>,
     requested: Instant,
     next_request: Instant,

@@ -25,7 +25,7 @@ use crate::together::cpus;
 pub enum Breakpoints {
     /// Pairs of reserve and release.
     Stress(Stress),
-    /// The same on more CPUs than this machine has, simulated.
+    /// Pairs of reserve and release on more CPUs than this machine has, simulated.
     Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),

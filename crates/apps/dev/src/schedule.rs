@@ -13,9 +13,9 @@ use crate::table::{Table, TableRow};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
-/// They are parents of the others.
+/// The cgroups that are parents of the other cgroups.
 const PARENTS: u32 = 10;
-/// Of each cgroup, and of the system.
+/// The events of each cgroup, and of the system.
 const EVENTS: u32 = 20;
 /// Enough for all events at a time (of a leaf, its parent and the system), and too few.
 const SLOTS: [u32; 2] = [60, 4];

@@ -36,8 +36,8 @@
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
-//! Outside libc the recall check is a nop of its length, and $nr has a flag. From `back + 8` to the `syscall` every
-//! register has the program's value.
+//! Outside libc a nop of the same length replaces the recall check, and $nr has the flag `NOT_LIBCS`. From `back + 8`
+//! to the `syscall` every register has the program's value.
 
 use tiptoe_wire::calls::{MAX_SLOT, NOT_LIBCS, RECORDS, intercepted};
 

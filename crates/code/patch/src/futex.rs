@@ -100,7 +100,7 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// The shape after it, if a jump fits and it may wait.
     pub after_call: Option<Shape>,
-    /// Whether the call may be a wake, with its operation in `%esi`.
+    /// Whether the call may be a wake, because its operation is not constant. `%esi` holds the operation.
     may_wake: bool,
 }
 

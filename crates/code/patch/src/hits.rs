@@ -14,7 +14,7 @@ use crate::filter::{self, REGISTERS};
 /// What hits are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupValue {
-    /// This argument.
+    /// An argument, by its number.
     Argument(u8),
     /// The thread's scope node.
     Scope,

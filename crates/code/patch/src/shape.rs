@@ -100,7 +100,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the first patched address, unless a filter needs the entry: [`Patch::site`](crate::Patch::site).
+    /// Returns the first patched address. If a filter needs the function's entry, the patch begins there instead: see
+    /// [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }

@@ -37,7 +37,7 @@ pub(crate) fn dwarf<'d>(
     }
 }
 
-/// Returns the price of a read, by the memory that addr2line keeps for it.
+/// Returns the price of reading a byte of a section, which grows with the memory that addr2line keeps for the byte.
 fn price(id: SectionId) -> usize {
     match id {
         SectionId::DebugRanges | SectionId::DebugRngLists => 8,

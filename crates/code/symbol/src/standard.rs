@@ -66,7 +66,7 @@ fn is_cpp(name: &str) -> bool {
     is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
 }
 
-/// By these, libstdc++'s headers call pthread functions.
+/// Returns whether this is a wrapper by which libstdc++'s headers call a pthread function.
 fn is_of_threads(name: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit();
     let bare = name.trim_start_matches('L').trim_start_matches(digits);
@@ -116,7 +116,7 @@ mod tests {
             "_ZN4core3run17hurriedE",
             "_ZN4prog4main17h0123456789abcdefE",
             "_ZN53_$LT$prog..Guard$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
-            // These call functions of the program.
+            // Standard library functions that call functions of the program.
             "_ZNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ4mainEUlvE_EEEEE6_M_runEv",
             "_ZNSt17_Function_handlerIFvvEZ4mainEUlvE_E9_M_invokeERKSt9_Any_data",
             "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE",

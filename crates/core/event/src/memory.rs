@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable. An address after a binary is a
-//! link-time address of that file, any other the process's.
+//! link-time address of that file; an address without a binary is an address in the process.
 
 use core::fmt;
 
@@ -58,7 +58,7 @@ pub struct Memory<'a> {
     pub length: Option<u8>,
     /// What to report.
     pub access: Access,
-    /// Whether it keeps its debug register while others take turns.
+    /// Whether the variable keeps its debug register while other variables take turns.
     pub is_pinned: bool,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Memory<'a> {
 /// One more than a variable's parts.
 const MOST_PARTS: usize = 5;
 
-/// Splits at single colons outside quotes; further parts are left out.
+/// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.
 fn split<'a, 'b>(
     text: &'a str,
     parts: &'b mut [TextPart<'a>; MOST_PARTS],
@@ -196,7 +196,7 @@ fn split<'a, 'b>(
                     return Err(MemoryError { at, fault });
                 }
             },
-            // In an odd run the first splits: `bin:::f` is `::f` in `bin`.
+            // Of an odd number of colons the first one splits: `bin:::f` is `::f` in `bin`.
             b':' => {
                 if run % 2 == 1 {
                     let text = &text[start..at];
@@ -232,7 +232,7 @@ fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryErro
     Ok(Some(access))
 }
 
-/// As [`take_access`], for a decimal length.
+/// Takes the length, a decimal number, if it is the last of several parts.
 fn take_length(
     parts: &mut &[TextPart<'_>],
     access: Option<Access>,

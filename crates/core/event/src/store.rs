@@ -1,6 +1,6 @@
 //! A store instruction, whose values are derived from the registers after it.
 
-/// Where a value is. Registers have machine code numbers.
+/// Where a value is. A register is given by its number in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.

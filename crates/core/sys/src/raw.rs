@@ -199,6 +199,9 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
+/// Closes a descriptor at exec. The agent's files need it, because another thread of the program may start a program.
+pub const O_CLOEXEC: i32 = 0o2_000_000;
+
 /// Opens a path.
 pub fn open(path: &core::ffi::CStr, flags: i32) -> Result<i32, Errno> {
     const AT_FDCWD: usize = -100isize as usize;

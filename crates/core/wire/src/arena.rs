@@ -24,7 +24,7 @@ const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
 /// Return addresses of a trampoline that follows calls by itself, those of its first calls, each 0 before. An address
 /// must never change, because a call may return through it at any time.
 pub const WAYS: usize = 2;
-/// Bytes of these addresses.
+/// Bytes of a trampoline's [`WAYS`] return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
 /// The least length of a trampoline, so that blocks have at most one.
 pub const BLOCK: u64 = 64;

@@ -14,7 +14,7 @@ pub mod words {
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// The same without followed callees.
+    /// Nanoseconds from entry to return, without followed callees.
     pub const OWN: u32 = 5;
     /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
@@ -23,7 +23,7 @@ pub mod words {
     pub const PENDING: u32 = 7;
     /// Calls by duration: first without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 8;
-    /// Number of these counts.
+    /// Number of duration counts.
     pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
     /// Words if calls are timed: whole cache lines.
     pub const ALL: u32 = (DURATIONS + DURATION_COUNT).next_multiple_of(8);
@@ -87,8 +87,8 @@ pub mod intercepted {
 /// For a system call's hook: the call is not the C library's, so the thread-local block may lack our words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry's result for a call that the trampoline follows by itself through its first return address; 2 for
-/// the second. Otherwise a return thunk's address, or 0 if the call is not followed.
+/// The slow entry returns this if the trampoline follows the call by itself through its first return address, and 2
+/// for its second. Otherwise it returns the address of a return thunk, or 0 if the call is not followed.
 pub const BY_ITSELF: u64 = 1;
 /// Bound of slots of probes that follow calls, below the flags.
 pub const MAX_SLOT: u32 = 1 << 26;

@@ -58,7 +58,7 @@ pub enum State {
 pub enum LeaveReason {
     /// The program confined itself by seccomp, or was about to.
     Seccomp = 1,
-    /// The program dropped other rights, or entered namespaces where the agent can start no thread.
+    /// The program dropped rights without seccomp, or entered namespaces where the agent can start no thread.
     Confined = 2,
     /// The program was about to run a thread whose thread-local block the C library did not set up, where trampolines
     /// would follow garbage.
@@ -296,13 +296,13 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
-    /// Returns whether the thread is in a call of `--under`'s function. (agent's cold path)
+    /// Returns whether the thread is in a call of `--under`'s function. Called only on the agent's cold path.
     pub fn is_inside(&self, slab: u32) -> bool {
         // Threads in the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
-    /// Records that the thread is outside such calls.
+    /// Records that the thread is outside all calls of `--under`'s function.
     pub fn set_outside(&self, slab: u32) {
         if slab < self.geometry.slabs {
             let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
@@ -389,7 +389,7 @@ impl<'a> Data<'a> {
 fn raise(words: Words, index: usize, value: u64) {
     use crate::primitive::Ordering::Relaxed;
     let Some(word) = words.at(index) else { return };
-    // Relaxed: a reader that misses it reads again.
+    // Relaxed: orders nothing; a reader that misses the new value reads the word again later.
     let mut now = word.load(Relaxed);
     while now < value
         && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)

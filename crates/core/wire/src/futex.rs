@@ -1,7 +1,8 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! A thread's slab has its [`head`], cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of [`entry`]; slab 0
-//! the rest. Only a thread and its signal handlers write its words, so each change must be a single instruction.
+//! A thread's slab holds its [`head`] and cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of [`entry`].
+//! Slab 0 holds all else. Only a thread and its signal handlers write the thread's words, so each change must be a
+//! single instruction.
 
 /// Entries per thread, a page each. Few in models, where words are costly.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
@@ -38,20 +39,20 @@ pub const RULE: i32 = (1 << 26) - 1;
 
 /// A wait reported by the program's library, with the lock's label in [`entry::VIA`].
 pub const REPORTED: u32 = 0x7e;
-/// In that [`entry::VIA`], eight bits: how the lock is taken.
+/// In the [`entry::VIA`] of a reported wait, eight bits: how the lock is taken.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
 pub mod hold {
-    /// Takes it.
+    /// Takes the lock.
     pub const TAKES: i32 = 1 << 26;
-    /// Takes it or fails; the result is not read.
+    /// Takes the lock or fails; the result is not read.
     pub const TRIES: i32 = 2 << 26;
-    /// Releases it.
+    /// Releases the lock.
     pub const GIVES: i32 = 3 << 26;
-    /// Releases it (the second argument) to wait for a condition.
+    /// Releases the lock, its second argument, to wait for a condition.
     pub const LEAVES: i32 = 4 << 26;
-    /// Takes it by spinning; may reenter the function for each try.
+    /// Takes the lock by spinning; may reenter the function for each try.
     pub const SPINS: i32 = 5 << 26;
     /// Releases a lock with one holder.
     pub const FREES: i32 = 6 << 26;
@@ -73,10 +74,10 @@ pub mod head {
     pub const WAKES: u32 = 3;
     /// The current *episode*, a contended call of the user: awaited address or 0, call site, [`EPISODE_FRAME`].
     pub const EPISODE: u32 = 4;
-    /// The caller's frame. Kept afterwards, because tiptoe uses it as an address in the thread's stack.
+    /// The caller's frame. It is kept after the episode, because tiptoe uses it as an address in the thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold: lock or 0 (still in the first cache line), call site that took it, its frame, since when in
-    /// ticks or 0, how often taken.
+    /// The measured hold, five words: the lock or 0 (in the first cache line), the call site that took it, that call's
+    /// frame, when the lock was taken in ticks or 0, and how often the thread has taken it.
     pub const MEASURED_HOLD: u32 = 7;
     /// Mean number of waits skipped between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
@@ -88,7 +89,7 @@ pub mod head {
     pub const FULL: u32 = 15;
     /// [`super::activity::DEPTH`] stack positions of activities; 0 if free.
     pub const SPS: u32 = 16;
-    /// Their other words.
+    /// The other words of the activities.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
@@ -108,7 +109,7 @@ pub mod activity {
     pub const SINCE: u32 = 3;
     /// The clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait twice: it has weight 1, and if skipped an approximate beginning.
+    /// tiptoe saw the wait twice, so the wait has weight 1. If the wait was skipped, its beginning is approximate.
     pub const GOES_ON: u64 = 1 << 63;
     /// The operation.
     pub const OPERATION: u32 = 4;
@@ -116,8 +117,9 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// The [`super::board`]'s checksum at the beginning.
     pub const SEEN: u32 = 6;
-    /// For a reported wait: the last futex inside, whose checksum is [`SEEN`]. For a lock that records its holder:
-    /// the hand-overs before, in the lock's ring (low half) and family (high half; [`super::history`]).
+    /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
+    /// holder: how many hand-overs there were before, in the lock's ring (low half) and in its family (high half;
+    /// [`super::history`]).
     pub const WITHIN: u32 = 7;
 }
 
@@ -133,14 +135,14 @@ pub mod path {
     pub const WORDS: u32 = 8;
     /// The first return address; above it the number of known libraries; 0 if free.
     pub const FIRST: u32 = 0;
-    /// Position of that number.
+    /// Position of the number of known libraries.
     pub const COUNT_SHIFT: u32 = 56;
     /// The last return address, the user's; 0 if the path is incomplete, too long, or needs more than the stack
     /// pointer.
     pub const USER: u32 = 1;
     /// The last return address in libc, or 0, with its [`super::frames::owner`].
     pub const VIA: u32 = 2;
-    /// The other frames' distances from the first in words; 0 after the last.
+    /// Distances of the later frames from the first, in words; 0 after the last frame.
     pub const DISTANCES: u32 = 3;
     /// Bits of a distance.
     pub const DISTANCE_BITS: u32 = 16;
@@ -174,7 +176,7 @@ pub mod entry {
     pub const OTHER: u32 = 9;
     /// Nanoseconds in all waits but [`AT_ONCE`]. This, [`DURATIONS`] and [`WAKERS`] are weighted.
     pub const SLEPT_NS: u32 = 10;
-    /// How many were timed, without errors.
+    /// Timed waits that did not end with an error.
     pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
@@ -208,7 +210,7 @@ pub mod entry {
     pub const HOLDER_WORDS: u32 = 3;
 }
 
-/// The holder during another thread's wait. Smaller numbers are the release's call site.
+/// The holder during another thread's wait. A number below all flags is the call site that released the lock.
 pub mod holder {
     /// A thread with its id in the low half.
     pub const THREAD: u64 = 1 << 63;
@@ -251,8 +253,8 @@ pub mod history {
     pub const WORDS: u32 = 4;
     /// When, in ticks.
     pub const AT: u32 = 0;
-    /// In [`HOLDER`] bits the new holder ([`READERS`], [`NOBODY`], 0 if unknown); above it the thread that released,
-    /// and [`OWN`].
+    /// The new holder in the lower [`HOLDER`] bits: a thread, [`READERS`], [`NOBODY`], or 0 if unknown. Above the
+    /// holder: the thread that released the lock, and [`OWN`].
     pub const WHO: u32 = 1;
     /// The call site that released the lock.
     pub const SITE: u32 = 2;
@@ -296,7 +298,7 @@ pub mod frames {
     /// An [`owner`]'s position above an address.
     pub const OWNER_SHIFT: u32 = 56;
 
-    /// What libc's function waits for.
+    /// What a function in [`OWNERS`] waits for.
     pub mod owner {
         /// A mutex; its address is the futex's.
         pub const MUTEX: u64 = 1;
@@ -306,7 +308,7 @@ pub mod frames {
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Cached searches, by a hash: return addresses, each with its rule and the flags below.
+    /// Cached results of searches, by a hash of the return address: the address, and its rule with the flags below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
@@ -323,13 +325,13 @@ pub mod frames {
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
-    /// A library that walks must leave.
+    /// A runtime library, whose frames a walk must leave.
     pub mod library {
         /// The code's end; 0 if there is no library.
         pub const END: u32 = 0;
         /// The code's start.
         pub const START: u32 = 1;
-        /// What the loader adds to its addresses.
+        /// What the loader adds to the library's addresses.
         pub const BASE: u32 = 2;
         /// The first row; from bit 32 on the number of rows, and flags.
         pub const ROWS: u32 = 3;
@@ -337,7 +339,7 @@ pub mod frames {
         pub const WORDS: u32 = 4;
         /// libc, whose functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// The user's: rows only for the standard library compiled into it.
+        /// The user's library. It has rows only for the standard library's code that is compiled into it.
         pub const MIXED: u64 = 1 << 62;
     }
 }

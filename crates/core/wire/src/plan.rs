@@ -74,8 +74,8 @@ pub enum Request {
     Watch = 16,
     /// Sites' [`Library`]s.
     Libraries = 17,
-    /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: threads with events, new ones
-    /// among them; on failure the thread without.
+    /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
+    /// how many threads were created meanwhile, and on failure the thread that got no event.
     Observe = 18,
     /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,
@@ -307,7 +307,7 @@ impl<'a> Plan<'a> {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// Returns the number of these checks.
+    /// Returns the number of checks whether the program confined itself.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }

@@ -140,7 +140,7 @@ impl Site {
         }
     }
 
-    /// Returns the counters of hits, or followed calls.
+    /// Returns the indices of the counters of hits, or of the entries of followed calls.
     pub fn entries(&self) -> impl Iterator<Item = u32> {
         let timed_values = self.width() == timed_values::WIDTH;
         let sets = if timed_values { timed_values::SETS } else { 1 };

@@ -224,8 +224,8 @@ impl<'a> Constraints<'a> {
         wide <= self.geometry.slots(kind)
     }
 
-    /// Returns whether a CPU's recorded request fits beside all tasks. A task's undecided request may be in the way;
-    /// only a caller that excludes these knows. Needs no shard.
+    /// Returns whether a CPU's recorded request fits beside all tasks. An undecided request of a task may be in the
+    /// way, so `false` is final only if the caller excludes requests of tasks. Needs no shard.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in

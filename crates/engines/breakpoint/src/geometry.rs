@@ -195,7 +195,7 @@ impl Layout {
         }
     }
 
-    /// Returns a task's shard, and its position among all buckets.
+    /// Returns a task's shard, and the index of the task's bucket among the buckets of all shards.
     #[inline]
     pub(crate) fn shard_and_bucket(&self, task: u64) -> (usize, usize) {
         let hash = hash(task);

@@ -1,5 +1,5 @@
-//! The state's words. Outside it a word reads as 0 and is not written. Nothing here panics, because another process may
-//! have written anything.
+//! The state's words. A word outside the state reads as 0 and is not written. Nothing here panics, because another
+//! process may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 

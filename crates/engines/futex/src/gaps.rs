@@ -26,7 +26,7 @@ pub enum Beginning {
     Unknown,
     /// In ticks.
     At(u64),
-    /// In ticks, since when tiptoe knows of it.
+    /// The time in ticks since when tiptoe knows of the wait, which began earlier.
     LongAgo(u64),
 }
 

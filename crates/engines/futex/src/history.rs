@@ -13,8 +13,8 @@
 //!
 //! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A wait
 //! [marks](History::mark) the counts when it begins. If it finds as many hand-overs as its family counted since the
-//! mark, none was overwritten. Otherwise some may have been overwritten, even while they were read, if more places
-//! were taken since the mark than the ring has.
+//! mark, none was overwritten. Otherwise some may have been overwritten, even while the wait read them. That is
+//! possible only if more places were taken since the mark than the ring has.
 //!
 //! A preempted thread may count its hand-over before a wait's mark, and take its place afterwards. That hand-over is
 //! older than the wait, so it is skipped.
@@ -315,7 +315,7 @@ mod tests {
                 .iter()
                 .all(|(lock, mark)| !is_cut(&history, *lock, *mark))
         );
-        // Another family hides nothing.
+        // Hand-overs of one family hide none of another family.
         fill();
         assert_eq!(
             marks.map(|(lock, mark)| is_cut(&history, lock, mark)),

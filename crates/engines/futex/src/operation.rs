@@ -9,7 +9,7 @@ pub enum Kind {
     Wait,
     /// Wakes waiters.
     Wake,
-    /// Neither.
+    /// Neither waits nor wakes.
     Other,
 }
 

@@ -49,7 +49,7 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// Not cached, but there is room.
+    /// The path is not cached, but there is room for it.
     Nothing,
     /// Must be walked.
     Unkept,

@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the rwlock of any waiter that expects `word`. Readers that let a writer go first wait at the first word,
-/// and mark it.
+/// Returns the rwlock of any waiter that expects `word`. Readers that let a writer go first wait at the rwlock's first
+/// word, and mark that word.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

@@ -92,7 +92,7 @@ mod ticks {
             if ns >= COMPARED_NS {
                 let tick = (u128::from(ns) << 32).checked_div(ticks.into());
                 let tick = tick.and_then(|tick| u64::try_from(tick).ok());
-                // Not if it stopped, or equals `SYSTEM`.
+                // The counter is not used if it stopped, or if its tick equals `SYSTEM`.
                 return tick
                     .filter(|tick| ![0, SYSTEM].contains(tick))
                     .unwrap_or(SYSTEM);

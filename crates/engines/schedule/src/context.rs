@@ -19,7 +19,7 @@ pub struct Context<P> {
 /// The events that a switch of labels deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Of the labels left and entered, and of groups that lose or gain slots by these.
+    /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
     #[default]
     Changed,
     /// All, on PMUs with events of labels; only for comparison.
@@ -154,7 +154,8 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group. It counts at once if its target runs and there are slots; otherwise a pinned group is in error.
+    /// Adds a group. If its target runs, the group counts at once if there are slots for it. Without slots a flexible
+    /// group waits, and a pinned group is in error. If its target does not run, the group waits.
     pub fn add(
         &mut self,
         tree: &Tree,

@@ -102,14 +102,14 @@ pub enum State {
     Waiting,
     /// Counting.
     Running,
-    /// Pinned, while others had all slots. It stays so until enabled again.
+    /// The group is pinned, but other pinned groups had the slots. It stays in error until it is enabled again.
     Error,
 }
 
 /// A group's times while its target ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// Neither off nor in error.
+    /// The time in which the group was neither off nor in error.
     pub enabled_ns: u64,
     /// Counting.
     pub running_ns: u64,

@@ -20,7 +20,7 @@ pub(crate) struct Group {
     phase: Phase,
     /// Enabled before `enabled_at`, and running up to the last removal from the PMU.
     until: Times,
-    /// By the target's running time.
+    /// When the group was enabled, by the target's running time.
     enabled_at: u64,
     /// Too old for the group's share.
     forgotten: Times,

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that arrive and leave with their target. `wanted` has the slots of groups neither off nor in error; `pinned`
-/// and `running` are of these. The sums follow changes of groups, so that a switch need not look at targets that stay.
+/// Groups that arrive and leave with their target. `wanted` is the number of slots of all groups that are neither off
+/// nor in error; `pinned` and `running` are the slots of the pinned and of the running groups among them. These sums
+/// are updated when a group changes, so that a switch need not look at targets that stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,

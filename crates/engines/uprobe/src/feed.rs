@@ -58,7 +58,7 @@ pub enum Answer {
     Locked(u32),
     /// There is no probe.
     Missed,
-    /// It is not certain now: the space is in doubt, or its lock stays taken.
+    /// The answer is not certain now: the space is in doubt, or its lock stays taken.
     Unsure,
 }
 
@@ -87,8 +87,8 @@ impl<'a> Feed<'a> {
         shape.words() + files::words_for(files)
     }
 
-    /// Returns an empty space over zeroed storage, lacking everything, if `words` suffice. `files` must be a power
-    /// of two.
+    /// Returns an empty space over zeroed storage, which lacks everything. `None` if there are too few `words`. `files`
+    /// must be a power of two.
     pub fn new(words: &'a [AtomicU64], shape: Shape, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {

@@ -255,7 +255,7 @@ impl<'a> Table<'a> {
         site.is_some_and(|site| site.address + u64::from(site.len) > code.start)
     }
 
-    /// Returns all records with their indices, those that others replaced, too.
+    /// Returns all records with their indices, including replaced records.
     pub fn all(&self) -> impl Iterator<Item = (usize, Site)> {
         // Acquire: pairs with the Release in `insert`, which the records and their number precede (edge D).
         self.version.load(Ordering::Acquire);

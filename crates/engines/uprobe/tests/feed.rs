@@ -129,7 +129,7 @@ fn threads_map_and_unmap_concurrently() {
         assert!(feed.add_probes(1 << 10, probes, |_, _| true));
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // Otherwise one thread's stack could be mapped into another's holes.
+        // All threads must exist first; otherwise the stack of one could be mapped into the holes of another.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();

@@ -131,7 +131,7 @@ mod tests {
             .recv_timeout(Duration::from_secs(20))
             .unwrap_or_else(|hangs| {
                 for pid in pid.try_iter() {
-                    // SAFETY: takes two numbers; the child still waits for its tracer.
+                    // SAFETY: takes two numbers; the child still waits for its tracer, so its id is not reused.
                     unsafe { libc::kill(pid as i32, libc::SIGKILL) };
                 }
                 panic!("the command is not at exec: {hangs}")

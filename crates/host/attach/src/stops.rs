@@ -24,7 +24,7 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
-        // Otherwise its process still lists it.
+        // A thread that ended must be reaped; otherwise its process still lists it.
         wait(tid, libc::WEXITED | libc::WNOHANG)?;
     }
     Ok(stop)

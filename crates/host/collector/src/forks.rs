@@ -81,7 +81,7 @@ impl CopiedMemory {
     }
 
     pub fn cost(&self) -> Cost {
-        // On a busy machine noise may exceed the difference.
+        // On a busy machine noise may exceed the difference of the two measurements, which is then not positive.
         let measured = self.measure().filter(|ns| *ns > 0.0);
         let ns = measured.unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)

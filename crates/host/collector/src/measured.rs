@@ -10,7 +10,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Both counts are over the same time.
+    /// Adds other counts over the same time.
     pub fn add(&mut self, other: &Measured) {
         let (one, more) = (self.reading, other.reading);
         self.reading = Reading {

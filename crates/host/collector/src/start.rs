@@ -221,7 +221,7 @@ fn start_with_agent(
     let layout = Layout::of(&plan.needs(0, probes));
     let offer = Offer::new(layout.geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
-    // An agent that cannot serve holds the program until the link is dropped.
+    // If the agent cannot serve, it keeps the program from starting until the link is dropped.
     match lead_in(&mut target, &offer, &plan.terms(&layout)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // A command that ends by itself was no program, or its loader reports an error.

@@ -179,9 +179,10 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 /// The no-operation that becomes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacedNop {
-    /// That of five bytes. The kernel refuses that of ten for its prefix.
+    /// The no-operation of five bytes. The kernel refuses the one of ten bytes because of its prefix.
     Nop5,
-    /// That of ten bytes. The call skips the red zone, so it is safe inside a function. That of five is emulated.
+    /// The no-operation of ten bytes. Its call skips the red zone, so it is safe inside a function. The no-operation of
+    /// five bytes is emulated.
     Nop10,
 }
 

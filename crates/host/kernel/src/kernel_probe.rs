@@ -59,6 +59,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// Not for uprobes; the kernel's own number, not POSIX's.
+    /// The kernel refuses the instruction. The number is the kernel's own, not POSIX's.
     pub const ENOTSUPP: i32 = 524;
 }

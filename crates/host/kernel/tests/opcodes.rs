@@ -59,7 +59,7 @@ impl Runner {
             .args([&program, &source])
             .status();
         assert!(built.expect("a C compiler").success());
-        // Otherwise the heap may begin anywhere in the first GiB, where the runner needs some addresses.
+        // -R: with a random layout the heap may begin anywhere in the first GiB, where the runner needs some addresses.
         let mut child = Command::new("setarch")
             .arg("-R")
             .args([&program, &code, &out])

@@ -212,7 +212,7 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the state's number. Yardsticks within [`FAMILY`] have the same or neighbouring ones.
+/// Returns the number of a yardstick's state. Two yardsticks within [`FAMILY`] have the same or neighbouring numbers.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

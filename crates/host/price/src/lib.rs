@@ -77,7 +77,7 @@ pub struct UnitCosts {
     pub filtered: Curve,
     /// One reading of the clock.
     pub reading_ns: f64,
-    /// A breakpoint whose handler moves the thread on.
+    /// A breakpoint instruction, whose handler sets the address at which the thread continues.
     pub trap: Cost,
     /// A kernel uprobe.
     pub kernel: KernelCosts,

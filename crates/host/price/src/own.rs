@@ -24,7 +24,7 @@ impl OwnUse {
         OwnUse { before: process() }
     }
 
-    /// Adds a run's use to its session.
+    /// Records the run's CPU time and longest stop in its session.
     pub fn report(&self, session: &mut tiptoe_session::Session) {
         let used = process().saturating_sub(self.before);
         session.own_cpu_ns = Some(used.as_nanos() as u64);

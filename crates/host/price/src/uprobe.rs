@@ -46,7 +46,7 @@ impl Price for Steps {
 /// A function to probe, and its hits in a measurement.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// By the optimised no-operation: of five bytes, or of ten.
+/// The cases if the kernel optimises the no-operation of five bytes, or the one of ten bytes.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 

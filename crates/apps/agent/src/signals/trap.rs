@@ -120,8 +120,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A thread that traps inside the window was preempted there before the patch, which is no hit. But if our first
-    // byte is missing, the thread came through another tracer's trap byte there, which is a hit.
+    // A trap inside the window is no hit, because the thread was preempted there before the patch. But if our first
+    // byte is missing, the thread came through another tracer's trap byte at the start of the window. That is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -187,8 +187,8 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     }
 }
 
-/// Ends the process by this signal. A fault happens again when the handler returns; any other signal must be sent
-/// again.
+/// Ends the process by this signal. A fault happens again when the handler returns, except a trap (SIGTRAP). A trap or
+/// any other signal must be sent again.
 fn die(signal: i32, info: &Info, fault: bool) {
     let _ = kernel_action(signal as usize, Some(&Action::default()));
     if !fault || signal == 5 {

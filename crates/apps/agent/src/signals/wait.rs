@@ -23,7 +23,7 @@ pub enum MaskLocation {
     Set(usize),
     /// A register with the address of a pair: the mask's address, and its length.
     Pair(usize),
-    /// Not a mask: a register with the address of the set for which the call waits.
+    /// A register with the address of the set of signals for which the call waits, which is no mask.
     Wanted(usize),
 }
 

@@ -12,7 +12,7 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Not 0 while creations wait: while a [`CreationHold`] exists. [`begin`] clears what a killed thread has left.
+/// Nonzero while a [`CreationHold`] exists, so that creations wait. [`begin`] clears what a killed thread has left.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;

@@ -13,7 +13,7 @@ pub struct Cgroups {
     pub tree: Tree,
     /// With their names as given.
     pub counted: Vec<(String, Label)>,
-    /// By path, without slashes at the ends.
+    /// All labels by path, without slashes at the ends.
     labels: HashMap<String, Label>,
 }
 

@@ -10,7 +10,7 @@ pub struct PlanReport {
     pub is_of_system: bool,
     pub seconds: f64,
     pub switches: u64,
-    /// From a file.
+    /// Whether the switches are from a file.
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
@@ -33,13 +33,13 @@ pub struct EventRow {
     pub of: &'static str,
     /// The share of the enabled time in which it counted.
     pub counted_percent: Option<f64>,
-    /// The same, in the cgroup where it is smallest.
+    /// The share of the enabled time in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
     /// The cgroups that ran without being counted at all.
     pub not_counted: usize,
     /// The cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
-    /// Of the scaled count, the median over cgroups.
+    /// The error of the scaled count: the median over cgroups.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
     pub each: Vec<CgroupTimes>,

@@ -46,9 +46,9 @@ const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
 /// Never true, because the functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
-/// It calls the loops.
+/// A function that calls the loops.
 const AROUND: &str = "measure";
-/// It never calls the loops.
+/// A function that never calls the loops.
 const ELSEWHERE: &str = "gap";
 
 impl Case {

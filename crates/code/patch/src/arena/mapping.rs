@@ -33,9 +33,9 @@ impl Arenas {
         &self.callers
     }
 
-    /// Returns the ranges to map for the next [`Arenas::take_fresh`]. A free range's arenas share a mapping,
-    /// because each makes a fork slower, but not below 4 GiB, because a program may need the addresses between for
-    /// pointers of 32 bits.
+    /// Returns the ranges to map for the next [`Arenas::take_fresh`]. Arenas in one free range share a mapping, because
+    /// each mapping makes a fork slower. Below 4 GiB only adjacent arenas do, because a program may need the addresses
+    /// between arenas for pointers of 32 bits.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
         let is_mapped = |base: u64| self.mapped.iter().any(|range| range.contains(&base));

@@ -130,7 +130,7 @@ fn the_seed_chooses_among_all_free_places() {
         places.len()
     };
     assert!(places(SITE - (2 << 30)..SITE - 5) > 1000);
-    // Below a position-dependent program there are 63.
+    // Below a position-dependent program there are 63 places for an arena.
     let below = (SITE - (63 << 16)) & !0xffff;
     assert!(places(below..below + (63 << 16)) > 60);
 }

@@ -39,7 +39,7 @@ pub(super) struct RootEntry<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// Those of `.debug_types` are last.
+/// The units of a file. Units of `.debug_types` are last.
 pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,

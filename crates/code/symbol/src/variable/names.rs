@@ -93,7 +93,7 @@ fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> b
     })
 }
 
-/// An entry's name may be its declaration's.
+/// Returns whether an entry has the wanted name. An entry without a name may have its declaration's.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,

@@ -67,7 +67,7 @@ impl<'s> EntryQuery<'s> {
     }
 }
 
-/// Returns the offsets of this text at the ends of strings.
+/// Returns the offset of `text` in each string that ends with it.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
     let mut ends = Ends::of(text);
     strings.each_part(|part| ends.pass(part));

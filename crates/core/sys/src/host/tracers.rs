@@ -30,7 +30,7 @@ pub struct ForeignTracer {
 /// The tracers found, and what could not be searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// By process.
+    /// The tracers found, grouped by process.
     pub tracers: Vec<ForeignTracer>,
     /// Processes whose descriptors this user may not see.
     pub hidden_processes: usize,

@@ -118,7 +118,7 @@ impl<'a> Data<'a> {
         self.words.load(LOOKS)
     }
 
-    /// Marks the beginning or end of such a change.
+    /// Marks the beginning or end of a change of the list of libraries.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };

@@ -43,7 +43,7 @@ pub struct Readings {
     pub corrected: u64,
     /// Executable mappings of files, merged if they continue each other.
     pub mappings: u64,
-    /// Their bytes.
+    /// Bytes of the executable mappings of files.
     pub bytes: u64,
 }
 

@@ -6,9 +6,9 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 /// An interval without missed stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// No hit is missing between two of one number.
+    /// Between two hits with the same number no hit is missing.
     pub number: u64,
-    /// Not an epoch: the events are disabled, so stores are missed.
+    /// Whether this is a gap, not an epoch: the events are disabled, so stores are missed.
     pub is_gap: bool,
 }
 

@@ -71,8 +71,8 @@ impl<'a> Hits<'a> {
         Meeting::Full
     }
 
-    /// Removes threads for which `is_gone` is true, given thread and registers. Counts those of `all` that a removed
-    /// thread never reserved. (agent's thread)
+    /// Removes the threads for which `is_gone` is true, given a thread and its registers. Counts the registers of `all`
+    /// that a removed thread never reserved. Called only by the agent's thread.
     pub fn part(&self, all: u8, mut is_gone: impl FnMut(u32, u8) -> bool) {
         for word in self.entries() {
             let entry = word.load(Relaxed);
@@ -94,8 +94,8 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations: `reserve` gets a thread with its registers, and returns the new ones. A thread
-    /// that still lacks one of `all` is counted as refused, once. (agent's thread)
+    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns the newly reserved registers.
+    /// A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
             let old = word.load(Relaxed);
@@ -145,7 +145,7 @@ fn registers(entry: u64) -> u8 {
     (entry >> REGISTERS) as u8
 }
 
-/// Returns how many of these registers an entry lacks.
+/// Returns how many of the registers `all` an entry lacks.
 fn missing(entry: u64, all: u8) -> u64 {
     (all & !registers(entry)).count_ones().into()
 }

@@ -49,7 +49,7 @@ fn the_runtimes_frames_are_stepped_over() {
     ];
     assert!(frames.add(&library(0x1000, RuntimePart::Libc), &rows));
     assert!(frames.add(&library(0x8000, RuntimePart::Other), &rows));
-    // Then from the cache.
+    // The second round finds the results in the cache.
     for _ in 0..2 {
         assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);

@@ -1,5 +1,5 @@
-//! The other way to count for labels: system-wide groups, read at each switch, and charged to the label that ran and
-//! those above.
+//! An alternative way to count for labels: system-wide groups are read at each switch, and charged to the label that
+//! ran and to the labels above it.
 
 use alloc::vec::Vec;
 

@@ -44,7 +44,7 @@ impl Outcome {
 }
 
 impl GroupOutcome {
-    /// Returns a scaled count's relative error, in parts per million; `None` if it missed all.
+    /// Returns a scaled count's relative error, in parts per million; `None` if the group never counted.
     pub fn error(&self) -> Option<u64> {
         let scaled = self.times.scaled(self.count)?;
         let off = u128::from(scaled.abs_diff(self.work)) * 1_000_000;

@@ -11,7 +11,7 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// Otherwise names that share bytes would need far more time and memory than the file has bytes.
+/// A limit, because names that share bytes could need far more time and memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
@@ -22,7 +22,7 @@ pub(super) struct MappedFile {
     /// The unwind tables' addresses in the file, and their bytes. The file's index must not be used, because
     /// the unwinder computes unchecked with its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// By address in the file: start, end and name, empty if too long.
+    /// The start, end and name of functions, ordered by address in the file. The name is empty if it is too long.
     functions: Vec<(u64, u64, String)>,
     unsafe_code: Vec<Range<u64>>,
     /// The loader's state and locks, in the loader's file.

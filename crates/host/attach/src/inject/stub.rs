@@ -93,10 +93,10 @@ pub(super) struct Mailbox {
     /// The result of the agent's entry.
     pub result: u64,
     pub dlopen: u64,
-    /// Of `dlopen`.
+    /// The mode for `dlopen`.
     pub mode: u64,
     pub errno_location: u64,
-    /// Of an agent that is already loaded, or 0.
+    /// The entry of an agent that is already loaded, or 0.
     pub entry: u64,
     pub entry_offset: u64,
     /// The borrowed thread, once it is in the stub.

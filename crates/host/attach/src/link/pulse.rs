@@ -81,8 +81,8 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether the wait is longer than any request, or than [`SILENCE`] without the agent's thread
-    /// running.
+    /// Returns whether the wait has lasted longer than any request may, or whether the agent's thread has not run for
+    /// [`SILENCE`].
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.looked.get() > LOOK {

@@ -13,7 +13,7 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::error::Error;
 
-/// The events do not count yet.
+/// Opens the source of the requested counts. Its events do not count yet.
 pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,
@@ -69,7 +69,7 @@ fn of_cgroups(
     }
 }
 
-/// Skips a note that an earlier run has added.
+/// Adds a note, unless an earlier run has added it.
 pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     let note = note.into();
     if !notes.contains(&note) {

@@ -1,4 +1,4 @@
-//! Breakpoints of the kernel, which run a BPF program of ours at each hit: of all CPUs, or of the process's threads.
+//! The kernel's breakpoints, on all CPUs or for the process's threads. Each hit runs a BPF program of ours.
 
 use std::time::Duration;
 

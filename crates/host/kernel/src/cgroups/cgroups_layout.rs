@@ -101,7 +101,8 @@ pub struct CountFaults {
     /// Unreported switches, because the kernel hides one of the tasks. The fields were charged later; events may be in
     /// neighbours' counts.
     pub unseen: u64,
-    /// Of these, those from tasks without kept fields, whose first counts are missing. By tasks: tasks without memory.
+    /// Unreported switches from tasks without kept fields, whose first counts are missing. By tasks: tasks for which
+    /// there was no room.
     pub strangers: u64,
     /// Switches from a task moved while it ran: the old cgroup has its counts up to the flush.
     pub moved: u64,
@@ -117,7 +118,7 @@ pub struct CountFaults {
     pub hidden: u64,
     /// By tasks: switches of tasks that the system did not count.
     pub surplus: u64,
-    /// By tasks: ends not reported in time; those last counts are missing.
+    /// By tasks: ends that were not reported in time, so the last counts of these tasks are missing.
     pub unended: u64,
 }
 

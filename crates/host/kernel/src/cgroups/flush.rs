@@ -98,7 +98,7 @@ impl Flush {
         }
     }
 
-    /// Adds faults and time, if counting is by tasks; returns whether it is.
+    /// If counting is by tasks, adds its faults to `checks`, sets `times`, and returns `true`.
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;

@@ -153,7 +153,7 @@ pub struct FutexDrops {
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls during another's counting on the same CPU.
+    /// Calls that interrupted the counting of another call on the same CPU.
     pub nested: u64,
     /// Waits that their threads' exit ended.
     pub ended_inside: u64,

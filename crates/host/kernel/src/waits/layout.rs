@@ -47,7 +47,7 @@ pub enum Mode {
 pub enum Outcome {
     /// The thread got the lock.
     Acquired,
-    /// Not acquired: a signal, a timeout, or only a try.
+    /// The thread did not get the lock: a signal, a timeout, or only a try.
     Failed,
     /// No wait: a writer became a reader.
     Downgraded,
@@ -136,7 +136,7 @@ pub struct WaitCounts {
     pub zero_count: u64,
     /// The process's name, or the thread's if grouped by it.
     pub comm: [u8; 16],
-    /// The others, by time.
+    /// The other waits, by time.
     pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 

@@ -8,7 +8,7 @@ use crate::{Options, grid};
 
 #[derive(Debug)]
 pub(super) struct ShownCounts {
-    /// Of the whole target and the largest cgroups, and the sums over the others.
+    /// The counts of the whole target and of the largest cgroups, and the sums over the other cgroups.
     pub(super) counts: Vec<Count>,
     /// How many cgroups the sums contain.
     pub(super) others: usize,

@@ -49,7 +49,7 @@ pub(super) struct Call {
     pub(super) moved: Ps,
     /// Locks whose data it reads or makes others read again.
     pub(super) seen: Range<usize>,
-    /// More, for each of these that another CPU had last.
+    /// More, for each lock of `seen` that another CPU had last.
     pub(super) seen_moved: Ps,
     pub(super) hold: Ps,
     /// Whether the end of the call completes a unit of work.
@@ -234,7 +234,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Then the CPU takes the call's next lock, or holds all of them.
+    /// Gives the lock to the CPU, which then takes the call's next lock, or holds all of them.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;

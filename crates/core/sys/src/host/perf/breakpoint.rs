@@ -12,7 +12,7 @@ use super::{Attr, CountedOn, PerfEvent, abi, attr, complete};
 pub enum Access {
     /// Stores.
     Write,
-    /// Also loads: x86 has none on loads alone.
+    /// Stores and loads: x86 has no breakpoint on loads alone.
     ReadWrite,
     /// Execution.
     Execute,

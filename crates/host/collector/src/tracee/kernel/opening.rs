@@ -231,7 +231,7 @@ impl KernelOpening<'_> {
     }
 }
 
-/// Opens the probes' files, which must stay open with the descriptors.
+/// Returns the probes' files, and the probes' places. The files must stay open, because paths name their descriptors.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());

@@ -1,5 +1,4 @@
-//! Starts Debian's kernels in an emulated machine whose whole system is the released command, musl, busybox and
-//! three programs. Exactly what doctor promises there must work.
+//! Starts Debian's kernels in an emulated machine with only the released command, musl, busybox and three programs.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,7 +12,7 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// Seconds that the machine may run; an emulated CPU is slow.
+/// Seconds; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
 /// Names and commands to run in the machine. Each command writes its report to `/report`, as a line of JSON.
@@ -52,7 +51,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The beginning of the machine's only script. Only the lines of [`run`](COMMANDS) are read.
+/// The beginning of the machine's only script, of which only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -109,8 +108,8 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // Emulated, because a hypervisor's bugs are not those of Debian's kernel. One thread must emulate all CPUs,
-    // because with several a CPU may run an int3 that the kernel has already removed (`Oops: int3` in __schedule).
+    // Emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a CPU may run
+    // an int3 that the kernel has already removed (`Oops: int3` in __schedule).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -134,8 +133,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that exactly what doctor promises works on a release's kernel, of newer kernels' features exactly
-/// `newer`.
+/// Asserts that what doctor promises works, and that of newer kernels' features exactly `newer` do.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -194,8 +192,8 @@ fn works_on(release: &str, newer: &[&str]) {
     }
 }
 
-/// Regression: Linux 6.1's verifier rejected the programs of `watch` and of cgroups, breakpoints on all CPUs
-/// stopped after one hit, and all uprobes were refused.
+/// Regression: Linux 6.1's verifier rejected the BPF programs, breakpoints on all CPUs stopped after one hit, and all
+/// uprobes were refused.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn everything_works_on_the_kernel_of_debian_12() {

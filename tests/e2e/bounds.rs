@@ -11,7 +11,6 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 
 const MOST_MEMORY: i64 = 1_000_000_000;
 
-/// A folder for a test's program, removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -34,7 +33,7 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // Symbols of the same program, refused because the checksum differs from the link's.
+        // These symbols are refused, because their checksum differs from the link's.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -97,7 +96,7 @@ fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// Regression: tiptoe allocated what a section's header claimed.
+/// Regression: tiptoe allocated the size that a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -163,7 +162,7 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Regression: both signals only set a flag, which was not checked before the end of the attach.
+/// Regression: the signals set a flag that was checked only after the attach.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
@@ -185,7 +184,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Regression: a target's files were mapped, so tiptoe died of SIGBUS when one was truncated.
+/// Regression: the files were mapped, so a truncation raised SIGBUS in tiptoe.
 #[test]
 fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;
@@ -212,7 +211,7 @@ fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     }
 }
 
-/// A read in FUSE waits in the kernel for the server, and no signal ends the wait. So such a file must not be read.
+/// A read in FUSE waits in the kernel for the server, and no signal ends that wait.
 #[test]
 fn a_file_of_a_server_that_does_not_answer_is_not_read() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

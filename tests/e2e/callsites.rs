@@ -22,7 +22,6 @@ fn check(run: &Run, is: &str, function: &str) {
     assert!(found, "{is} in {function}: {rows:#?}");
 }
 
-/// Through libc, and some through libstdc++.
 #[test]
 fn waits_of_cpp_are_the_programs_own() {
     for (kind, is) in [
@@ -53,7 +52,6 @@ fn a_librarys_waits_are_its_own() {
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
 }
 
-/// The calling function addresses its frame by %rbp.
 #[test]
 fn frame_pointers_are_followed_where_there_are_any() {
     let run = Probe::lock().run(&target("framed_waits"), &[]);
@@ -79,7 +77,6 @@ for thread in threads: thread.join()";
     check(&run, "semaphore", "python3:PyThread_acquire_lock_timed");
 }
 
-/// Waits read from outside by `tiptoe lock --now`.
 #[test]
 fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");

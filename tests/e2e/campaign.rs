@@ -1,5 +1,5 @@
-//! Counts and times all functions of real programs, launched and attached to. Output and exit status must not
-//! change. `make test` runs the first of each list, `make stress` all.
+//! Counts and times all functions of real programs, whose output and status must not change. `make test` runs the
+//! first of each list, `make stress` all.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,16 @@ use tiptoe_tests::{Probe, go_target, installed, java_target, scaled, skipped, ta
 
 mod servers;
 
-/// All functions of all files that a program maps.
 const EVERYTHING: &[&str] = &["*:*"];
 
-/// A deterministic program, which works once it has read its stdin.
+/// A deterministic program, which starts its work after reading its stdin.
 struct Program {
     path: PathBuf,
     arguments: Vec<String>,
     input: Vec<u8>,
 }
 
-/// A program's stdout and status, 128 + N for signal N.
+/// Stdout and status, which is 128 + N for signal N.
 #[derive(PartialEq, Eq)]
 struct ProgramResult(Vec<u8>, i32);
 
@@ -74,7 +73,7 @@ impl Program {
         ended
     }
 
-    /// Asserts that the program ends as without tiptoe, launched and attached to.
+    /// Compares the program, launched and attached to, with a run without tiptoe.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -102,7 +101,7 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list, by the scale and at least `least`, and reports failures after all.
+/// Runs the first programs of a list, by the scale but at least `least`.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {
@@ -231,7 +230,6 @@ fn done(command: &mut Command) -> Result<String, String> {
         .ok_or_else(|| said(&done.stderr))
 }
 
-/// git, on a repository of our targets.
 fn git() -> Result<Program, String> {
     let git = installed("git").ok_or("git is not installed")?;
     let (repository, sources) = (folder("git"), tiptoe_tests::root().join("tests/targets"));
@@ -261,7 +259,6 @@ fn go() -> Result<Program, String> {
     Ok(Program::at(go_target("mixed_go", &[])?, &[], "go\n"))
 }
 
-/// gcc's compiler proper, on a source without headers.
 fn cc1() -> Result<Program, String> {
     let path = done(Command::new("gcc").arg("-print-prog-name=cc1"))?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/hot.c");

@@ -42,7 +42,7 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a cancelled thread's wait had no row, and was reported as unfinished.
+/// Regression: the wait had no row, and was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     cancelled("agent", "left");
@@ -53,7 +53,6 @@ fn a_cancelled_wait_was_not_over() {
     cancelled("kernel", "interrupted");
 }
 
-/// Checks the row of a cancelled wait; `end` says so.
 fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
     let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
@@ -115,7 +114,7 @@ fn a_deadlock_from_before_the_attach_is_reported() {
     }
 }
 
-/// Regression: "no thread waited for a lock" was above a deadlock, because unfinished waits had no row.
+/// Regression: "no thread waited for a lock" was above a deadlock.
 #[test]
 fn waits_that_were_not_over_had_no_row() {
     for via in ["agent", "kernel"] {
@@ -149,7 +148,6 @@ fn waits_that_were_not_over_had_no_row() {
     }
 }
 
-/// Regression: a command that ended before tiptoe read its libraries had no row and no note.
 #[test]
 fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     for _ in 0..10 {
@@ -189,7 +187,6 @@ fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a command's waits during the delay were counted.
 #[test]
 fn waits_of_the_delay_were_counted() {
     for via in ["agent", "kernel"] {

@@ -50,7 +50,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
                 .ok()
         });
     let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
-    // One more than the limit, because the thread may be inside the trap when it is disabled.
+    // One more than the limit, because the thread may be inside the trap when the probe is disabled.
     let counted = event["count"].as_u64().expect("a count");
     assert!((hits..=hits + 1).contains(&counted), "{counted}: {notes}");
 }
@@ -62,7 +62,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// The report has the signal and the CPU time, although the dead process's /proc is empty.
+/// The dead process's /proc is empty, so tiptoe must have read it before.
 #[test]
 fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
@@ -112,8 +112,8 @@ fn the_cost_of_a_rejected_call_is_reported() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others,
-/// at different prices.
+/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others, at
+/// different prices.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();
@@ -146,11 +146,9 @@ fn prices() -> [u64; 5] {
     })
 }
 
-/// A signal that ends tiptoe must end its command, with a report.
 #[test]
 fn a_signal_for_tiptoe_ends_the_command() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        // Its stdin closes at the end of the test.
         let (mut tiptoe, report) = ready("read line");
         tiptoe.signal(signal);
         let status = tiptoe.wait();
@@ -175,8 +173,7 @@ fn a_command_that_ignores_sigterm_is_reported() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`; then its child
-/// outlived tiptoe.
+/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -207,7 +204,7 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Starts a tiptoe that traces a shell, and waits until the script is there. Also returns the report's path.
+/// Traces a shell, and returns once its script runs. Also returns the report's path.
 fn ready(script: &str) -> (Process, PathBuf) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +220,6 @@ fn ready(script: &str) -> (Process, PathBuf) {
     (tiptoe, report)
 }
 
-/// Each interval is printed when it ends, and the report has all.
 #[test]
 fn intervals_are_lines_of_json() {
     let output = command()
@@ -259,7 +255,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// Regression: the count was scaled to the whole run, although the rate after the switch-off is unknown.
+/// The rate after the switch-off is unknown.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");
@@ -282,8 +278,7 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// Runs a script that prints `ready`, and times its calls of `read` after a delay. `step` gets tiptoe before
-/// counting begins.
+/// Times a script's calls of `read`; the script prints `ready`. `step` runs before counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);

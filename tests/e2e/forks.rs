@@ -10,7 +10,7 @@ fn has_forks(report: &Report) {
     assert!(forks["unit_ns"].as_f64() > Some(0.0), "{:#}", report.value);
 }
 
-/// Regression: the report did not include that each fork copies the agent's mappings.
+/// Regression: each fork copies the agent's mappings, which the report did not include.
 #[test]
 fn forks_are_part_of_the_cost() {
     for probe in [Probe::new(&["called"]), Probe::lock()] {
@@ -22,18 +22,16 @@ fn forks_are_part_of_the_cost() {
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// A report without forks has no cost of forks.
 #[test]
 fn a_program_without_forks_has_no_cost_of_forks() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }
 
-/// What a fork of a process copies.
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries are copied: all of mappings with a private page; others the child reads from
+    /// Pages whose page-table entries are copied: all of mappings with a private page. The child reads others from
     /// files.
     pages: u64,
 }
@@ -69,7 +67,6 @@ impl ForkSize {
     }
 }
 
-/// Returns what a fork copies more while the process is traced.
 fn added(probe: &Probe) -> [u64; 2] {
     let mut waiting = WaitingTarget::through(&["env"], &target("forks"), &[FORKS]);
     let bare = ForkSize::of(waiting.pid);
@@ -91,7 +88,7 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Regression: forks copied the pages of one or two private mappings for each 60 KiB of trampolines: with
+/// Regression: forks copied the pages of one or two private mappings for each 60 KiB of trampolines, so with
 /// `--latency` a fork took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {

@@ -60,7 +60,6 @@ fn a_process_that_calls_hooked_functions() {
     check(&attached.finish(), expected);
 }
 
-/// Without hooks, nothing is refused.
 #[test]
 fn the_kernel_counts_hooked_functions() {
     let run = run(&["--via", "kernel"]);

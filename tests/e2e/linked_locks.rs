@@ -35,7 +35,6 @@ fn find_row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) 
     })
 }
 
-/// A server under load: the waits of each lock are exactly the lock's own.
 #[test]
 fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
@@ -48,7 +47,7 @@ fn a_server_s_own_histograms_agree() {
     compare(compare_times);
 }
 
-/// Compares tiptoe's times of a lock with the lock's own, for `count` waits.
+/// Compares tiptoe's times of a lock with the lock's own.
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
     // tiptoe's wait begins some instructions earlier and ends some later.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
@@ -91,7 +90,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "no thread waited");
 }
 
-/// The releaser is found although the library waits at its own futex words.
+/// The library waits at its own futex words, which have no holder.
 #[test]
 fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
@@ -122,7 +121,6 @@ fn the_server_works_without_tiptoe() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A running server's locks are reported from the attach on, and after another attach.
 #[test]
 fn a_running_server_continues_after_attach_and_detach() {
     let mut server =

@@ -7,7 +7,7 @@ use tiptoe_tests::{
     skipped, target,
 };
 
-/// A kind of lock: the target's name, its type, and its variable.
+/// The target's name of a lock, its type, and its variable.
 pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("mutex", "mutex", "hot_mutex"),
     ("recursive", "mutex", "hot_mutex"),
@@ -32,7 +32,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// Rust's kinds. All waits but joins call `syscall`, not glibc's locks.
+/// All waits but joins call `syscall`, not glibc's locks.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -94,7 +94,6 @@ fn check_all<'a>(
     check_all_and(kinds, count, somebody_woke);
 }
 
-/// Checks each kind and the wakers.
 fn check_all_and<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
@@ -115,7 +114,6 @@ fn check_all_and<'a>(
 /// Up to this number, all waits may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
-/// Asserts counts equal to the kernel's, and a row of this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &ReportWithCounts,
@@ -155,7 +153,6 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
     assert!(paired > 0 || woken <= JOINS, "{kind}: {woken}: {row:#}");
 }
 
-/// Asserts that nearly all waits that slept and were woken have the waker's call site.
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
     // One may be missing, because a short run has few waits.
@@ -185,7 +182,6 @@ fn every_kind_is_counted_as_the_kernel_counts_it() {
     });
 }
 
-/// For every kind, nearly all waits have a known waker.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn nearly_all_waits_have_a_waker() {
@@ -200,7 +196,7 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// Checks programs of another Debian release in its root, one attached to and one started.
+/// One program is attached to, and one is started in the release's root.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");
@@ -218,14 +214,14 @@ fn check_all_on(release: &str) {
     });
 }
 
-/// glibc 2.41, with another path for cancellable waits.
+/// glibc 2.41 has another path for cancellable waits.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_13() {
     check_all_on("trixie");
 }
 
-/// glibc 2.31, with threads in their own library.
+/// glibc 2.31 has its threads in a library of their own.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_11() {

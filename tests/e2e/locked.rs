@@ -19,7 +19,7 @@ const LIMITED: &[&str] = &[
 /// Additional KiB that may be locked and resident.
 const ROOM: u64 = 1024;
 
-/// Parses the program's output: each call's error, and locked and resident KiB.
+/// Parses each call's error, and locked and resident KiB.
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
     let number = |word: &str| word.parse().ok();
     let lines = stdout.lines().filter_map(|line| {
@@ -117,7 +117,7 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the kernel compares all mapped memory with the limit, with the agent's segments, so the call failed.
+/// Regression: the kernel compares all mapped memory with the limit, also the agent's, so the call failed.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {
@@ -134,7 +134,6 @@ fn a_program_below_its_limit_may_lock_its_memory() {
     );
 }
 
-/// A lock that fails without tiptoe fails with it.
 #[test]
 fn a_program_above_its_limit_may_not_lock_its_memory() {
     if !is_root() {
@@ -151,7 +150,6 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
             &limit,
         ];
         attached(&user, CURRENT, &Probe::new(&["called"]));
-        // CAP_IPC_LOCK allows any amount.
         attached(
             &["prlimit", &limit],
             CURRENT | FUTURE,
@@ -160,7 +158,7 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// With `-- CMD` the agent is there before the program locks its memory.
+/// The agent is in the program before it locks its memory.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

@@ -9,7 +9,7 @@ use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The nice value's index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
+/// The index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
 fn nice_values(pid: u32) -> Vec<i32> {
@@ -84,7 +84,6 @@ fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     attached.finish();
 }
 
-/// tiptoe's own usage is in the report, as JSON and text.
 #[test]
 fn the_report_says_what_tiptoe_itself_used() {
     let process = Process::waiting(&target("hot"), &["1", "1000"]);

@@ -1,5 +1,4 @@
-//! A target in a container, with other mounts and process ids and a root that we cannot see; and tiptoe in a
-//! container.
+//! A target in a container with other mounts, process ids and root, and tiptoe in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +82,7 @@ fn a_container_is_counted_in_process() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// The loader opens the agent through /proc, without which the kernel counts.
+/// The loader opens the agent through /proc.
 #[test]
 fn a_container_without_proc_is_counted_by_the_kernel() {
     if !is_root() {
@@ -101,7 +100,7 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: locks contain the container's ids. Taken for ids in /proc, they gave no deadlocks and wrong holders.
+/// Regression: the container's ids, which its locks contain, were taken for ids in /proc.
 #[test]
 fn deadlocks_of_a_container_had_no_ring() {
     if !is_root() {
@@ -172,8 +171,7 @@ fn deadlocks_of_a_container_had_no_ring() {
     }
 }
 
-/// Regression: all threads of a container counted as ended, so unfinished waits counted as left, and `--by thread`
-/// had ids that /proc lacks.
+/// Regression: unfinished waits counted as left, and `--by thread` had ids that /proc lacks.
 #[test]
 fn threads_of_a_container_were_taken_for_ended_ones() {
     if !is_root() {
@@ -205,8 +203,8 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: of two threads that entered namespaces at once, the second waited five seconds for the thread that the first
-/// had started again, and then started another one for the same session.
+/// Regression: the second thread waited five seconds for the agent's thread that the first had started, and then
+/// started another for the same session.
 #[test]
 fn threads_that_entered_namespaces_at_once_started_two_agents() {
     if !is_root() {
@@ -220,7 +218,6 @@ fn threads_that_entered_namespaces_at_once_started_two_agents() {
         joins.go();
         assert_eq!(joins.line(), "joined");
         process::wait_until("one agent", Duration::from_secs(10), || {
-            // The other one is the program's first thread.
             std::fs::read_dir(&tasks).expect("it lives").count() == 2
         });
     }

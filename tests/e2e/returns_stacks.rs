@@ -1,4 +1,5 @@
-//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end inside a call.
+//! Frames that no return ends, stacks that are not the thread's own, and threads and processes that end inside a
+//! call.
 
 use std::path::Path;
 
@@ -33,7 +34,7 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     });
 }
 
-/// A jump between tiptoe's count and the program's: they may differ by one for each signal.
+/// The counts may differ by one for each signal, because a handler may jump between tiptoe's count and the program's.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -54,7 +55,7 @@ fn signal_handlers_jump_at_any_instant() {
     });
 }
 
-/// Returns a target whose threads are inside calls, and a detached tracer's report.
+/// The threads are inside calls, and the tracer has detached.
 fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -75,7 +76,6 @@ fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report
 
 const LEAVES: &[&str] = &["returns", "throws", "jumps", "exits"];
 
-/// Frames entered while a tracer was attached are left after its detach, in all ways.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -90,7 +90,6 @@ fn frames_outlive_the_tracer() {
     });
 }
 
-/// A later tracer must not count the ends of earlier calls.
 #[test]
 fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
@@ -115,7 +114,6 @@ fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     });
 }
 
-/// Asserts a refusal with this reason for returns, with entries counted.
 fn refused(mode: &str, functions: &[&str], reason: &str) {
     let program = target("ret_twice");
     let libc = format!("libc.so.6:{mode}");
@@ -128,7 +126,7 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Nor must functions that tiptoe hooks be counted.
+    // Functions that tiptoe hooks must not be counted either.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -166,8 +164,8 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump.
-/// One was taken for the return address.
+/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump. One
+/// word was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";

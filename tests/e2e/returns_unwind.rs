@@ -22,7 +22,7 @@ fn where_a_stripped_program_begins() {
     assert!(refusals.keys().any(no_caller), "{refusals:?}");
 }
 
-/// The program dies as without probes: of SIGABRT, with the same message and all frames.
+/// The program must die of SIGABRT, with the same message and all frames.
 #[test]
 fn an_exception_that_is_not_caught() {
     let program = target("ret_throw");

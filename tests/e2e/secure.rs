@@ -10,8 +10,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent believed descriptors named in a running program's environment: it wrote to the program's
-/// files and closed them. Given another process's segments, it served whichever process held them.
+/// Regression: the agent wrote to and closed descriptors named in a running program's environment. Given another
+/// process's segments, it served the process that held them.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -47,7 +47,7 @@ fn the_environment_of_a_running_program_is_not_believed() {
 }
 
 /// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
-/// use through it, even after the program had given up its own.
+/// use through it.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -83,7 +83,6 @@ fn the_agents_thread_holds_no_rights() {
     drop(attached);
 }
 
-/// A thread of the program can hijack the agent's thread, which must therefore hold no rights.
 #[test]
 fn a_hijacked_agents_thread_can_do_nothing() {
     if !is_root() {
@@ -114,7 +113,6 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The agent's thread continues.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());

@@ -13,7 +13,6 @@ fn text<'a>(row: &'a Value, what: &str) -> &'a str {
     row[what].as_str().unwrap_or_default()
 }
 
-/// Returns probes through the agent, and through the kernel if permitted.
 fn ways() -> Vec<Probe> {
     let mut ways = vec![Probe::lock()];
     match is_root() {
@@ -63,8 +62,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: call site and waker were in `std`, which keeps frame pointers, which the kernel's BPF programs do
-/// not follow.
+/// Regression: call site and waker were in `std`, which keeps frame pointers; BPF programs do not follow these.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -91,7 +89,7 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // If a thread's closure was inlined into it, the stack has no other function of the program.
+            // If a thread's closure was inlined into its call site, the stack has no other function of the program.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {

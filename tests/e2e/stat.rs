@@ -48,7 +48,6 @@ fn said(text: &str, name: &str) -> f64 {
     number.expect(text).parse().expect("a number")
 }
 
-/// Returns whether this user may count this here, or prints that the test is skipped.
 fn can_count(options: &[&str]) -> bool {
     let tried = process::output(stat(options).args(["--", "true"]));
     if !tried.status.success() {
@@ -57,13 +56,13 @@ fn can_count(options: &[&str]) -> bool {
     tried.status.success()
 }
 
-/// Counts a waiting target with `-p`, from before its start until it prints that it is done.
+/// Counts with `-p` from before the target's start until it prints that it is done.
 fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let mut program = Process::waiting(&target("counted"), arguments);
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command lets the target begin, because it runs only while tiptoe counts; its end ends the count.
+    // tiptoe's command runs only while tiptoe counts, so it lets the target begin; its end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -213,7 +212,7 @@ fn missing_events_are_reported_and_the_others_counted() {
     if !can_count(&["-e", "page-faults"]) {
         return;
     }
-    // A raw event that no processor has.
+    // No processor has this raw event.
     let none = "r7777777777777777";
     let list = format!("{none},page-faults:u,{{task-clock,cs}}:D");
     let run = counted(&["-e", &list], &["sleeps", "1"]);
@@ -291,7 +290,7 @@ fn fields_and_intervals_parse() {
     assert!(text.contains("# cost of tracing: "), "{text}");
 }
 
-/// The intervals add up to the CPU time by the program's clock.
+/// Compares with the CPU time by the program's clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn intervals_add_up_to_the_whole_time() {
@@ -358,7 +357,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert_eq!(columns, [8; 2], "{text}");
 }
 
-/// Returns what tiptoe printed about `counted`, without its folder and the cost, whose words depend on chance.
+/// Omits the folder, and the cost, whose words depend on chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {
     let run = counted(options, arguments);
     let text = talk(&run);
@@ -371,7 +370,7 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines and keys must stay, because programs read them.
+/// Programs read these lines and keys.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

@@ -9,7 +9,6 @@ use tiptoe_tests::{Probe, Process, is_root, root, sampled, skipped, target, targ
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
-/// A line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mapping {
     start: u64,
@@ -39,14 +38,14 @@ impl Mapping {
         self.path.is_empty() && self.permissions == permissions && self.len == len
     }
 
-    /// Returns whether the mapping is an arena, or several adjacent ones.
+    /// Adjacent arenas may be one mapping.
     fn is_arenas(&self) -> bool {
         self.len.is_multiple_of(ARENA)
             && self.permissions == "r-xs"
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Returns whether the mapping is where memory need not be near code.
+    /// Memory that need not be near code is far from it.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -56,7 +55,7 @@ const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
 /// Regression: the agent's stack, state and segments had the same address in every process, and its trampolines the
-/// same distance from the code. Two writes without any address leak took over its thread.
+/// same distance from the code, so two writes without an address leak took over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -112,7 +111,6 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
     mapped
 }
 
-/// SECURITY.md lists what remains, by size.
 #[test]
 fn only_what_security_md_lists_remains_in_a_program() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
@@ -183,8 +181,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process with a thread's ids may trace it, so any process with the ids of the agent's thread could
-/// read and write root's memory.
+/// Regression: a process may trace a thread that has the process's ids, so any process with the ids of the agent's
+/// thread could read and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

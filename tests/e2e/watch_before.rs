@@ -7,7 +7,6 @@ use crate::watch::{EVERY, attached, hits, on, rows, turn, watch};
 
 /// The status of a command killed by SIGTRAP.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// The message of a test that fails by such a trap.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const COUNTS: [&str; 5] = [
@@ -18,8 +17,7 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Returns each access of the target in this mode, and the report. Panics with [`STRAY_TRAP`] if SIGTRAP killed the
-/// target.
+/// Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);

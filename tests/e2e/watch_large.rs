@@ -19,7 +19,7 @@ const INFO: f64 = 0.44;
 const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
-/// The bytes of a unit, with its lines, strings and other sections.
+/// A unit's bytes in all sections.
 const UNIT: usize = 200_000;
 /// Kinds of entries in a unit, below 128 to fit one LEB128 byte.
 const KINDS: u8 = 120;
@@ -38,7 +38,7 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Returns the abbreviations: kind, tag, whether it has children, attributes and forms.
+/// Kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
     // By their DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
@@ -100,7 +100,6 @@ fn abbreviations() -> Vec<u8> {
     all
 }
 
-/// Returns a unit of `.debug_info` with these entries in its root.
 fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> Vec<u8> {
     let mut unit = vec![0; 4];
     unit.extend(4u16.to_le_bytes());
@@ -138,7 +137,6 @@ fn variable(address: u64) -> Vec<u8> {
     entries
 }
 
-/// Returns a line program of `len` bytes, with 40 files.
 fn lines(len: usize) -> Vec<u8> {
     let mut header = vec![
         1, 1, 1, -5i8 as u8, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1,

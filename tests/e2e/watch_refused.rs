@@ -78,7 +78,6 @@ fn take_all(words: Words<'_>, pid: u32) {
         .expect("three are free");
 }
 
-/// Regression: the accounting's answer to a birth was thrown away.
 #[test]
 fn threads_without_a_reservation_are_reported() {
     let Some(_turn) = turn() else { return };

@@ -21,7 +21,6 @@ struct Service {
     arguments: &'static str,
     is_nobodys: bool,
     prepare: fn(&Service, &Path),
-    /// Returns a socket's client, which prints the answers.
     client: fn(&Path) -> Command,
 }
 
@@ -54,7 +53,7 @@ impl Service {
         String::from_utf8_lossy(&answered.stdout).into_owned()
     }
 
-    /// Starts the server, runs the client, and stops it. Returns the answers and the server's status.
+    /// Returns the answers and the server's status.
     fn serve(
         &self,
         start: impl FnOnce(&Path) -> Command,
@@ -95,7 +94,7 @@ impl Service {
     }
 }
 
-/// Returns the tiptoe command, copied to a folder that every user may read.
+/// Copies tiptoe to a folder that every user may read.
 fn reachable(launch: &Command, folder: &Path) -> Command {
     let copy = folder.join("tiptoe");
     fs::copy(command().get_program(), &copy).expect("the folder is ours");
@@ -184,7 +183,7 @@ do $$ begin perform 1 / 0; exception when division_by_zero then raise notice 'ca
 /// Retries, because the socket exists before the server answers.
 const ASKS: &str = r#"until pg_isready -q -h "$0"; do sleep 0.1; done; exec psql -h "$0" "$@""#;
 
-/// postgres, whose clients are served by forks of the traced process.
+/// Forks of the traced process serve postgres's clients.
 fn postgres() -> Result<Service, String> {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

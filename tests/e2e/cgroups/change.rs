@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A note on switches that the kernel did not report.
 const HIDDEN_SWITCHES: &str = "counts of events there may be charged to another cgroup";
 
 #[test]
@@ -38,13 +37,11 @@ fn cgroups_are_created_and_removed() {
     }
 }
 
-/// A task that is moved while it runs is charged to its new cgroup from then on.
 #[test]
 fn a_running_task_is_moved() {
     both_ways(|more| moved_while_it_runs(more, has_time));
 }
 
-/// The CPU time of a moved task must be that of cpu.stat.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
@@ -60,7 +57,6 @@ fn has_time(counted: f64, _: f64, cgroup: &str) {
     assert!(counted > 0.0, "{cgroup}: {counted}");
 }
 
-/// Asserts that both times are large and differ by at most `most`.
 fn assert_near(counted: f64, kernel: f64, most: f64, cgroup: &str) {
     let off = (counted - kernel).abs();
     assert!(off <= most, "{cgroup}: {counted}, off by {off}");
@@ -119,7 +115,6 @@ fn a_thousand_cgroups_are_counted_separately() {
         })
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // Half of the cgroups exist before counting.
     for cgroup in 0..tasks_ * each / 2 {
         within.make(&format!("c{cgroup}"));
     }
@@ -140,7 +135,7 @@ fn a_thousand_cgroups_are_counted_separately() {
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// The check at each switch finds no inconsistency while processes start and end; `session` asserts that.
+/// The check at each switch must find no inconsistency; `session` asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -174,8 +169,7 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Hundreds of processes and threads end during the count. Their whole time must be in the sums: it is charged when
-/// the kernel frees their memory.
+/// A task's whole time must be in the sums: it is charged when the kernel frees the task's memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -210,7 +204,6 @@ fn threads_are_moved_with_their_process() {
     both_ways(|more| moved_threads(more, has_time));
 }
 
-/// These threads' CPU time must move with them.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {

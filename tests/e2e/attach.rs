@@ -201,7 +201,6 @@ fn a_command_that_was_killed_during_the_attach_had_no_report() {
     let tiptoe = Process::start(tiptoe.args(["--", "/usr/bin/python3", "-c", "pass"]));
     wait_until("the command's exec", Duration::from_secs(20), || {
         let child = last_child(tiptoe.pid());
-        // Before the exec the child runs tiptoe's program.
         let program = std::fs::read_link(format!("/proc/{child}/exe"));
         let is_python = program.is_ok_and(|path| path.to_string_lossy().contains("python"));
         // SAFETY: the call has no memory effects.

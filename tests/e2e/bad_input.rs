@@ -17,7 +17,6 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
-/// `HOT` and `OFFSETS` are test programs.
 const WRONG: &[&str] = &[
     "probe",
     "probe main",
@@ -158,7 +157,7 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The commands in a hint must work as printed, and its options must be in `--help`.
+/// A hint's commands must work as printed, and its options must be in `--help`.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
@@ -198,7 +197,7 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` omitted it.
+/// Regression: `probe` offered kernel-task, which it refuses.
 #[test]
 fn the_words_of_via_were_another_commands() {
     let hot = target("hot").display().to_string();

@@ -189,7 +189,6 @@ fn a_thread_and_tiptoe_itself() {
     thread.join().expect("tiptoe said so");
 }
 
-/// The calling thread must not be the first one.
 fn look_at_own_thread() {
     // SAFETY: gettid takes nothing and cannot fail.
     let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
@@ -199,7 +198,6 @@ fn look_at_own_thread() {
     sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
-/// The error has the reason and the option that works.
 #[test]
 fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
@@ -241,7 +239,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Kills the target at moments spread over attach, trace and detach: one report or one error.
+/// One report or one error at moments spread over attach, trace and detach.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -262,7 +260,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// At moments spread over attach, trace and detach, the probes must be removed and the program must continue.
+/// At moments spread over attach, trace and detach, the program must continue.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {

@@ -19,7 +19,6 @@ fn start_program(program: &Path, arguments: &[&str]) -> Process {
     process
 }
 
-/// Returns a probe of each instrument that writes trap bytes or hooks.
 fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     let libc = "libc.so.6:pthread_*";
     vec![
@@ -31,7 +30,7 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     ]
 }
 
-/// Attaches and detaches; every third time tiptoe is killed at a varying moment.
+/// Every third time tiptoe is killed.
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
@@ -100,8 +99,7 @@ fn everything_at_once_survives_attach_and_detach() {
 }
 
 /// Regression: clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND), so a trap byte killed the
-/// child, and posix_spawn reported success. This libc has no symbols, and describes clone3 only up to the system
-/// call.
+/// child, and posix_spawn reported success. This libc has no symbols, so clone3 is known only up to the system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -170,7 +168,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// Runs a target that reaches a trap byte under a mask that no hooked call set.
+/// No hooked call sets the mask under which the target reaches a trap byte.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

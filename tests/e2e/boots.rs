@@ -15,7 +15,7 @@ use crate::install::{musl_and_busybox, said};
 /// Seconds; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// Names and commands to run in the machine. Each command writes its report to `/report`, as a line of JSON.
+/// Each command writes its report to `/report`, as a line of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),
@@ -51,7 +51,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The beginning of the machine's only script, of which only the lines of [`run`](COMMANDS) are read.
+/// Only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -109,7 +109,7 @@ fn booted(kernel: &Path) -> String {
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
     // Emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a CPU may run
-    // an int3 that the kernel has already removed (`Oops: int3` in __schedule).
+    // an int3 that the kernel has already removed (`Oops: int3`).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -133,7 +133,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that what doctor promises works, and that of newer kernels' features exactly `newer` do.
+/// Of newer kernels' features exactly `newer` must work.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -184,7 +184,6 @@ fn works_on(release: &str, newer: &[&str]) {
         let variable = &session["watch"]["variables"][0];
         assert_eq!(variable["count"], 5, "{release}: {session:#}");
     }
-    // BPF must count for cgroups wherever it watches variables.
     for name in ["cgroups", "switches"] {
         assert_eq!(of("status", name), "0", "{release}, {name}: {printed}");
         let falls_back = report(name)["notes"].to_string().contains("rejects");
@@ -206,7 +205,7 @@ fn everything_works_on_the_kernel_of_debian_13() {
     works_on("trixie", &["watch", "klock"]);
 }
 
-/// Regression: doctor promised watching on Linux 5.10, which is too old.
+/// Linux 5.10 is too old for watching, which doctor promised.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn what_doctor_promises_works_on_the_kernel_of_debian_11() {

@@ -25,7 +25,6 @@ impl Folder {
         &self.0
     }
 
-    /// Returns `hot` without symbols, and its debug file `hot.debug` of `zeros` zeros.
     fn stripped(&self, zeros: u64) -> (PathBuf, PathBuf) {
         let (program, debug) = (self.0.join("hot"), self.0.join("hot.debug"));
         fs::write(&debug, "none\n").expect("a file");
@@ -59,7 +58,6 @@ fn probe(process: &Process, spec: &str) -> Command {
     command
 }
 
-/// Returns a child's output, status, and usage.
 pub(crate) fn measured(mut child: Child) -> (String, i32, libc::rusage) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
@@ -86,7 +84,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// Regression: a file's checksum took hours, during which no signal ended tiptoe.
+/// Regression: the checksum took hours, during which no signal ended tiptoe.
 #[test]
 fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
@@ -108,7 +106,6 @@ fn sections_of_gigabytes_cost_no_memory() {
     check(probe(&program, "add").spawn(), "", 0);
 }
 
-/// 1.2 MB of compressed zeros claim to be gigabytes of debug information.
 #[test]
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");

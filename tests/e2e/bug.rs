@@ -10,7 +10,6 @@ use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
-/// The report must not contain these: host, user, home, a variable, a traced process's name and argument.
 const SECRETS: [&str; 6] = [
     "secret-host",
     "secret-user",
@@ -113,7 +112,6 @@ fn an_existing_folder_is_refused_and_unchanged() {
     assert_eq!(written(&place).0, ["mine"]);
 }
 
-/// Runs `tiptoe bug` on a machine with another name and with secrets in the environment.
 fn with_secrets(tiptoe: &Command, folder: &Path) -> Output {
     let script = "hostname secret-host && exec \"$@\"";
     let mut unshare = Command::new("unshare");

@@ -41,12 +41,12 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes may be skipped; other libraries' code is the user's.
+/// Only frames of the C and C++ runtimes may be skipped.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
     let plugin = plugin.to_str().expect("text");
-    // Python loads libstdc++ with the plugin, after tiptoe has attached.
+    // Python loads libstdc++ with the plugin, after the attach.
     let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
     let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");

@@ -14,7 +14,6 @@ mod servers;
 
 const EVERYTHING: &[&str] = &["*:*"];
 
-/// A deterministic program, which starts its work after reading its stdin.
 struct Program {
     path: PathBuf,
     arguments: Vec<String>,
@@ -73,7 +72,6 @@ impl Program {
         ended
     }
 
-    /// Compares the program, launched and attached to, with a run without tiptoe.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -101,7 +99,6 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list, by the scale but at least `least`.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {

@@ -1,5 +1,5 @@
-//! `tiptoe stat --for-each-cgroup`, compared with the kernel's files and the tasks' own numbers. If the kernel counts
-//! all events for each task, tiptoe reads the tasks' fields; otherwise it counts at switches. Both ways are tested.
+//! `tiptoe stat --for-each-cgroup`. If the kernel counts all events for each task, tiptoe reads the tasks' fields;
+//! otherwise it counts at switches. Both ways are tested.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -12,10 +12,9 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// An event that is counted only at switches, as then are all others of its run.
+/// Events that are counted with this one are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// For each way of counting, the event that selects it.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -55,7 +54,6 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// Runs these tasks in a cgroup and its descendants, counted before they begin.
 fn tasks(within: &Cgroup, events: &str, tasks: &[&str]) -> Value {
     let name = within.name();
     let patterns = format!("{name},{name}/*");
@@ -72,7 +70,6 @@ fn session(output: &Output) -> Value {
     session_with(output, "nothing")
 }
 
-/// Returns the session of an output that may have the note `allowed`.
 fn session_with(output: &Output, allowed: &str) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");

@@ -1,5 +1,4 @@
-//! On a new machine with only the Debian package: install, doctor, README's three commands, removal. Nothing may
-//! remain.
+//! On a new machine: the package's installation, doctor, README's three commands, removal. Nothing may remain.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,7 +13,7 @@ use crate::install::{folder, released, said};
 
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Starts a machine from its files, with its own processes and mounts; changes go to another folder.
+/// Changes to the machine's files go to another folder.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -23,7 +22,6 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 exec chroot . bash /root/session.sh"#;
 
-/// A new user's session as root, without README's `sudo`.
 const BEGIN: &str = r#"set -e
 unset XDG_CACHE_HOME
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
@@ -90,7 +88,7 @@ fn three_commands() -> Vec<String> {
     commands
 }
 
-/// Returns what was added to or changed in a folder, from its overlay.
+/// Returns what an overlay added to or changed in a folder.
 fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(upper.join(below)).expect("a folder") {

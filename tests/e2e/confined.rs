@@ -1,5 +1,5 @@
-//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks: if
-//! the thread cannot give it up, the thread must end, even while tiptoe is stopped.
+//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks;
+//! otherwise it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,6 @@ struct ConfinedTarget {
     attached: AttachedTiptoe,
 }
 
-/// If tiptoe is stopped, the agent must react alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
@@ -52,7 +51,6 @@ impl ConfinedTarget {
         self.attached.finish()
     }
 
-    /// Asserts that probe and agent's thread are removed, and that the report has the reason.
     fn has_been_left(self, ways: &str, because: &str) {
         let pid = self.process.pid();
         self.site.wait_original();
@@ -135,7 +133,6 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     }
 }
 
-/// Regression: only tiptoe noticed such a call.
 #[test]
 fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     if !is_root() {
@@ -173,7 +170,6 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread continues, because it has no such right.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {

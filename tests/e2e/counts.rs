@@ -1,4 +1,4 @@
-//! Programs that know their call counts, run to their end: counts are equal, and the output is as without tracing.
+//! Programs that know their call counts: counts are equal, and the output is as without tracing.
 
 use std::path::Path;
 use std::process::Command;
@@ -118,7 +118,7 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc's calls before exec in the child must not count for the parent.
+/// libc's calls before the child's exec must not count for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
@@ -231,7 +231,6 @@ fn filters_count_only_what_they_let_through() {
     assert_eq!(run.good().count("add"), 1800);
 }
 
-/// Calls of tiptoe's child before exec must not count for the command.
 #[test]
 fn the_kernel_counts_from_exec_on() {
     let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];

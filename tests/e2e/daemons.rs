@@ -8,7 +8,6 @@ use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, WaitingTarget, is_root,
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Starts a daemon that has given up root. Returns it with its probe's location.
 fn daemon(how: &str) -> Option<(Process, Site)> {
     if !is_root() {
         skipped("a daemon", "only root can give root up");
@@ -20,8 +19,7 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the code is restored and no tiptoe traces it. A killed tiptoe does not stop the threads, so some of
-/// libc's hooks stay until another attach.
+/// A killed tiptoe does not stop the threads, so some of libc's hooks stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {

@@ -57,7 +57,6 @@ fn gdb_attaches_after_tiptoe() {
     assert!(process.finish().1.success());
 }
 
-/// The second attach reuses the agent.
 fn attached_twice() -> Process {
     let process = Process::waiting(&target("objects"), &[]);
     for _ in 0..2 {

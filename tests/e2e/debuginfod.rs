@@ -41,7 +41,7 @@ impl StrippedProgram {
         StrippedProgram { folder, build_id }
     }
 
-    /// Watches a member of a variable, which needs the variable's type.
+    /// A member of a variable needs the variable's type.
     fn watch(&self, urls: &str, cache: &str) -> Command {
         let mut tiptoe = command();
         tiptoe.args(["watch", "stats.state", "--via", "agent", "--changed", "--"]);
@@ -54,7 +54,6 @@ impl StrippedProgram {
     }
 }
 
-/// Serves one file. Returns the server's address and the requests.
 fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -93,7 +92,6 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     }
     let program = StrippedProgram::new();
     let (url, requests) = serve(&program.folder.join("debug"), &program.build_id);
-    // Without a server the member has no type.
     let said = output(&mut program.watch("", "none"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.status.code(), Some(2), "{talk}");

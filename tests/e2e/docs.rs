@@ -1,5 +1,5 @@
-//! Runs each `tiptoe` command of README and the book. Blocks of commands are marked `sh`; those with output, whose
-//! commands begin with `$ `, `console`.
+//! Runs each `tiptoe` command of README and the book. Blocks of commands are marked `sh`, those with output
+//! `console`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,7 @@ use std::sync::LazyLock;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Texts in documented commands and their replacements, applied in this order. Capital words are the test's programs
-/// and cgroups.
+/// Capital words are the test's programs and cgroups. The order matters.
 const REPLACED: &[(&str, &str)] = &[
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
@@ -85,7 +84,6 @@ struct PageCommand {
     line: String,
 }
 
-/// Returns each line in a page's blocks, with the block's language.
 fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
     let (mut language, mut lines) = (None, Vec::new());
     for line in page.lines() {
@@ -136,10 +134,9 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().flat_map(of_page)
 }
 
-/// The line at which pages cut an output.
 const CUT: &str = "[…]";
 
-/// Returns the beginnings of a report's last lines, without notes; after the last cut, if there is one.
+/// Returns the beginnings of a report's last lines, after the last cut and without notes.
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -150,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose output ends with other lines than the command's. Lists of calls or fields are no reports.
+/// Lists of calls or fields are no reports.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");

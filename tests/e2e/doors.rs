@@ -1,4 +1,4 @@
-//! Names from a traced program reach a terminal only escaped, and a shell only as one word, because they could
+//! Names from a traced program must reach a terminal only escaped, and a shell only as one word, because they could
 //! otherwise forge output or run commands.
 
 use std::ffi::OsStr;
@@ -54,7 +54,6 @@ impl Drop for PaintedProgram {
     }
 }
 
-/// Asserts that the output is printable, without a line that the program chose.
 fn is_clean(what: &[&str], output: &Output) -> String {
     let printed = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8(printed).unwrap_or_else(|error| panic!("{what:?}: {error}"));

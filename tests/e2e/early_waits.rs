@@ -6,7 +6,6 @@ use tiptoe_tests::{Probe, Process, Report, command, is_root, skipped, target};
 
 use crate::locks::rows;
 
-/// Checks a deadlocked program's report: the row of each lock, and the cycle.
 fn check(way: &Probe) {
     let mut program = Process::waiting(&target("deadlock"), &[]);
     program.go();
@@ -77,7 +76,6 @@ fn cancelled(via: &str, end: &str) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a lock held during the whole trace had no hold.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -161,8 +159,7 @@ fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     }
 }
 
-/// Regression: if all mutexes of a deadlock inherited priorities, one thread seemed to wait for a word of its own
-/// stack, with a number from there as the holder.
+/// Regression: with only priority-inheriting mutexes, a thread seemed to wait for a word of its own stack.
 #[test]
 fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     let mut program = Process::waiting(&target("pi_ring"), &[]);

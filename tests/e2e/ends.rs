@@ -132,7 +132,7 @@ fn uprobe_prices_differ_by_instruction() {
     );
 }
 
-/// Returns a hit's nanoseconds on `push`, a no-operation, `endbr64`, `mov` and a 5-byte no-operation.
+/// Returns a hit's nanoseconds on each instruction.
 fn prices() -> [u64; 5] {
     let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
     let run = Probe::new(&shapes)
@@ -190,7 +190,6 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
-            // tiptoe's stdout ends with the last process that has it open.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");
@@ -204,7 +203,6 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Traces a shell, and returns once its script runs. Also returns the report's path.
 fn ready(script: &str) -> (Process, PathBuf) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -255,7 +253,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// The rate after the switch-off is unknown.
+/// The rate after the switch-off is unknown, so the count must not be scaled.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");
@@ -278,7 +276,7 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// Times a script's calls of `read`; the script prints `ready`. `step` runs before counting begins.
+/// The script prints `ready`. `step` runs before counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);
@@ -290,7 +288,6 @@ fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     ours.finish()
 }
 
-/// Regression: the longest call had returned before counting began.
 #[test]
 fn the_longest_call_was_from_before_the_start() {
     let report = reads_after_delay("read a; echo one; cat; :", |process| {
@@ -303,7 +300,6 @@ fn the_longest_call_was_from_before_the_start() {
     assert!(longest <= total, "{event:#}");
 }
 
-/// Regression: a call in progress when counting began was timed but not counted.
 #[test]
 fn a_call_from_before_the_start_is_counted_if_it_is_timed() {
     let report = reads_after_delay("read a", |_| ());

@@ -1,5 +1,5 @@
-//! Other tracers put uprobes on our functions and remove them. The programs check every result, and afterwards each
-//! of our probes must count.
+//! Other tracers put uprobes on our functions and remove them. Programs check every result, and afterwards each of
+//! our probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -64,7 +64,6 @@ impl LoadedProgram {
         Probe::new(&self.functions)
     }
 
-    /// Returns all functions' bytes once tiptoe's probes are in place.
     fn wait_probed(&self, ours: &AttachedTiptoe) -> Vec<Vec<u8>> {
         ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
@@ -84,7 +83,7 @@ impl LoadedProgram {
         }
     }
 
-    /// Puts foreign probes on one function after another, entries and returns.
+    /// Puts foreign probes on entries and returns of one function after another.
     fn disturb(&self, times: u64) {
         for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
             let foreign = match turn % 4 {
@@ -210,9 +209,8 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes on our sites are removed after our detach, which removes a shared trap byte, so the foreign probe
-/// stops counting. A trap byte is needed on a two-byte loop, and on a call or jump without room for a trampoline
-/// nearby.
+/// A foreign probe stops counting if our detach removes a shared trap byte. A trap byte is needed on a two-byte loop,
+/// and on a call or jump without room for a trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
@@ -242,8 +240,7 @@ fn foreign_probes_outlast_ours() {
     load.ends_well();
 }
 
-/// A foreign probe inside our jump changes its target, so tiptoe must remove the jump meanwhile. No thread may run
-/// the function before that.
+/// A foreign probe inside our jump changes its target. tiptoe must remove the jump before a thread runs the function.
 #[test]
 fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";

@@ -10,7 +10,6 @@ fn has_forks(report: &Report) {
     assert!(forks["unit_ns"].as_f64() > Some(0.0), "{:#}", report.value);
 }
 
-/// Regression: each fork copies the agent's mappings, which the report did not include.
 #[test]
 fn forks_are_part_of_the_cost() {
     for probe in [Probe::new(&["called"]), Probe::lock()] {
@@ -31,8 +30,7 @@ fn a_program_without_forks_has_no_cost_of_forks() {
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries are copied: all of mappings with a private page. The child reads others from
-    /// files.
+    /// Pages whose page-table entries are copied: all of mappings with a private page.
     pages: u64,
 }
 
@@ -52,8 +50,7 @@ impl ForkSize {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. A fork does not copy a `dc` mapping, and copies a `wf` mapping
-                // without its pages.
+                // The last line of each mapping. A fork copies no `dc` mapping, and a `wf` mapping without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {
@@ -80,7 +77,7 @@ fn added(probe: &Probe) -> [u64; 2] {
     [mappings, traced.pages.saturating_sub(bare.pages)]
 }
 
-/// Regression: because of a hook in one page of libc's code, a fork copied the entries of all.
+/// Regression: because of a hook in one page, a fork copied the entries of all.
 #[test]
 fn one_patched_page_made_forks_copy_all_code() {
     let [mappings, pages] = added(&Probe::new(&["called"]));
@@ -88,8 +85,8 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Regression: forks copied the pages of one or two private mappings for each 60 KiB of trampolines, so with
-/// `--latency` a fork took 5.5 times as long.
+/// Regression: forks copied the pages of private mappings for each 60 KiB of trampolines, so with `--latency` a fork
+/// took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {
     for options in [&[][..], &["--latency"]] {

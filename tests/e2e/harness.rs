@@ -10,7 +10,6 @@ use tiptoe_tests::process::wait_until;
 const VICTIMS: &[&str] = &["attach::", "daemons::", "cgroups::", "locks::", "watch::"];
 const ROUNDS: usize = 20;
 
-/// Kills the started process, its keeper, or the process that runs the tests.
 #[test]
 fn a_test_program_that_is_killed_leaves_nothing() {
     // Orphans become our children, so that the test finds them.
@@ -56,14 +55,14 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Probes and shared memory are not checked here, because other tests may have some now.
+        // Last, because until then other tests may have some.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });
     }
 }
 
-/// Returns a process and its only descendants: front, keeper and test process.
+/// Returns front, keeper and test process.
 fn chain(front: i32) -> Vec<i32> {
     let mut chain = vec![front];
     while chain.len() < 3 {

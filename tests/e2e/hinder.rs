@@ -10,13 +10,13 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// Regression: tiptoe waited ten seconds for an agent that the exec had removed, and reported no reason.
+/// Regression: tiptoe waited ten seconds for an agent that the exec had removed.
 #[test]
 fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // Patching all functions of libc takes long, so that the exec happens before each is patched.
+    // Patching all functions of libc takes longer than the program needs for its exec.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -31,7 +31,6 @@ fn an_exec_during_the_attach_is_reported() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the report did not say what happens to a stopped agent's probes.
 #[test]
 fn a_stopped_agent_removes_its_probes_when_it_continues() {
     if !is_root() {
@@ -58,8 +57,8 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     assert!(target.finish().1.success());
 }
 
-/// Regression: the former session's thread unmapped the new session's memory, and the program died. Before that, a
-/// thread of the program was held until a wait for the former thread had timed out.
+/// Regression: the former session's thread unmapped the new session's memory, so the program died; later, a thread
+/// was held until a wait for the former thread had timed out.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {

@@ -19,7 +19,6 @@ fn specs() -> Vec<String> {
     FUNCTIONS.iter().map(spec).collect()
 }
 
-/// Asserts that at least seven functions and all but the refused ones are counted, with a reason for each refusal.
 fn check(report: &Report, mut expected: ExpectedCounts) {
     let refusals = report.value["refusals"].as_array();
     for refusal in refusals.into_iter().flatten() {

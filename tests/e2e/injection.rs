@@ -39,7 +39,6 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// SIGKILL at moments spread over attach, trace and detach.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn the_target_survives_a_tiptoe_killed_at_any_moment() {
@@ -62,8 +61,8 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is inside a call that an earlier tiptoe followed, so its stack cannot be unwound. tiptoe must
-/// still enter, because calling a loaded agent needs neither malloc nor an unwound stack.
+/// The only thread is inside a followed call, so its stack cannot be unwound. tiptoe must still enter, because
+/// calling a loaded agent needs neither malloc nor an unwound stack.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -154,7 +153,7 @@ fn the_target_may_die_while_traced() {
 }
 
 /// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags lines
-/// by few address bits: 8 ns per followed call. Offsets are random, so two may be equal, but not all.
+/// by few address bits. Offsets are random, so two may be equal, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
@@ -179,10 +178,9 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns a copy of this tiptoe that looks like another build: one byte of the agent's code, which never runs,
-/// differs.
+/// Changes a byte of the agent's code that never runs.
 fn another_build() -> Vec<u8> {
-    // This no-operation precedes the code to which signal handlers return, and never runs.
+    // This no-operation before the code to which signal handlers return never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();

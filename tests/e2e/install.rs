@@ -10,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Debian releases with different C libraries, on none of which the command depends.
+/// Releases with different C libraries, on none of which the command depends.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 pub(crate) fn released(end: &str) -> PathBuf {
@@ -61,7 +61,6 @@ fn the_command_starts_in_an_empty_root() {
     assert!(run("--help").contains("Usage: tiptoe"));
 }
 
-/// Makes a root with only Debian's musl, busybox, the command, and `hot` for musl.
 pub(crate) fn musl_and_busybox() -> PathBuf {
     let packages = ["musl", "busybox-static"];
     let debian = unpacked("musl", "bookworm", &packages).expect("its packages can be reached");
@@ -115,7 +114,6 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// dpkg installs the package into an empty root without apt.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_package_can_be_installed_run_and_removed() {
@@ -255,7 +253,6 @@ fn all_released_files_have_checksums() {
     }
 }
 
-/// The archive has what the package installs.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_tarball_is_unpacked_and_runs() {

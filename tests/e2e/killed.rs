@@ -8,13 +8,12 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Additional mappings that are allowed. Segments of other lengths split mappings. Two more arenas may be needed,
-/// because a recording trampoline contains the distance from a slab to its ring, which more counters lengthen.
+/// Segments of other lengths split mappings. Two more arenas may be needed, because a recording trampoline contains
+/// the distance from a slab to its ring, which more counters lengthen.
 const MORE_MAPS: usize = 8;
 /// Two arenas of 64 KB.
 const MORE_SPACE: u64 = 128;
 
-/// Returns a probe of each instrument that enters a program.
 fn modes() -> Vec<Probe> {
     let probe = |options: &[&str]| Probe::new(&["leaf", "outer"]).with(options);
     vec![
@@ -45,8 +44,7 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions of alternating kinds left three mappings each, because an attach reused only the last
-/// session's memory.
+/// Regression: sessions left three mappings each, because an attach reused only the last session's memory.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_sessions_that_end() {

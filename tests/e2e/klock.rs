@@ -41,7 +41,6 @@ fn lock(options: &[&str]) -> Command {
     command
 }
 
-/// Threads contend for one mmap_lock once the program is let go.
 fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
@@ -61,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Traces the program to its end while perf counts too; `None` if perf cannot.
+/// `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -114,7 +113,7 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts that both counts are equal, but for waits of exiting threads, which perf may miss, and lost events.
+/// perf may miss waits of exiting threads.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -371,7 +370,6 @@ fn the_missing_rights_are_named() {
     );
 }
 
-/// Regression: the trace lasted until the parent reaped the process, and had no command line.
 #[test]
 fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
@@ -402,8 +400,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran for the watched process and for any. Another process contends first; then
-/// the watched one contends or is killed.
+/// Returns how often the BPF programs ran for the watched process and for any. Another process contends first.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();
@@ -439,7 +436,6 @@ fn runs_for_other_processes_are_not_the_targets() {
     assert!(0 < own && own < all);
 }
 
-/// Programs read these keys. Rows depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {
     if !is_possible() {

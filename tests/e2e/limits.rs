@@ -10,7 +10,6 @@ use tiptoe_tests::{
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
-/// Attaches to `program` under a limit: the kernel counts, and the report contains `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
     let waiting = WaitingTarget::through(limit, program, &["2", "1000"]);
     let before = open_resources(waiting.pid);
@@ -32,7 +31,7 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns a process's descriptors, and whether tiptoe's segments are mapped. The agent's image may stay.
+/// The agent's image may stay.
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
@@ -193,7 +192,6 @@ fn a_full_device() {
     full(Path::new("/dev/full"));
 }
 
-/// A full tmpfs of one page, mounted in the shell's mount namespace.
 #[test]
 fn a_full_disk() {
     if !is_root() {
@@ -224,7 +222,7 @@ fn a_full_disk() {
     waiting.end();
 }
 
-/// Regression: the lines of all calls were deleted. As many must stay as found room.
+/// As many records must stay as found room.
 #[test]
 fn a_full_disk_took_the_records_along() {
     if !is_root() {
@@ -331,7 +329,6 @@ fn the_agents_memory_is_in_no_core_dump() {
     attached.interrupt();
 }
 
-/// Each of hundreds of threads needs counters for all functions.
 #[test]
 fn calls_of_hundreds_of_threads_are_timed() {
     let run = Probe::new(&["*"])

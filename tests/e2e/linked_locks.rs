@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer waits may be by tiptoe's clock: the first calibrate it and fault in memory, and a thread may be
-/// preempted between readings of both clocks.
+/// The first waits calibrate the clock and fault in memory, and a thread may be preempted between readings of both
+/// clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first.
 const MANY: u64 = 500;
@@ -40,14 +40,12 @@ fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// The lengths are equal, but for the time between readings of both clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {
     compare(compare_times);
 }
 
-/// Compares tiptoe's times of a lock with the lock's own.
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
     // tiptoe's wait begins some instructions earlier and ends some later.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));

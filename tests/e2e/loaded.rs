@@ -24,7 +24,6 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Asserts exact counts or, with the note [`MISSED`], that none is too high.
 fn exact(report: &Report, expected: &ExpectedCounts) {
     if notes(report).contains(MISSED) {
         println!("ran before its probes: {}", notes(report));
@@ -192,7 +191,6 @@ fn a_library_that_is_never_loaded_is_reported() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // On a busy machine the library is not held back for the whole search, with a note.
     assert!(
         notes(run.good()).contains("`libnever.so:*` matched nothing"),
         "{}",

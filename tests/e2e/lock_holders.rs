@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns the function of the call site, or the thread's name, which is the thread's function.
+/// A thread's name is its function.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -53,7 +53,7 @@ fn role(holder: &Value) -> String {
     }
 }
 
-/// Returns the holders by the report and by the program; `None` if random addresses left no room for a patch.
+/// `None` if random addresses left no room for a patch.
 fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
@@ -88,7 +88,6 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     plain.into_iter().chain(types).chain(waits_after_conditions)
 }
 
-/// Regression: wakers were blamed, although another thread had held the lock.
 #[test]
 fn the_longest_holder_is_named_first() {
     let quickly = ["barging", "turns", "readers", "conditions"];
@@ -151,7 +150,6 @@ fn locks_that_record_no_owner_have_only_wakers() {
     }
 }
 
-/// A hostile program may write any number as a lock's holder.
 #[test]
 fn a_holder_that_is_no_thread_is_unknown() {
     let run = Probe::lock().run(&target("holders"), &["forged", "200", "normal"]);

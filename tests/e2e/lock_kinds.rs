@@ -7,7 +7,6 @@ use tiptoe_tests::{
     skipped, target,
 };
 
-/// The target's name of a lock, its type, and its variable.
 pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("mutex", "mutex", "hot_mutex"),
     ("recursive", "mutex", "hot_mutex"),
@@ -48,7 +47,7 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// tiptoe's report, and the kernel's counts of waits and wakes.
+/// The report, and the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
@@ -69,7 +68,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and of threads that it starts from now on, so not of the agent's.
+/// Counts calls of the first thread and of later threads, so not of the agent's.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -155,7 +154,6 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
 
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // One may be missing, because a short run has few waits.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"
@@ -196,7 +194,6 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// One program is attached to, and one is started in the release's root.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");

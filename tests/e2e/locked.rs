@@ -19,7 +19,6 @@ const LIMITED: &[&str] = &[
 /// Additional KiB that may be locked and resident.
 const ROOM: u64 = 1024;
 
-/// Parses each call's error, and locked and resident KiB.
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
     let number = |word: &str| word.parse().ok();
     let lines = stdout.lines().filter_map(|line| {
@@ -54,7 +53,6 @@ fn bare(through: &[&str], flags: &str) -> Vec<(String, [u64; 3])> {
     said(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Attaches before the program locks its memory, and compares its output with an untraced run.
 fn attached(through: &[&str], flags: u32, probe: &Probe) {
     let flags = flags.to_string();
     let mut command = Command::new(through[0]);
@@ -91,7 +89,6 @@ fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &s
             fits(resident),
             "{who} of flags {flags}: {bare:?} {traced:?}"
         );
-        // The kernel's count of locked memory must not be lower either.
         assert!(
             locked.1 >= locked.0,
             "{who} of flags {flags}: {bare:?} {traced:?}"
@@ -117,7 +114,7 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the kernel compares all mapped memory with the limit, also the agent's, so the call failed.
+/// Regression: the kernel compares all mapped memory with the limit, also the agent's.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {
@@ -158,7 +155,6 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// The agent is in the program before it locks its memory.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

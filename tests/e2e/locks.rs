@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// Attaches and detaches while threads wait and wake: no wake may be lost, and only one thread may hold the lock.
+/// No wake may be lost, and only one thread may hold the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -131,7 +131,6 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
-/// `lock --now` patches nothing.
 #[test]
 fn a_deadlock_is_found() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -224,7 +223,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// At least 50 ms, because the threads slept for that time before the program printed anything.
+/// The threads slept for 50 ms before the program printed anything.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -259,7 +258,7 @@ fn the_number_of_readers_is_reported() {
         let row = locks.iter().find(has_readers);
         let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
         assert_eq!(readers["most"], 5, "{locks:#?}");
-        // On a busy machine a waiter may sleep only after some readers left.
+        // On a busy machine a waiter may sleep after some readers left.
         let average = readers["average"].as_f64().expect("a number");
         assert!(average > 1.0 && average <= 5.0, "{locks:#?}");
     }
@@ -291,7 +290,6 @@ fn holds_are_timed() {
         let [count, slow_ns] = held("slow_holder:slow_holder+");
         let own = run.expected().0;
         assert_eq!(count, own["holds"]);
-        // The program reads its clock within each hold, and around it.
         let bounds = own["held_ns"]..=own["rounds_ns"];
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");
@@ -379,14 +377,12 @@ fn every_hold_is_counted() {
             );
         }
         match kind {
-            // Each wait adds a hold, unless the condition was true.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }
     }
 }
 
-/// Regression: a thread that reused the slab got the waits: two rows instead of six.
 #[test]
 fn waits_of_ended_threads_are_not_attributed_to_others() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
@@ -407,7 +403,6 @@ fn waits_of_ended_threads_are_not_attributed_to_others() {
     assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
 }
 
-/// Regression: a holder that does not wait had no name, and several processes were refused.
 #[test]
 fn a_deadlock_through_a_join_was_not_reported() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));

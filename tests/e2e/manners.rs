@@ -9,7 +9,6 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // A program's variable may have any name, also that of one of tiptoe's.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -63,7 +62,6 @@ fn namespaces_may_be_left() {
     }
 }
 
-/// Regression: a name that is not UTF-8 kept the agent out.
 #[test]
 fn names_may_be_any_bytes() {
     let mut waiting = Process::waiting(&target("bytes"), &[]);
@@ -83,7 +81,7 @@ fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
 }
 
-/// Regression: after a setuid the agent's thread was root's for up to 25 ms, and kept root's groups.
+/// Regression: the agent's thread was root's for up to 25 ms, and kept root's groups.
 #[test]
 fn no_thread_has_rights_after_setuid() {
     if !is_root() {
@@ -130,8 +128,8 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: trampolines took the first word of a thread's own block for libc's pointer, so the program crashed or
-/// was overwritten. The agent must leave before that.
+/// Regression: trampolines took the first word of a thread's own block for libc's pointer. The agent must leave
+/// before that.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -165,7 +163,7 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// Regression: a call that began on libc's block returned on the thread's own, which lacks tiptoe's words: a crash.
+/// Regression: the call returned on the thread's own block, which lacks tiptoe's words.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");
@@ -177,7 +175,6 @@ fn a_timed_call_may_return_on_storage_of_its_own() {
     }
 }
 
-/// Regression: the attach wrote to such a thread's block.
 #[test]
 fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");

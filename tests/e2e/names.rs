@@ -26,7 +26,6 @@ fn the_selected_implementation_is_named() {
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
 }
 
-/// Counts each spec alone, and asserts the count of one function.
 fn check_each(specs: &[&str], calls: u64) {
     let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
     let events = run.good().events();
@@ -103,7 +102,6 @@ fn names_of_go_with_a_single_colon_are_found() {
     }
 }
 
-/// Regression: a function without code of its own was said not to exist.
 #[test]
 fn a_function_that_is_inlined_everywhere_is_said() {
     let mut tiptoe = command();

@@ -10,8 +10,7 @@ use tiptoe_tests::{Probe, Process, WaitingTarget, command, is_root, process, ski
 use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
-/// Makes a small root on a tmpfs in a new mount namespace. Arguments: the folder, the program, and `whole` (like a
-/// container: pivot_root, with /proc) or `bare` (chroot, without /proc).
+/// `whole` is like a container (pivot_root, with /proc), `bare` without /proc (chroot).
 const ENTER: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
 mkdir -p "$1/bin" "$1/proc" "$1/old"
@@ -29,7 +28,6 @@ mount -t proc proc proc
 pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
-/// Starts `hot` in such a root, as process 1 of a new PID namespace.
 fn contained(kind: &str) -> (WaitingTarget, PathBuf) {
     contained_program(kind, "hot", &["2", "20000"])
 }
@@ -203,8 +201,8 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: the second thread waited five seconds for the agent's thread that the first had started, and then
-/// started another for the same session.
+/// Regression: the second thread waited in vain for the agent's thread that the first had started, and then started
+/// another.
 #[test]
 fn threads_that_entered_namespaces_at_once_started_two_agents() {
     if !is_root() {
@@ -226,7 +224,7 @@ fn threads_that_entered_namespaces_at_once_started_two_agents() {
     assert_eq!((report.via("agent"), report.count("called")), (1, 600));
 }
 
-/// BPF programs see ids of the outer namespace, which the container does not know.
+/// BPF programs see ids of the outer namespace.
 #[test]
 fn tiptoe_in_a_container_knows_its_processes() {
     let Some(_turn) = turn() else { return };

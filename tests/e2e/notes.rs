@@ -6,7 +6,6 @@ use tiptoe_tests::{Process, Ready, Report, command};
 
 const KILLED: usize = 8;
 
-/// Traces several processes until all were killed.
 fn killed(more: &[&str]) -> String {
     let start = |_| Process::start(Command::new("sleep").arg("60"));
     let sleeps: Vec<Process> = (0..KILLED).map(start).collect();

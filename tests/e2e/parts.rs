@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tiptoe_tests::{Probe, Report, target};
 
-/// Returns the parts of `works` by thread name, each name's largest first.
 fn parts(options: &[&str]) -> (Report, BTreeMap<String, Vec<Value>>) {
     let run = Probe::new(&["works"])
         .with(options)

@@ -4,7 +4,6 @@ use tiptoe_tests::{Process, command, scaled, target};
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
-/// Its threads run probed functions until stdin closes.
 fn hot(threads: &str) -> Process {
     let mut process = Process::waiting(&target("hot"), &[threads, "0"]);
     process.go();

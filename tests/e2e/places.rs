@@ -1,11 +1,9 @@
-//! Probes go only on instructions of functions, by agent and kernel. All others are refused before the program is
-//! changed.
+//! Probes go only on instructions of functions. All others are refused before the program is changed.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, skipped, symbol_value, target};
 
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
 
-/// The refusal must come before the program ran.
 fn refused(spec: &str, options: &[&str], why: &str) {
     let run = Probe::new(&[spec])
         .with(options)
@@ -110,8 +108,7 @@ fn kernel_probes_that_outlive_an_exec_are_reported() {
     }
 }
 
-/// Regression: the second of two probes within one jump became a uprobe, whose trap byte changed the jump's target:
-/// SIGSEGV.
+/// Regression: the second probe became a uprobe, whose trap byte changed the first one's jump: SIGSEGV.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -156,7 +153,6 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
-    // Another probe of the same tiptoe is accepted, and counts while the program runs.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

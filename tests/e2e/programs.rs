@@ -1,4 +1,4 @@
-//! sqlite3 and python3, run to their end: output is as without tracing, and counts equal those of kernel uprobes.
+//! sqlite3 and python3: output is as without tracing, and counts equal those of kernel uprobes.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,6 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Probe, Report, command, installed, skipped, target};
 
-/// Compares output and counts without tiptoe, with the agent, and with kernel uprobes.
 fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");
@@ -39,7 +38,7 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// Only the program's output is compared, because the functions' counts are unknown.
+/// The functions' counts are unknown.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");
@@ -124,9 +123,8 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Without address randomisation, libraries are right below the stack, and room for trampolines is below them, where
-/// the kernel would also map the agent's memory. Regression: arenas were also planned above the stack, where no
-/// process has addresses, so functions there were left to the kernel.
+/// Without address randomisation, libraries are right below the stack, and room for trampolines is below them.
+/// Regression: arenas were also planned above the stack, where no process has addresses.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
     let Some(path) = installed("sqlite3") else {
@@ -152,8 +150,8 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     );
 }
 
-/// Regression: with `--latency` a command's segment has 88 GiB. In 7% of runs the agent's short mappings left no hole
-/// for it, so the kernel mapped it next to the libraries.
+/// Regression: in 7% of runs the agent's short mappings left no hole for a segment of 88 GiB, so the kernel mapped it
+/// next to the libraries.
 #[test]
 fn segments_are_never_placed_next_to_libraries() {
     for _ in 0..40 {
@@ -178,7 +176,6 @@ fn all_functions_of_libc_under_python3() {
     everything("python3", &["-S", "-c", SCRIPT], "libc.so.6:*");
 }
 
-/// A faulthandler that handles its own faults prints its trace and dies of SIGSEGV or SIGILL.
 #[test]
 fn pythons_faulthandler_gets_its_own_faults() {
     let Some(path) = installed("python3") else {

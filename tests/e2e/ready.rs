@@ -21,7 +21,6 @@ const INSTRUMENTS: [&[&str]; 8] = [
     &["stat", "-a", "-e", "cpu-clock"],
 ];
 
-/// The file becomes tiptoe's descriptor 3.
 fn with_file(file: &Path, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"exec 3>"$1"; shift; exec "$@""#, "sh"]);
@@ -139,7 +138,7 @@ fn a_process_that_was_attached_later_was_not_named() {
     assert!(is_named, "{:#}", report.value);
 }
 
-/// The agent fails for seconds to enter the other process, in which the kernel then counts.
+/// The agent fails for seconds to enter the second process, in which the kernel then counts.
 fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTiptoe) {
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
@@ -147,7 +146,7 @@ fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTipto
     (second, attached)
 }
 
-/// Counts `add` in two processes. Only the first calls it, before the second is attached.
+/// Only the first process calls `add`, before the second is attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
         skipped("uprobes", "needs root");
@@ -163,7 +162,6 @@ fn count_of_the_first(options: &[&str]) -> Option<Report> {
     Some(attached.finish())
 }
 
-/// Regression: counting began with the first process, however long the attach to the others took.
 #[test]
 fn counting_began_with_the_first_process() {
     let Some(report) = count_of_the_first(&[]) else {

@@ -81,7 +81,7 @@ impl RecordedLines {
     }
 }
 
-/// Asserts that second arguments count up from 0 without a gap, on one thread, with increasing times.
+/// The second argument counts up from 0.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -90,7 +90,6 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The file of lines, and the function's name without its binary.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -111,7 +110,6 @@ fn attaching(pid: u32) -> (Command, Lines) {
     recording("f", &["--budget", "off", "-p", &pid.to_string()])
 }
 
-/// Returns a mode's lines, and the calls that it printed.
 fn run(mode: &str, count: u64, options: &[&str]) -> (RecordedLines, u64) {
     let (mut command, lines) = recording("f", options);
     command
@@ -355,7 +353,7 @@ fn the_records_of_a_killed_tiptoe_were_lost() {
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 
-/// Regression: a call of a function with one parameter had a second argument, an old value of its register.
+/// Regression: an old value of a register was printed as an argument.
 #[test]
 fn arguments_that_the_function_does_not_have_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());

@@ -1,5 +1,5 @@
-//! Our accounting of debug registers and the kernel must agree on random sequences of requests: of events, of
-//! replacements of events, and of debuggers.
+//! Our accounting of debug registers must agree with the kernel on random requests of events, replacements and
+//! debuggers.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -31,11 +31,10 @@ impl Wait for NoWait {
     }
 }
 
-/// A sleeping process with one thread. A debugger is attached once it takes a register.
+/// A debugger is attached once it takes a register.
 struct Idle {
     child: Child,
     is_traced: bool,
-    /// The debugger's registers, which the process keeps until it ends.
     poked: Vec<Request>,
 }
 
@@ -148,8 +147,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a request. The kernel closes one event and opens another; no other thread takes the register in
-    /// between.
+    /// The kernel closes one event and opens another; no other thread takes the register in between.
     fn modify(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (request, access) = self.request(random);
@@ -170,8 +168,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests in one call: the kernel replaces one after the other, and restores all if it refuses
-    /// one.
+    /// The kernel replaces one request after the other, and restores all if it refuses one.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();
@@ -273,7 +270,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a thread; the kernel then releases its debugger's registers.
+    /// The kernel releases an ended thread's debug registers.
     fn end_a_thread(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let ended = std::mem::replace(&mut self.threads[at], Idle::start());
@@ -290,7 +287,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Returns what both granted; `None` if both refused.
     fn compare<T: std::fmt::Debug>(
         &mut self,
         step: &'static str,
@@ -341,8 +337,8 @@ fn open(request: &Request, access: Access, is_granted: bool) -> std::io::Result<
     patiently(is_granted, || Breakpoint::open(thread, cpu, access))
 }
 
-/// Tries until the kernel grants what must be free: another test's forked child has copies of our descriptors until
-/// its exec, so a released register may still be taken.
+/// Retries, because another test's forked child has copies of our descriptors until its exec, so a released register
+/// may still be taken.
 fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut done = act();
     let until = Instant::now() + PATIENCE;
@@ -353,7 +349,6 @@ fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io:
     done
 }
 
-/// How long such copies may keep a released register.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_full<T>(opened: &std::io::Result<T>) -> bool {
@@ -369,7 +364,6 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// Finds how many registers of each kind a thread can have, and whether kinds share registers.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;

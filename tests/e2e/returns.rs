@@ -1,5 +1,5 @@
-//! Probes on the ends of calls: a table of programs, each with every request. They return in all ways, and print how
-//! often each function was entered, returned and left.
+//! Probes on the ends of calls: a table of programs that return in all ways, and print how often each function was
+//! entered, returned and left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -55,7 +55,6 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The output must be as without tiptoe, and all numbers exact.
 fn run_started(program: &Path, mode: &str, comparison: ReturnComparison) {
     let arguments: Vec<&str> = mode.split_whitespace().collect();
     let alone = alone(program, &arguments);
@@ -96,14 +95,12 @@ fn both(program: &Path, modes: &[&str]) {
     each(sampled(modes), |mode| run_attached(program, mode, enough));
 }
 
-/// Some calls need not be followed.
 fn bounded(program: &Path, modes: &[&str]) {
     let bounded = ReturnComparison::Bounded;
     each(modes, |mode| run_started(program, mode, bounded));
     each(sampled(modes), |mode| run_attached(program, mode, bounded));
 }
 
-/// Only output is compared, because the functions' counts are unknown.
 fn everything(program: &Path, modes: &[&str]) {
     // One run with the library is enough, because returns use the same code as times.
     let whole: [(EndsRequest, &[&str]); 3] = [
@@ -159,11 +156,9 @@ const THROWS: &[&str] = &[
 const CANCELS: &[&str] = &["exit", "cond", "read", "pause", "test", "async", "main"];
 const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
-/// How a program looks for its caller.
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Makes a test of each row: how the target is run, the target with its flags, and the modes, each a text of
-/// arguments.
+/// Each row has how the target is run, the target with its flags, and the modes, each a text of arguments.
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*
@@ -267,12 +262,10 @@ programs! {
     all_functions_of_programs_that_return_twice:
         everything ["ret_twice"] &["_setjmp", "__sigsetjmp", "getcontext", "vfork", "dlsym", "dlopen"];
 
-    /// Regression: the return of a timed call read the clock, and the program died.
     a_program_that_forbade_itself_the_clock_was_killed_by_a_return: survives ["ret_clock"] &["inside", "own"];
     each_thread_forbids_itself_the_clock_and_new_threads_inherit_that: survives ["ret_clock"] &["threads"];
     a_forked_child_that_forbids_itself_the_clock_returns: survives ["ret_clock"] &["forks"];
-    /// No hook sees how the clock is forbidden. `--record` is not tested, because its trampolines read the clock
-    /// unchecked.
+    /// No hook sees the prohibition. `--record` is left out, because its trampolines read the clock unchecked.
     a_thread_may_have_forbidden_itself_the_clock_before_its_first_call: survives_unrecorded ["ret_clock"] &["before"];
 }
 
@@ -301,7 +294,6 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("above", &["middle"], calls);
 }
 
-/// Calls from the program's own code are timed.
 #[test]
 fn calls_from_generated_code_are_only_counted() {
     for ask in ENDS {
@@ -339,7 +331,6 @@ fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     assert!(status.success(), "{status}");
 }
 
-/// Regression: a function without a findable return address was left to the kernel, or refused.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])
@@ -362,7 +353,6 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
     );
 }
 
-/// Regression: of `uprobe:F uretprobe:F` only the first was counted.
 #[test]
 fn the_second_event_of_a_function_was_dropped_silently() {
     for [first, second] in [

@@ -10,8 +10,7 @@ use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 
-/// Each call must have exactly one end. A return right after a fork is not counted, because the fork takes the
-/// thread's slab away.
+/// A return right after a fork is not counted, because the fork takes the thread's slab away.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;

@@ -1,5 +1,4 @@
-//! Frames that no return ends, stacks that are not the thread's own, and threads and processes that end inside a
-//! call.
+//! Frames that no return ends, other stacks, and threads and processes that end inside a call.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use tiptoe_tests::{Probe, Process, Report, Run, Site, each, scaled, target, targ
 use crate::returns::{ENDS, EndsRequest, alone, sites, text};
 use crate::returns_unwind::every_end_is_known;
 
-/// A timer's handler jumps at varying instants. The same run prints the expected counts.
+/// The same run prints the expected counts.
 fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
@@ -34,7 +33,7 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     });
 }
 
-/// The counts may differ by one for each signal, because a handler may jump between tiptoe's count and the program's.
+/// A handler may jump between tiptoe's count and the program's, so they may differ by one for each signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -55,7 +54,6 @@ fn signal_handlers_jump_at_any_instant() {
     });
 }
 
-/// The threads are inside calls, and the tracer has detached.
 fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -126,7 +124,6 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Functions that tiptoe hooks must not be counted either.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()

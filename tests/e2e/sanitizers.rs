@@ -5,7 +5,6 @@ use tiptoe_tests::{Probe, WaitingTarget, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
-/// Each sanitizer of gcc has a program with a shared runtime and one with a static runtime.
 fn programs() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for (name, flags) in [
@@ -63,7 +62,7 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// Threads wait inside the runtime, so none can be borrowed, and the kernel counts after the deadline.
+/// Threads wait inside the runtime, so none can be borrowed.
 #[test]
 #[ignore = "nightly: waits five seconds for each program"]
 fn a_running_sanitized_program_is_counted() {

@@ -57,7 +57,6 @@ fn a_forked_child_enters_scopes_of_its_own() {
     assert_eq!(parts(&report, "count"), calls(2000));
 }
 
-/// A future enters its scope once, on whichever thread it is polled.
 #[test]
 fn a_future_is_in_its_scope_on_any_thread() {
     let program = rust_target("scoped_rust");
@@ -203,7 +202,6 @@ fn scopes_have_cpu_time() {
     );
 }
 
-/// Threads that sleep or wait for a CPU use no CPU time.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn cpu_time_is_that_of_threads_that_run() {

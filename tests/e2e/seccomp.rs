@@ -5,7 +5,6 @@ use tiptoe_tests::{Probe, Report, WaitingTarget, skipped, target};
 
 const FUNCTIONS: &[&str] = &["guarded"];
 
-/// Attaches to a program that already has this filter.
 fn under(filter: &str, options: &[&str]) -> Report {
     let waiting =
         WaitingTarget::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
@@ -54,7 +53,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// With several threads, the filter refuses a call of the agent's own thread.
+/// The filter refuses a call of the agent's own thread.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
@@ -66,7 +65,6 @@ fn force_is_refused_if_the_filter_forbids_membarrier() {
     );
 }
 
-/// With the agent, each probe that needs a system call must be removed before the filter is installed.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
     for filter in ["strict", "kill", "refuse", "mild"] {
@@ -110,7 +108,6 @@ fn sandboxes_itself(filter: &str, when: &str) {
     );
 }
 
-/// Debian's file(1) in its own sandbox.
 #[test]
 fn a_sandboxed_package_prints_what_it_prints() {
     let Some(file) = tiptoe_tests::installed("file") else {
@@ -126,7 +123,7 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// Before a child installs a filter or is traced by its parent, it must have no trap byte.
+/// A child must have no trap byte before it installs a filter or is traced by its parent.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];
@@ -141,7 +138,7 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
+/// The program handles its system calls itself (prctl).
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent wrote to and closed descriptors named in a running program's environment. Given another
-/// process's segments, it served the process that held them.
+/// Regression: the agent wrote to and closed descriptors named in a running program's environment, and served other
+/// processes that held its segments.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -46,8 +46,8 @@ fn the_environment_of_a_running_program_is_not_believed() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
-/// use through it.
+/// Regression: any thread of the program could use two capabilities, uid and groups of root through the agent's
+/// thread.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -77,7 +77,7 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // In /proc, a process that may not be dumped belongs to root. The program must be as dumpable as before.
+    // In /proc, a process that may not be dumped belongs to root.
     let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
@@ -128,7 +128,6 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // The kernel's paths for mappings of removed files.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(

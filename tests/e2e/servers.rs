@@ -14,7 +14,6 @@ const NGINX: &str =
 http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR;
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
-/// A client of nginx and memcached; its arguments are the socket and the rounds.
 pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
@@ -99,8 +98,8 @@ impl Drop for Server {
     }
 }
 
-/// Returns the offset of the first instruction that a 5-byte jump at the entry leaves; `None` after a branch, because
-/// then not every call reaches it.
+/// Returns the offset of the first instruction after a 5-byte jump at the entry; `None` after a branch, because then
+/// not every call reaches it.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let mut known = symbols(path).into_iter();
     let (_, start) = known.find(|(name, _)| name == function)?;
@@ -133,7 +132,6 @@ fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     None
 }
 
-/// The kernel counts the first instruction after our jump.
 #[test]
 fn redis_counts_as_the_kernel_does_in_the_same_run() {
     let Some(link) = installed("redis-server") else {
@@ -190,7 +188,6 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
     assert!(ours.count("processCommand") >= 30_000, "{:#}", ours.value);
 }
 
-/// Probes all functions of a server while a client checks every answer.
 fn everything(program: &str, arguments: &str, client: &str, main_function: Option<&str>) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");

@@ -44,7 +44,7 @@ fn backends(server: u32) -> Vec<u32> {
     children.filter(serves).collect()
 }
 
-/// Eight clients update one row, and every transaction must succeed.
+/// Every transaction must succeed.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_postgresql_are_its_semaphores() {
@@ -101,7 +101,7 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     assert!(sum("semaphore", "total_ns") <= most, "{:#}", report.value);
 }
 
-/// Eight clients update one row. The server's mutexes have holders, InnoDB's locks only wakers.
+/// The server's mutexes have holders, InnoDB's locks only wakers.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_mariadb_are_timed() {
@@ -172,7 +172,6 @@ fn used(pid: u32) -> u64 {
         .sum()
 }
 
-/// memcached may use at most a third more CPU time under `lock`.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn memcached_keeps_its_throughput() {

@@ -69,7 +69,7 @@ impl Folder {
     }
 }
 
-/// Ends the server if the test panics, which would otherwise wait for the server or leave it running.
+/// The test would otherwise wait for the server or leave it running.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -127,7 +127,6 @@ fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     })
 }
 
-/// Returns the answers of the server that `start` starts, and its result.
 fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<u8>>, R) {
     let folder = Folder::new(name);
     let rounds = scaled(20_000).max(44);
@@ -174,7 +173,6 @@ http { access_log off; sendfile on; client_body_temp_path DIR; proxy_temp_path D
 fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
 server { listen unix:DIR/socket; root DIR/files; } }";
 
-/// Sizes of the fetched files; one more file is missing.
 const SIZES: [usize; 5] = [0, 1, 4_096, 100_000, 3_000_000];
 
 fn website(name: &str) -> Folder {
@@ -206,7 +204,6 @@ impl Folder {
     }
 }
 
-/// Makes requests over one connection. Returns each answer without its date.
 fn fetch(folder: &Folder) -> Vec<Vec<u8>> {
     let mut stream = BufReader::new(folder.connect());
     let names = SIZES.iter().map(usize::to_string);

@@ -62,7 +62,6 @@ fn the_programs_own_death_is_its_exit_status() {
     )));
 }
 
-/// Runs without tiptoe, with `-- CMD` and with `-p`; the program checks what it sees.
 fn masks(mode: &str) {
     let program = target("masks");
     check(&program, &[mode]);
@@ -228,7 +227,6 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // The handler may fault, with and without tracing.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {
@@ -237,8 +235,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Regression: some processors report an `int1` with its own address instead of the next one, so the program died of
-/// SIGTRAP.
+/// Regression: some processors report an `int1` with its own address instead of the next one: SIGTRAP.
 #[test]
 fn a_thread_that_hits_an_inner_trap_byte_continues() {
     let program = target("inner");
@@ -255,14 +252,13 @@ fn a_thread_that_hits_an_inner_trap_byte_continues() {
     attached.finish();
 }
 
-/// Regression: the byte before the end of a single step was taken for an executed trap byte, so the instruction ran
-/// twice; the program saw steps inside trampolines.
+/// Regression: the byte before the end of a single step was taken for an executed trap byte.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// Regression: the program's handler was called for faults whose signal was blocked, and for its own endlessly.
+/// Regression: the program's handler was called for faults whose signal was blocked.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

@@ -2,8 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Returns the executable file mappings and their bytes, by the kernel's list. Adjacent mappings of a file count as
-/// one.
+/// Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -23,8 +22,7 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps. No change may be
-/// missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
@@ -46,7 +44,7 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round changes mappings of code by nine calls, and every tenth round leaves its mapping.
+    // Each round changes mappings of code by nine calls.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
@@ -78,8 +76,7 @@ fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
-/// Regression: a second mapping of one page was taken for a second copy of the program, so functions on other pages
-/// also got uprobes, which the agent reported as another tracer's.
+/// Regression: a second mapping of one page was taken for a second copy of the program.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);
@@ -128,7 +125,6 @@ fn a_forked_child_that_moves_probed_code_was_killed() {
     moved("child", false);
 }
 
-/// The count was reported as exact.
 #[test]
 fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     for how in ["again", "grown", "fixed"] {

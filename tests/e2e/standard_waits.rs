@@ -1,5 +1,4 @@
-//! Waits inside a standard library that was compiled into the program: rows name the program's functions and
-//! variables.
+//! Waits inside a standard library that was compiled into the program are reported by the program's names.
 
 use serde_json::Value;
 use tiptoe_tests::{Probe, Process, Run, is_root, rust_target, skipped, target, target_with};
@@ -62,7 +61,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: call site and waker were in `std`, which keeps frame pointers; BPF programs do not follow these.
+/// Regression: BPF programs do not follow frame pointers, which `std` keeps.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -89,7 +88,7 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // If a thread's closure was inlined into its call site, the stack has no other function of the program.
+            // If a thread's closure was inlined, the stack has no other function of the program.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {
@@ -101,7 +100,7 @@ fn waits_of_rust_are_the_programs_own() {
     }
 }
 
-/// Regression: waits through libstdc++'s table of proxies had the table's name.
+/// Regression: waits had the name of libstdc++'s table of proxies.
 #[test]
 fn atomics_without_a_futex_have_their_names() {
     for way in ways() {
@@ -130,7 +129,6 @@ fn atomics_without_a_futex_have_their_names() {
     }
 }
 
-/// Regression: variables had mangled names, and `--hold` took no others.
 #[test]
 fn locks_of_cpp_are_named_as_in_their_source() {
     let program = target("cxx_locks");

@@ -22,7 +22,6 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns a successful run's session, printed after the program's output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -56,7 +55,6 @@ fn can_count(options: &[&str]) -> bool {
     tried.status.success()
 }
 
-/// Counts with `-p` from before the target's start until it prints that it is done.
 fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let mut program = Process::waiting(&target("counted"), arguments);
     let pid = program.pid().to_string();
@@ -290,7 +288,6 @@ fn fields_and_intervals_parse() {
     assert!(text.contains("# cost of tracing: "), "{text}");
 }
 
-/// Compares with the CPU time by the program's clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn intervals_add_up_to_the_whole_time() {
@@ -301,7 +298,6 @@ fn intervals_add_up_to_the_whole_time() {
     assert!(clock_ms > own_ms * 0.8, "{clock_ms} of {own_ms}: {text}");
 }
 
-/// Returns the output of `-x, -I` for a spinning program, and the milliseconds of all intervals and of the program.
 fn intervals_of_a_clock() -> (String, f64, f64) {
     let options = ["-x,", "-I", "20", "-e", "task-clock,page-faults"];
     let run = counted(&options, &["spins", "100"]);
@@ -343,7 +339,6 @@ fn runs_are_repeated_and_the_status_is_the_commands() {
     );
 }
 
-/// Regression: an unsupported event's line lacked the spread's column.
 #[test]
 fn lines_of_several_runs_lacked_a_column() {
     let run = counted(
@@ -357,7 +352,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert_eq!(columns, [8; 2], "{text}");
 }
 
-/// Omits the folder, and the cost, whose words depend on chance.
+/// Omits the cost, whose words depend on chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {
     let run = counted(options, arguments);
     let text = talk(&run);

@@ -16,7 +16,6 @@ fn busy() -> Process {
     busy
 }
 
-/// A status line is the text from a return to the line's beginning up to an erasure of the rest.
 fn status_lines(written: &str) -> Vec<&str> {
     let drawn = written.split('\r');
     let drawn = drawn.filter_map(|part| part.strip_suffix("\x1b[K"));
@@ -98,7 +97,6 @@ fn no_status_line_is_mixed_with_a_commands_output() {
     assert!(left.iter().any(|line| line == "done"), "{left:#?}");
 }
 
-/// No status line either if the report on the terminal is input for programs.
 #[test]
 fn without_a_terminal_there_is_no_status_line() {
     let busy = busy();

@@ -1,4 +1,4 @@
-//! The agent's addresses in a program are random, and after a detach only what `SECURITY.md` lists remains.
+//! The agent's addresses are random, and after a detach only what `SECURITY.md` lists remains.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -38,14 +38,13 @@ impl Mapping {
         self.path.is_empty() && self.permissions == permissions && self.len == len
     }
 
-    /// Adjacent arenas may be one mapping.
     fn is_arenas(&self) -> bool {
         self.len.is_multiple_of(ARENA)
             && self.permissions == "r-xs"
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Memory that need not be near code is far from it.
+    /// Memory that need not be near code is mapped in this range.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -54,8 +53,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: the agent's stack, state and segments had the same address in every process, and its trampolines the
-/// same distance from the code, so two writes without an address leak took over its thread.
+/// Regression: with the agent's memory at the same addresses in every process, two writes without an address leak
+/// took over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -86,7 +85,6 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
         let least = if is_fixed { 2 } else { 8 };
         assert!(different.len() >= least, "{arenas:x?}");
         println!("{} different arenas of 8: {arenas:x?}", different.len());
-        // Distances from the code must differ, too.
         let distances = found.iter().map(|maps| {
             let code = maps.iter().find(|m| m.path.ends_with("/libc.so.6"))?.start;
             let arena = maps.iter().rfind(|m| m.is_arenas() && m.start < code)?;
@@ -135,7 +133,6 @@ fn only_what_security_md_lists_remains_in_a_program() {
             .any(|b| b.path == m.path && !m.path.is_empty())
     });
     left.retain(|m| !before.contains(m));
-    // No writable mapping may be shared with another process.
     let mut shared = left.iter().filter(|m| m.permissions.ends_with('s'));
     assert!(shared.all(Mapping::is_arenas), "{left:#x?}");
     assert_eq!(
@@ -181,8 +178,7 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread that has the process's ids, so any process with the ids of the agent's
-/// thread could read and write root's memory.
+/// Regression: a process may trace a thread that has the process's ids, so it could read and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -11,7 +11,6 @@ fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's counts.
 fn watched(budget: &str) -> (Report, ExpectedCounts, Option<[u64; 2]>) {
     let arguments = turns();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -77,7 +76,6 @@ fn estimates_are_near() {
     for lock in ["even", "odd"] {
         let row = find_row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
-        // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
@@ -136,7 +134,6 @@ fn total(histogram: &Value) -> u64 {
     counts + number(histogram, "zero_count")
 }
 
-/// Few waits a second are within the default budget.
 #[test]
 fn long_waits_are_all_timed() {
     let run = Probe::lock_within("1%").run(&target("slow_holder"), &["300"]);

@@ -31,7 +31,6 @@ fn through_kernel() -> Probe {
     Probe::lock().with(&["--via", "kernel"])
 }
 
-/// Attaches to a program that contends for one kind of lock. Returns the report, and perf's waits and wakes.
 fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut program = Process::waiting(program, arguments);
     let pid = program.pid();
@@ -52,7 +51,6 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
 /// only perf counts there.
 const MISSED: &str = "the kernel did not run the program";
 
-/// Returns the BPF runs that the report says are missing.
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();
     let missed = drops.flatten().filter(|dropped| is_missed(dropped));
@@ -64,7 +62,6 @@ fn is_missed(dropped: &Value) -> bool {
     reason.is_some_and(|reason| reason.contains(MISSED))
 }
 
-/// Asserts that all calls were counted, but for runs that the report counts as missing.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     let reported = report.lock_calls().map(|count| count.unwrap_or(0));
@@ -152,7 +149,6 @@ fn every_kind_is_counted_as_perf_counts_it() {
     }
 }
 
-/// The kernel measures the BPF programs' run time.
 #[test]
 fn the_cost_is_measured() {
     if !is_possible() {
@@ -173,7 +169,6 @@ fn the_cost_is_measured() {
     );
 }
 
-/// The report names the waiter, the lock, the time and the holder, also in a static program.
 #[test]
 fn a_slow_holder_is_named() {
     if !is_possible() {
@@ -218,7 +213,6 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(reported <= own && reported > own / 2, "{reported} of {own}");
 }
 
-/// The report names the lock's variable, and libc's function that releases it.
 #[test]
 fn musl_programs_are_seen_started_or_running() {
     if !is_possible() {
@@ -246,7 +240,6 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-/// Threads of Go's runtime are reported by its functions, with a note on what they wait for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {
@@ -292,7 +285,6 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// Another tracer's probe is on the agent's site.
 #[test]
 fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     if !is_possible() {
@@ -455,7 +447,7 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: a second tiptoe waited five seconds for the first one's agent, then reported it as a lock.
+/// Regression: a second tiptoe waited for the first one's agent, then reported it as a lock.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

@@ -33,7 +33,6 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Checks the program, started and attached to: the output is as without tiptoe, and counts are exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
     let expected = ExpectedCounts::parse(&alone);
@@ -103,7 +102,7 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// If the budget reduced the outer function to counting, no call would be known to be inside.
+/// If the outer function were only counted, no call would be known to be inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

@@ -31,7 +31,6 @@ fn timed(part: &Value) -> u64 {
     counts + number(&part["histogram"], "zero_count")
 }
 
-/// Asserts that a function's parts add up to it, and that each returned call was timed.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     let event = report.event(function).expect("counted");
     let parts = event["by"].as_array().expect("split").iter();
@@ -65,7 +64,6 @@ fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     parts
 }
 
-/// Returns each value's entries, returns and left frames.
 fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
     let ends = |part| ["count", "returns", "left"].map(|key| number(part, key));
     let parts = parts.iter();
@@ -195,7 +193,6 @@ fn parts_unchecked(report: &Report, function: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Some of many functions have times, all others counts, in process.
 #[test]
 fn all_functions_of_python3_by_value() {
     let Some(python) = installed("python3") else {

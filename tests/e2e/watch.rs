@@ -1,4 +1,4 @@
-//! `tiptoe watch`: what its tests share, and scenarios that are unlike those of `watch_cases`.
+//! `tiptoe watch`: what its tests share, and scenarios unlike those of `watch_cases`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::watch_before::traced;
 pub(crate) const EVERY: &[&str] = &["kernel", "kernel-task", "agent"];
 pub(crate) const KERNELS: &[&str] = &["kernel", "kernel-task"];
 
-/// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run these tests.
+/// `None`, with a note, if this machine cannot run these tests.
 pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(RegisterLock::wait());
@@ -43,7 +43,6 @@ pub(crate) fn heard(options: &[&str], pid: u32) -> LoggedTiptoe {
     LoggedTiptoe::start(command.args(["-p", &pid.to_string()]))
 }
 
-/// Fails with the names of the backends by which the check failed.
 pub(crate) fn on(backends: &[&str], check: impl Fn(&str)) {
     let Some(_turn) = turn() else { return };
     each(backends, check);
@@ -93,7 +92,7 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-/// Regression: accesses after the first event was enabled but before the clock started were reported at 0.
+/// Regression: accesses between the first enabled event and the start of the clock were reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     on(EVERY, |via| {
@@ -116,7 +115,6 @@ fn the_first_accesses_of_a_running_program_had_no_time() {
     });
 }
 
-/// Each line has its own value, in its thread's order.
 #[test]
 fn every_access_has_a_line() {
     on(EVERY, |via| {
@@ -151,7 +149,6 @@ fn lines_are_in_order() {
     }
 }
 
-/// The target always stores; the budget is 1%.
 fn hot(via: &str) -> Run {
     let watched = Probe::watch_within("1%").with(&["stats.hits", "--via", via]);
     watched.run(&target("watched"), &["hot", "1000"])
@@ -205,7 +202,6 @@ fn running_programs_are_watched_and_continue() {
         program.go();
         let report = watched.finish();
         assert!(hits(&report, 0) > 0, "{:#}", report.value);
-        // The program continues as if it had not been watched.
         let said = program.line();
         assert!(said.starts_with("hits "), "{said:?}");
         assert!(program.finish().1.success());
@@ -273,7 +269,6 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One register is free, and its use must not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();

@@ -5,7 +5,6 @@ use tiptoe_tests::{Process, Report, command, target};
 
 use crate::watch::{EVERY, attached, hits, on, rows, turn, watch};
 
-/// The status of a command killed by SIGTRAP.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
@@ -46,7 +45,7 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
 }
 
 /// Returns the number of lines with a known and an unknown old value. Stored values count up by one, so each shows
-/// its old one: asserts that none is wrong.
+/// its old one.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {

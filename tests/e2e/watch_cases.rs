@@ -1,5 +1,5 @@
-//! `tiptoe watch`: each access counts once, on any thread, with the stored value. A table of scenarios and one of
-//! refusals, each with the backends by which it holds.
+//! `tiptoe watch`: each access counts once, on any thread, with the stored value. Tables of scenarios and refusals
+//! name the backends by which they hold.
 
 use serde_json::{Map, Value, json};
 use tiptoe_tests::{Run, scaled, target};
@@ -11,8 +11,7 @@ const AUTO: &[&str] = &["auto"];
 const TASK: &[&str] = &["kernel-task"];
 const AGENT: &[&str] = &["agent"];
 
-/// Returns what a scenario may name: the report's watch, with its rows by function and with `hits`, `whole`,
-/// `row_count`, `notes`, `stdout` and `stderr`.
+/// Returns what a scenario may name: the report's watch, with rows by function and other keys.
 fn parts(run: &Run) -> Value {
     let report = run.good();
     let mut by_function = Map::new();
@@ -139,7 +138,7 @@ scenarios! {
             "rows/store_two": {"count": scaled(100_000), "racy": 0, "values": [{"value": "2", "count": scaled(100_000)}]}
         }
 
-    // Each stack has its own caller. The agent does not see the stores by read(2).
+    // The agent does not see the stores by read(2).
     values_are_printed_by_their_types:
         [EVERY] ["watched", "values", 1] ["stats.level", "mode", "stats.state"] {
             "whole": true,
@@ -178,22 +177,19 @@ scenarios! {
             "hits": [0], "notes": "~nothing was counted of `watched:late->next`"
         }
 
-    // Only the report, a file, may say so.
     the_watch_ends_with_its_process:
         [EVERY] ["watched", "again", 1] ["stats.hits"] {
             "hits": [1], "notes": "~called exec", "stderr": "!called exec"
         }
 
     /// Regression: a stack without room for a signal frame killed the program. The alternate stack must be used.
-    /// stack.
     stores_on_a_stack_without_room_for_a_signal_are_seen:
         [EVERY] ["small_stacks", "coroutine"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "handled"] ["total"] {"whole": true, "hits/0": "$total"}
 
-    /// The program's own handler gets its traps, and may be watched. The agent hides its thread while the program
-    /// enters a user namespace. Of 1,000 stores while the signal is blocked it sees one pending signal, of no
-    /// instruction.
+    /// The agent hides its thread while the program enters a user namespace. Of 1,000 stores while the signal is
+    /// blocked the agent sees one pending signal, of no instruction.
     a_programs_own_traps_reach_its_handler:
         [EVERY] ["trapping", "handled"] ["total"] {
             "whole": true, "stdout": "total 1200 traps 200\n", "rows/add/count": 1000, "rows/on_trap/count": 200
@@ -238,8 +234,7 @@ const REFUSALS: &[Refusal] = refusals! {
     [KERNELS] ["libc.so.6:environ"] "no binary `libc", "not loaded";
     [EVERY] ["owner", "--when", "new = 1"] "new = 1";
     [EVERY] ["share", "--when", "new > 1"] "share";
-    // Regression: a command's variable that could not be located was never watched. Of two watches of one variable by
-    // an unset pointer, the second counted nothing.
+    // Regression: of two watches of one variable by an unset pointer, the second counted nothing.
     [EVERY] ["own_node->next"] "each thread has its own `own_node->next`";
     [EVERY] ["late->next", "late->next:4"] "are at the same address";
     [AUTO] ["stats.hits", "stats.state", "owner", "total"] "--all-slots";

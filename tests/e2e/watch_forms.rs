@@ -30,7 +30,7 @@ fn printed(options: &str, mode: &str, rounds: u64) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// Replaces hexadecimal numbers by `0x0` and units of time, which depend on chance, by `T`.
+/// Units of time depend on chance.
 fn plain(text: &str) -> String {
     let of_line = |line: &str| {
         let mut plain = String::new();
@@ -106,7 +106,6 @@ fn the_text_keeps_its_form() {
     });
 }
 
-/// Returns the form of tiptoe's messages up to `words`, and of the report's notes.
 fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
     let watched = heard(options, program.pid());
     watched.wait_ready();

@@ -97,7 +97,6 @@ fn a_second_pointer_to_an_object_was_never_found() {
     });
 }
 
-/// Returns how often a tiptoe that watches this variable for a second has slept.
 fn sleeps(variable: &str, pid: u32) -> i64 {
     let mut tiptoe = command();
     tiptoe.args(["watch", variable, "--duration", "1s", "--budget", "off"]);
@@ -136,7 +135,7 @@ fn unmapped_memory_ends_its_watch() {
     });
 }
 
-/// Regression: an unmapped variable kept its address, so its pointers were not followed any more.
+/// Regression: the pointers of an unmapped variable were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     on(EVERY, |via| {
@@ -157,7 +156,7 @@ fn the_address_of_an_ended_variable_was_taken() {
     });
 }
 
-/// A freed object's address may later be another object's, so an access by `free` must be reported.
+/// The object's address may later be another object's.
 #[test]
 fn a_freed_object_is_reported() {
     on(EVERY, |via| {

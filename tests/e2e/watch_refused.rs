@@ -30,7 +30,6 @@ impl Wait for Yield {
     }
 }
 
-/// Maps the data segment that a tiptoe shares with its target.
 fn segment(tiptoe: u32) -> Words<'static> {
     let files = read_dir(format!("/proc/{tiptoe}/fd")).expect("our own child");
     let mut files = files.flatten().map(|file| file.path());
@@ -61,7 +60,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
     }
 }
 
-/// Gives all registers of a process to another holder, in the place of its one thread's.
+/// The other holder takes the place of the one thread's.
 fn take_all(words: Words<'_>, pid: u32) {
     let cpus = available_parallelism().expect("CPUs").get() as u32;
     let geometry = Geometry::of_process(cpus).expect("few CPUs");

@@ -10,9 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// The length of a chain of threads. All 50 chains have more threads than the accounting has room for (16,384), so
-/// ended threads must be released; the ring of births and ends has room for all (65,536), even if tiptoe reads it
-/// late.
+/// All 50 chains have more threads than the accounting has room for (16,384), so ended threads must be released; the
+/// ring of births and ends has room for all (65,536), even if tiptoe reads it late.
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -33,8 +32,7 @@ fn total(program: &mut Process) -> u64 {
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Returns the hits without a cause, which the agent has on some virtual machines. Asserts that nothing else was
-/// lost.
+/// Returns the hits without a cause, which the agent has on some virtual machines. Nothing else may be lost.
 fn strays(report: &Report, via: &str) -> u64 {
     if via != "agent" {
         is_whole(report);
@@ -191,8 +189,7 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: the kernel does not say which program holds a register, so the message listed all processes with perf
-/// events. A killed tiptoe must hold nothing.
+/// The kernel does not say which program holds a register. A killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
@@ -275,7 +272,7 @@ fn the_variable_of_one_thread() {
     });
 }
 
-/// Other threads reuse an ended thread's memory, and their stores must not count.
+/// Other threads reuse an ended thread's memory.
 #[test]
 fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     on(EVERY, |via| {
@@ -302,7 +299,6 @@ fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     });
 }
 
-/// Pinned variables are always watched.
 #[test]
 fn variables_take_turns() {
     on(EVERY, |via| {

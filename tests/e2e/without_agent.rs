@@ -1,4 +1,4 @@
-//! Commands that the agent cannot serve: the kernel counts; from the first call on if tiptoe knows beforehand, or if
+//! Commands that the agent cannot serve: the kernel counts, from the first call on if tiptoe knows beforehand or if
 //! the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,7 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Starts `program` through other commands. Asserts that the kernel counted, for the reason in `words`.
+/// Starts `program` through other commands.
 fn by_kernel(
     through: &[&str],
     program: &Path,

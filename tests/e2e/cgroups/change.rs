@@ -169,7 +169,7 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// A task's whole time must be in the sums: it is charged when the kernel frees the task's memory.
+/// A task's time is charged when the kernel frees the task's memory, so that the sums may lack it.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -197,7 +197,6 @@ fn ends(more: Option<&str>) {
     check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
-/// A process with many busy threads moves to another cgroup and back.
 #[test]
 #[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
@@ -247,7 +246,6 @@ fn moved_threads(more: Option<&str>, check: Check) {
     }
 }
 
-/// Two concurrent runs must not mix their lists of cgroups.
 #[test]
 fn runs_have_their_own_cgroups() {
     let Some(within) = cgroup() else { return };
@@ -267,7 +265,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// More cgroups are made and removed than there is room for; none may be missing from the sums.
+/// More cgroups are made and removed than there is room for.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

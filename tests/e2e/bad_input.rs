@@ -300,7 +300,7 @@ fn the_error_for_an_unknown_symbol_names_the_nearest() {
 
 #[test]
 fn no_such_binary() {
-    // First, because the command might load the library.
+    // tiptoe must start the command, because the command might load the library.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     let said = "error: `libnothing.so.9:f` matched nothing that was loaded";

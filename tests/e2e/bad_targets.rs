@@ -239,7 +239,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// One report or one error at moments spread over attach, trace and detach.
+/// Kills the target at moments spread over attach, trace and detach: one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -260,7 +260,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// At moments spread over attach, trace and detach, the program must continue.
+/// Sends Ctrl-C at moments spread over attach, trace and detach: the program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -287,7 +287,7 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends Ctrl-C to the command, too.
+/// A terminal sends Ctrl-C to tiptoe and to the command.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {

@@ -30,7 +30,7 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     ]
 }
 
-/// Every third time tiptoe is killed.
+/// Kills tiptoe every third time, at a varying moment.
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
@@ -168,7 +168,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// No hooked call sets the mask under which the target reaches a trap byte.
+/// The target reaches a trap byte under a mask that no hooked call set.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

@@ -12,7 +12,7 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// Seconds; an emulated CPU is slow.
+/// In seconds; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
 /// Each command writes its report to `/report`, as a line of JSON.
@@ -51,7 +51,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// Only the lines of [`run`](COMMANDS) are read.
+/// The machine's script, of which only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -133,7 +133,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Of newer kernels' features exactly `newer` must work.
+/// Asserts that what doctor promises works, and that exactly `newer` of newer kernels' features do.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -205,7 +205,7 @@ fn everything_works_on_the_kernel_of_debian_13() {
     works_on("trixie", &["watch", "klock"]);
 }
 
-/// Linux 5.10 is too old for watching, which doctor promised.
+/// Regression: doctor promised watching on Linux 5.10, which is too old.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn what_doctor_promises_works_on_the_kernel_of_debian_11() {

@@ -110,7 +110,7 @@ fn sections_of_gigabytes_cost_no_memory() {
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // GNU's older form of compression: a magic, the size, a stream.
+    // GNU's older form of compression has a magic, the size and a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");
@@ -163,7 +163,7 @@ fn reads(pid: u32, file: &Path) -> bool {
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // The largest size that gets a checksum.
+    // 1 GiB is the largest size that gets a checksum.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {

@@ -20,7 +20,7 @@ struct Program {
     input: Vec<u8>,
 }
 
-/// Stdout and status, which is 128 + N for signal N.
+/// A program's stdout and status, which is 128 + N for signal N.
 #[derive(PartialEq, Eq)]
 struct ProgramResult(Vec<u8>, i32);
 
@@ -114,7 +114,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// Quick programs first, because `make test` runs only those.
+/// Quick programs are first, because `make test` runs only those.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),

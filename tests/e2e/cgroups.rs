@@ -12,7 +12,7 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// Events that are counted with this one are counted at switches, too.
+/// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];

@@ -13,7 +13,7 @@ use crate::install::{folder, released, said};
 
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Changes to the machine's files go to another folder.
+/// Starts a machine from its files; changes go to another folder.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -58,7 +58,7 @@ step end
 kill %1 %2 %3 %4 %5
 ";
 
-/// Where apt, dpkg and the servers leave files.
+/// apt, dpkg and the servers leave files in these folders.
 const OTHERS: [&str; 8] = [
     "root",
     "tmp",

@@ -1,5 +1,5 @@
-//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks;
-//! otherwise it must end, even while tiptoe is stopped.
+//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks; if
+//! it cannot give the right up, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -95,7 +95,7 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// An inline unshare does not end the agent's thread, and a time namespace still allows threads.
+/// An inline unshare does not end the agent's thread, and a program in a time namespace may still start threads.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {

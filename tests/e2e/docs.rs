@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Capital words are the test's programs and cgroups. The order matters.
+/// Replacements are applied in this order. Capital words are the test's programs and cgroups.
 const REPLACED: &[(&str, &str)] = &[
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
@@ -147,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Lists of calls or fields are no reports.
+/// Returns the pages that show another end of the report. Lists of calls or fields are no reports.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");

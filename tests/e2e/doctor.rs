@@ -339,7 +339,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// cap_sys_ptrace may give no access.
+/// Regression: cap_sys_ptrace made the row `ok`, although it may give no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {

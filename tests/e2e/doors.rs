@@ -25,7 +25,7 @@ impl PaintedProgram {
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // No line break, because objcopy reads symbols as lines.
+        // The name has no line break, because objcopy reads symbols as lines.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])

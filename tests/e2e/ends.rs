@@ -50,7 +50,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
                 .ok()
         });
     let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
-    // One more than the limit, because the thread may be inside the trap when the probe is disabled.
+    // The count may exceed the limit by one, because the thread may be inside the trap when the probe is disabled.
     let counted = event["count"].as_u64().expect("a count");
     assert!((hits..=hits + 1).contains(&counted), "{counted}: {notes}");
 }
@@ -62,7 +62,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// The dead process's /proc is empty, so tiptoe must have read it before.
+/// tiptoe must have read the CPU time before the end, because a dead process's /proc is empty.
 #[test]
 fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
@@ -162,7 +162,7 @@ fn a_signal_for_tiptoe_ends_the_command() {
 fn a_command_that_ignores_sigterm_is_reported() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");
     assert_eq!(tiptoe.line(), "on");
-    // Repeated, because two signals that arrive while tiptoe detaches count as one.
+    // The signal is repeated, because two signals that arrive while tiptoe detaches count as one.
     wait_until("tiptoe's end", LIMIT, || {
         tiptoe.signal(libc::SIGTERM);
         !tiptoe.lives()
@@ -276,7 +276,7 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// The script prints `ready`. `step` runs before counting begins.
+/// The script prints `ready`, and `step` runs before counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);

@@ -28,8 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is removed, the kernel
-    /// restores the file's byte in every process with uprobes there, even if the trap byte is ours.
+    /// Returns `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is removed, the
+    /// kernel restores the file's byte in every process with uprobes there, even if the trap byte is ours.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -161,7 +161,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// After the first instruction, both tracers' probes must count.
+/// Beyond the first instruction, both tracers' probes must count.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -209,8 +209,8 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// A foreign probe stops counting if our detach removes a shared trap byte. A trap byte is needed on a two-byte loop,
-/// and on a call or jump without room for a trampoline nearby.
+/// A foreign probe stops counting if our detach removes a shared trap byte. tiptoe needs a trap byte on a two-byte
+/// loop, and on a call or jump without room for a trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {

@@ -50,7 +50,8 @@ impl ForkSize {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. A fork copies no `dc` mapping, and a `wf` mapping without its pages.
+                // `VmFlags` is the last line of each mapping. A fork copies no `dc` mapping, and copies a `wf`
+                // mapping without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {

@@ -31,7 +31,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Spreads the kills over the first half second.
+        // Kills are spread over the first half second.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];
@@ -55,7 +55,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Last, because until then other tests may have some.
+        // Other tests may have probes and shared memory now, so the test waits for their end.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });

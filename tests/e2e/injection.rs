@@ -178,7 +178,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Changes a byte of the agent's code that never runs.
+/// Returns a copy of tiptoe in which a byte of the agent's code differs; that byte never runs.
 fn another_build() -> Vec<u8> {
     // This no-operation before the code to which signal handlers return never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];

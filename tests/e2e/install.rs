@@ -10,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Releases with different C libraries, on none of which the command depends.
+/// These releases have different C libraries, on none of which the command depends.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 pub(crate) fn released(end: &str) -> PathBuf {

@@ -8,10 +8,10 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Segments of other lengths split mappings. Two more arenas may be needed, because a recording trampoline contains
-/// the distance from a slab to its ring, which more counters lengthen.
+/// How many more mappings are allowed. Segments of other lengths split mappings. Two more arenas may be needed,
+/// because a recording trampoline contains the distance from a slab to its ring, which more counters lengthen.
 const MORE_MAPS: usize = 8;
-/// Two arenas of 64 KB.
+/// Two arenas of 64 KB, in KB.
 const MORE_SPACE: u64 = 128;
 
 fn modes() -> Vec<Probe> {
@@ -52,7 +52,7 @@ fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Twice, because segments alternate between two addresses.
+    // Each mode runs twice, because segments alternate between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

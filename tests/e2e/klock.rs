@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// `None` if perf cannot count.
+/// Returns `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -113,7 +113,7 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// perf may miss waits of exiting threads.
+/// Asserts equal counts, but for waits of exiting threads, which perf may miss, and lost events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -149,7 +149,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Only sleeping reader-writer locks, because interrupts on a thread wait for spinlocks and would count for it.
+    // Spinlocks are left out, because interrupts on a thread wait for them and would count for the thread.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -193,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap reads once its mapping is out of the tree.
+    // munmap downgrades its lock once its mapping is out of the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");

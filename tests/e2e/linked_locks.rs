@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// The first waits calibrate the clock and fault in memory, and a thread may be preempted between readings of both
-/// clocks.
+/// How much longer waits may be by tiptoe's clock: the first waits calibrate it and fault in memory, and a thread may
+/// be preempted between readings of both clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first.
 const MANY: u64 = 500;
@@ -88,7 +88,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "no thread waited");
 }
 
-/// The library waits at its own futex words, which have no holder.
+/// The library waits at its own futex words, which record no holder.
 #[test]
 fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
@@ -128,7 +128,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // Without a thread to borrow the kernel counts, which does not know the locks' names.
+            // Without a thread to borrow, the kernel counts, which does not know the locks' names.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

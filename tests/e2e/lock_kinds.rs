@@ -31,7 +31,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// All waits but joins call `syscall`, not glibc's locks.
+/// All waits of Rust's locks but joins call `syscall`, not glibc's locks.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),

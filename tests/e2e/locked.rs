@@ -16,7 +16,7 @@ const LIMITED: &[&str] = &[
     "prlimit",
     "--memlock=8388608",
 ];
-/// Additional KiB that may be locked and resident.
+/// How many more KiB may be locked and resident.
 const ROOM: u64 = 1024;
 
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
@@ -114,7 +114,7 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the kernel compares all mapped memory with the limit, also the agent's.
+/// Regression: the call failed, because the kernel compares all mapped memory with the limit, also the agent's.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {

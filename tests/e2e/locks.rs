@@ -46,7 +46,7 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// The cancellable waits of glibc 2.41, and the waits of 2.31, which are in another library.
+/// glibc 2.41 has other cancellable waits, and the waits of 2.31 are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {
@@ -223,7 +223,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// The threads slept for 50 ms before the program printed anything.
+/// The threads slept for 50 ms before the program printed anything, so the age is at least that.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -245,7 +245,7 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// One thread waits to write, and another to read after it.
+/// One thread waits to write, and another waits to read after it.
 #[test]
 fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);

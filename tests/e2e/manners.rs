@@ -129,7 +129,7 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
 }
 
 /// Regression: trampolines took the first word of a thread's own block for libc's pointer. The agent must leave
-/// before that.
+/// before the thread gets such a block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -149,7 +149,7 @@ fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: `wrfsbase` cannot be hooked, and memory was overwritten after it.
+/// Regression: `wrfsbase` cannot be hooked, so memory was overwritten after it.
 #[test]
 fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     let program = target("own_base");

@@ -10,7 +10,7 @@ use tiptoe_tests::{Probe, Process, WaitingTarget, command, is_root, process, ski
 use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
-/// `whole` is like a container (pivot_root, with /proc), `bare` without /proc (chroot).
+/// Makes a small root: `whole` is like a container (pivot_root, with /proc), `bare` has no /proc (chroot).
 const ENTER: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
 mkdir -p "$1/bin" "$1/proc" "$1/old"
@@ -224,7 +224,7 @@ fn threads_that_entered_namespaces_at_once_started_two_agents() {
     assert_eq!((report.via("agent"), report.count("called")), (1, 600));
 }
 
-/// BPF programs see ids of the outer namespace.
+/// BPF programs see ids of the outer namespace, which the container does not know.
 #[test]
 fn tiptoe_in_a_container_knows_its_processes() {
     let Some(_turn) = turn() else { return };
@@ -270,7 +270,7 @@ fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }
-    // Repeated, because the child is named `sleep` only after its exec.
+    // The search is repeated, because the child is named `sleep` only after its exec.
     const WITHIN: &str = "unshare --pid --fork sleep 60 & until pid=$(pgrep -x sleep -P $!); do sleep 0.01; done; \
                           exec \"$0\" lock --via kernel -p $pid";
     let mut tiptoe = Command::new("unshare");

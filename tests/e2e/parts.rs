@@ -75,7 +75,7 @@ fn times_of_threads_and_names() {
     assert_eq!(left.collect::<Vec<_>>(), [1; 4], "{:#}", report.value);
 }
 
-/// The longest call sleeps for 20 ms.
+/// Only the longest call sleeps, for 20 ms.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_longest_call_is_that_of_its_thread() {

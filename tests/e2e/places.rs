@@ -78,7 +78,7 @@ fn one_place_is_refused_and_another_counted() {
     }
 }
 
-/// The kernel accepts such a probe without ever counting.
+/// The kernel accepts such a probe, but never counts it.
 #[test]
 fn what_the_kernel_cannot_run() {
     refused("locked", &["--via", "kernel"], "LOCK");
@@ -108,7 +108,7 @@ fn kernel_probes_that_outlive_an_exec_are_reported() {
     }
 }
 
-/// Regression: the second probe became a uprobe, whose trap byte changed the first one's jump: SIGSEGV.
+/// Regression: the second probe became a uprobe, whose trap byte changed the target of the first one's jump: SIGSEGV.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");

@@ -61,7 +61,7 @@ fn a_command_that_is_counted_later_begins_before_the_signal() {
         "--ready-fd",
         "3",
     ];
-    // The script ends when its parent changes, so with tiptoe.
+    // The script ends when its parent changes, so it ends with tiptoe.
     let script = r#"cat "$0"; lives() { read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; }
 while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     let ran = with_file(

@@ -81,7 +81,7 @@ impl RecordedLines {
     }
 }
 
-/// The second argument counts up from 0.
+/// The second argument of the calls counts up from 0.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");

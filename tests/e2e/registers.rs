@@ -147,7 +147,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// The kernel closes one event and opens another; no other thread takes the register in between.
+    /// Replaces a request: the kernel closes one event and opens another, and no other thread takes the register in
+    /// between.
     fn modify(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (request, access) = self.request(random);
@@ -168,7 +169,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// The kernel replaces one request after the other, and restores all if it refuses one.
+    /// Replaces several requests: the kernel replaces one after the other, and restores all if it refuses one.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();

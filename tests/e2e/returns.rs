@@ -158,7 +158,8 @@ const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Each row has how the target is run, the target with its flags, and the modes, each a text of arguments.
+/// Makes a test of each row: how the target is run, the target with its flags, and the modes, each a text of
+/// arguments.
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*
@@ -265,7 +266,8 @@ programs! {
     a_program_that_forbade_itself_the_clock_was_killed_by_a_return: survives ["ret_clock"] &["inside", "own"];
     each_thread_forbids_itself_the_clock_and_new_threads_inherit_that: survives ["ret_clock"] &["threads"];
     a_forked_child_that_forbids_itself_the_clock_returns: survives ["ret_clock"] &["forks"];
-    /// No hook sees the prohibition. `--record` is left out, because its trampolines read the clock unchecked.
+    /// No hook sees how the clock is forbidden. `--record` is left out, because its trampolines read the clock
+    /// unchecked.
     a_thread_may_have_forbidden_itself_the_clock_before_its_first_call: survives_unrecorded ["ret_clock"] &["before"];
 }
 

@@ -23,7 +23,7 @@ fn programs() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Regression: ASan: "runtime does not come first in initial library list"; TSan: "unexpected memory mapping".
+/// Regression: ASan said "runtime does not come first in initial library list", TSan "unexpected memory mapping".
 #[test]
 fn a_sanitizers_runtime_refused_to_start() {
     for (name, program) in programs() {
@@ -39,7 +39,7 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// tiptoe preloads the runtime before the agent.
+/// tiptoe preloads the runtime before the agent, but the program's environment must not show that.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")

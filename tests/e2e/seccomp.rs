@@ -53,7 +53,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// The filter refuses a call of the agent's own thread.
+/// The filter refuses a call of the agent's own thread, which exists only if the program has several threads.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
@@ -138,7 +138,7 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// The program handles its system calls itself (prctl).
+/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

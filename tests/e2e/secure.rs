@@ -10,8 +10,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent wrote to and closed descriptors named in a running program's environment, and served other
-/// processes that held its segments.
+/// Regression: the agent wrote to and closed descriptors named in a running program's environment. Given another
+/// process's segments, the agent served the process that held them.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -46,8 +46,8 @@ fn the_environment_of_a_running_program_is_not_believed() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Regression: any thread of the program could use two capabilities, uid and groups of root through the agent's
-/// thread.
+/// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
+/// use through it.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -77,7 +77,7 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // In /proc, a process that may not be dumped belongs to root.
+    // In /proc, a process that may not be dumped belongs to root. The program must be as dumpable as before.
     let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
@@ -152,7 +152,7 @@ struct OpenLog(OwnedFd);
 
 impl OpenLog {
     fn of(files: &[PathBuf]) -> OpenLog {
-        // SAFETY: takes a number and returns a new descriptor or an error.
+        // SAFETY: the call takes a number and returns a new descriptor or an error.
         let inotify = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(inotify >= 0);
         for file in files {
@@ -160,7 +160,7 @@ impl OpenLog {
             // SAFETY: the path ends with NUL.
             assert!(unsafe { libc::inotify_add_watch(inotify, path.as_ptr(), libc::IN_OPEN) } >= 0);
         }
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         OpenLog(unsafe { OwnedFd::from_raw_fd(inotify) })
     }
 

@@ -44,7 +44,7 @@ fn backends(server: u32) -> Vec<u32> {
     children.filter(serves).collect()
 }
 
-/// Every transaction must succeed.
+/// Eight clients update one row; every transaction must succeed.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_postgresql_are_its_semaphores() {

@@ -69,7 +69,7 @@ impl Folder {
     }
 }
 
-/// The test would otherwise wait for the server or leave it running.
+/// Ends the server if the test panics; otherwise the test would wait for the server or leave it running.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -184,7 +184,7 @@ fn website(name: &str) -> Folder {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
         let file = folder.path("files").join(size.to_string());
         std::fs::write(&file, bytes).expect("the folder is ours");
-        // Fixed, because answers contain the file's time.
+        // The time is fixed, because answers contain it.
         let file = std::fs::File::open(file).expect("it is there");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         file.set_modified(long_ago).expect("the file is ours");

@@ -44,7 +44,7 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Each round changes mappings of code by nine calls.
+    // Nine calls of each round change mappings of code.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,

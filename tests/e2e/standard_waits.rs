@@ -45,7 +45,7 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                // Attached, because a command's waits may end before tiptoe has read its libraries.
+                // The program is attached to, because a command's waits may end before tiptoe has read its libraries.
                 let mut waiting = Process::waiting(&program, &[kind]);
                 let ours = way.attach(&[waiting.pid()]);
                 ours.wait_ready();
@@ -61,7 +61,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: BPF programs do not follow frame pointers, which `std` keeps.
+/// Regression: call sites and wakers were in `std`, because BPF programs do not follow its frame pointers.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");

@@ -53,8 +53,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: with the agent's memory at the same addresses in every process, two writes without an address leak
-/// took over its thread.
+/// Regression: the agent's memory had the same addresses in every process, so two writes without an address leak took
+/// over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -66,7 +66,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
                 |maps: &Vec<Mapping>| maps.iter().filter(|m| which(m)).map(|m| m.start).collect();
             found.iter().map(starts).collect()
         };
-        // The stack, the state, two segments, the list of mappings, and one page.
+        // The agent has at least its stack, state, two segments, list of mappings, and one page.
         let far = of(&Mapping::is_far);
         assert!(far.iter().all(|starts| starts.len() >= 6), "{found:#x?}");
         let stacks = of(&|m| m.is_far() && m.is_anonymous("rw-p", STACK));
@@ -178,7 +178,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread that has the process's ids, so it could read and write root's memory.
+/// Regression: a process may trace a thread that has the process's ids, so any process with the ids of the agent's
+/// thread could read and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -6,7 +6,7 @@ use tiptoe_tests::{Futexes, Probe, Report, WaitingTarget, is_root, scaled, skipp
 
 use crate::locks::rows;
 
-/// Rounds, long waits, milliseconds of a long wait.
+/// Returns rounds, long waits, and milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
@@ -80,7 +80,7 @@ fn estimates_are_near() {
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits may get large weights, and a few no weight.
+        // A few waits may get large weights, and a few none.
         assert!(
             reported > own / 4 && reported < 4 * own,
             "{reported} of {own}: {row:#}"

@@ -102,7 +102,7 @@ fn check(report: &Report) {
     let expected = expected.iter().map(|(key, ends)| (key.as_str(), *ends));
     let works = parts(report, "works");
     assert_eq!(ends(&works), expected.collect());
-    // The only call that sleeps.
+    // Only this call sleeps.
     let longest = number(&works["arg0=7"]["histogram"], "max_ns");
     assert!(longest >= 20_000_000, "{longest}");
     let each = ["arg0=0", "arg0=1", "arg0=2", "arg0=3", "arg0=4"];

@@ -16,7 +16,7 @@ use crate::watch_before::traced;
 pub(crate) const EVERY: &[&str] = &["kernel", "kernel-task", "agent"];
 pub(crate) const KERNELS: &[&str] = &["kernel", "kernel-task"];
 
-/// `None`, with a note, if this machine cannot run these tests.
+/// Returns `None`, with a note, if this machine cannot run these tests.
 pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(RegisterLock::wait());
@@ -25,7 +25,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Other tests count free debug registers.
+/// Takes the lock, because other tests count free debug registers.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -164,7 +164,7 @@ fn a_hot_variable_does_not_stop_its_program() {
         let number = |key: &str| watch["allowance"][key].as_u64().expect("a number");
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
-        // The hits of each window, and one for each CPU. The last window is not counted yet. Threads stop later than
+        // A window has its hits, and one for each CPU. The last window is not counted yet. Threads stop later than
         // CPUs.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);

@@ -107,7 +107,7 @@ fn threads_are_accounted_for_at_their_birth() {
         assert_eq!(hits(report, 0), 1);
         let sides = &report.value["watch"]["reservations"];
         let count = |key| sides[0][key].as_u64().expect("a count");
-        // A birth that meets another reservation is accounted for later, unless the thread has ended.
+        // A birth during another reservation is accounted for later, unless the thread has ended.
         let (reserved, unreserved) = (count("reservations"), count("unreserved"));
         assert_eq!(reserved + unreserved, registers * 201, "{sides:#}");
         assert!(reserved >= unreserved, "{sides:#}");

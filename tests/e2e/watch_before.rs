@@ -78,7 +78,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         assert!(known > 0 && unknown > 0, "{known}, {unknown}");
         let in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
         let in_rows = in_rows.sum::<Option<u64>>();
-        // Some lines may have been dropped, without room.
+        // Some lines may have been dropped, because the ring had no room.
         assert!(in_rows >= Some(unknown as u64), "{in_rows:?} of {unknown}");
     });
 }

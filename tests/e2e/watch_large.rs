@@ -10,7 +10,7 @@ use tiptoe_tests::{Report, command, symbol_value, target};
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
 
-/// 280 MB for 500 MB of debug information.
+/// tiptoe may use 280 MB more for 500 MB of debug information.
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
@@ -20,12 +20,12 @@ const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
 const UNIT: usize = 200_000;
-/// Kinds of entries in a unit, below 128 to fit one LEB128 byte.
+/// A unit has fewer than 128 kinds of entries, so that each fits one LEB128 byte.
 const KINDS: u8 = 120;
 const ENTRY: usize = 16;
 const STRING: usize = 48;
 
-/// All other strings are filler.
+/// Strings other than these names are filler.
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
 fn string_number(name: &str) -> usize {
@@ -37,9 +37,9 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Kind, tag, whether it has children, attributes and forms.
+/// Each entry has its kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // By their DWARF numbers.
+    // The names stand for DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];

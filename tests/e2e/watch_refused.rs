@@ -60,7 +60,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
     }
 }
 
-/// The other holder takes the place of the one thread's.
+/// Gives all registers of the process to another holder, in the place of its one thread's.
 fn take_all(words: Words<'_>, pid: u32) {
     let cpus = available_parallelism().expect("CPUs").get() as u32;
     let geometry = Geometry::of_process(cpus).expect("few CPUs");
@@ -71,7 +71,7 @@ fn take_all(words: Words<'_>, pid: u32) {
     };
     let released = accounting.release(&Request::new(thread, Kind::Data, 0));
     released.expect("the thread's register is reserved");
-    // One is left to debuggers already.
+    // Three registers are free, because one is left to debuggers.
     accounting
         .reserve_wide(Kind::Data, 3, 1)
         .expect("three are free");
@@ -97,7 +97,7 @@ fn threads_without_a_reservation_are_reported() {
     );
     program.go();
     assert_eq!(program.line(), "ready");
-    // The agent's thread refuses them once it has run.
+    // The agent's thread refuses the new threads once it has run.
     wait_until("all refused", LIMIT, || recorded.refused() == THREADS);
     program.go();
     assert_eq!(program.line(), "done");

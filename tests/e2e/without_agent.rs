@@ -79,7 +79,7 @@ fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     }
 }
 
-/// tiptoe cannot know this beforehand, so early calls are not counted.
+/// tiptoe cannot know beforehand that the loader ignores the agent, so early calls are not counted.
 #[test]
 fn a_loader_that_ignores_the_agent() {
     if !is_root() {
@@ -121,7 +121,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
-/// Only the agent splits counts.
+/// Counts of Go programs cannot be split, because only the agent splits counts.
 #[test]
 fn counts_of_go_were_not_split_and_nothing_said_so() {
     if !is_root() {

@@ -46,7 +46,7 @@ fn a_running_task_is_moved() {
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // One kernel tick, from the move to the event that reports it.
+        // The move is reported up to one kernel tick (10 ms) later.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -144,7 +144,7 @@ fn counts_are_consistent_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // The script ends when its parent changes, so with this process.
+    // The script ends when its parent changes, so it ends with this process.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -169,7 +169,8 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// A task's time is charged when the kernel frees the task's memory, so that the sums may lack it.
+/// Hundreds of tasks end during the count. The kernel charges a task's last time only when it frees the task's
+/// memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -221,7 +222,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // Moved each time its cgroup has used 100 ms more. The program ends when its stdin closes, so with tiptoe.
+    // The process is moved each time its cgroup has used 100 ms more. The program ends when its stdin closes.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
@@ -265,7 +266,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// More cgroups are made and removed than there is room for.
+/// More cgroups are made and removed than there is room for; none may be missing from the sums.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

@@ -15,6 +15,7 @@ mod without;
 /// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
+/// `None` selects the tasks' fields.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {

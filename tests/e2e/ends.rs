@@ -190,6 +190,7 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
+            // tiptoe's stdout ends with the last process that has it open, so no process may remain.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");

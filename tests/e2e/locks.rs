@@ -290,6 +290,7 @@ fn holds_are_timed() {
         let [count, slow_ns] = held("slow_holder:slow_holder+");
         let own = run.expected().0;
         assert_eq!(count, own["holds"]);
+        // The program reads its clock within each hold, and around it.
         let bounds = own["held_ns"]..=own["rounds_ns"];
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");
@@ -377,6 +378,7 @@ fn every_hold_is_counted() {
             );
         }
         match kind {
+            // Each wait adds a hold, unless the condition was true.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }

@@ -9,6 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
+    // A program's variable may have the name of one of tiptoe's.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")

@@ -153,6 +153,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
+    // The refusal of `window+2` must not prevent the probe at `window+6`.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

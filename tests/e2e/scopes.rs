@@ -212,8 +212,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // The scopes use 40 rounds of 20 ms CPU time, by the program's clock, which includes time that the hypervisor
-    // took.
+    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, with the time that the
+    // hypervisor took.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");

@@ -53,7 +53,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// The filter refuses a call of the agent's own thread, which exists only if the program has several threads.
+/// If the program has several threads, the filter refuses a call of the agent's own thread.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);

@@ -76,6 +76,7 @@ fn estimates_are_near() {
     for lock in ["even", "odd"] {
         let row = find_row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
+        // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");

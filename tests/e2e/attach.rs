@@ -1,4 +1,4 @@
-//! Attaches to running programs: counts are exact once the probe is in place, and nothing remains after the detach.
+//! Attaches to running programs: counts are exact from then on, and nothing remains after the detach.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use tiptoe_tests::process::wait_until;
 use tiptoe_tests::waiting::last_child;
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, command, scaled, target};
 
-/// Attaches to a waiting target, lets it run to its end, and compares all counts.
 fn check(name: &str, arguments: &[&str], functions: &[&str]) {
     let program = target(name);
     let mut process = Process::waiting(&program, arguments);
@@ -95,7 +94,7 @@ fn detach_restores_the_original_bytes() {
     );
 }
 
-/// The program checks all results, so that a torn patch or a damaged register fails the test.
+/// The program checks all results, so a torn patch or a damaged register fails the test.
 #[test]
 fn attaches_to_functions_hot_in_64_threads() {
     let program = target("hot");
@@ -131,7 +130,6 @@ fn duration_ends_the_trace() {
     assert!(process.lives());
 }
 
-/// Regression: a signal while tiptoe attached to the second process ended it without a report.
 #[test]
 fn a_signal_while_it_attached_lost_the_report() {
     let program = target("hot");
@@ -174,7 +172,6 @@ fn a_signal_while_it_attached_lost_the_report() {
     }
 }
 
-/// Regression: a process that ended while tiptoe attached to several failed the run.
 #[test]
 fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     let program = target("hot");
@@ -196,17 +193,14 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     assert!(notes.contains("ended-in-attach"), "{notes}");
 }
 
-/// Regression: a command that ended during the attach had no report, and its status was lost.
 #[test]
 fn a_command_that_was_killed_during_the_attach_had_no_report() {
     let mut tiptoe = command();
     let all = "/usr/bin/python3:*";
     tiptoe.args(["probe", "--latency", all, "--json", "-o", "/dev/stdout"]);
     let tiptoe = Process::start(tiptoe.args(["--", "/usr/bin/python3", "-c", "pass"]));
-    // Resolving and patching after the exec takes longer than the kill.
     wait_until("the command's exec", Duration::from_secs(20), || {
         let child = last_child(tiptoe.pid());
-        // Before exec it runs tiptoe's program.
         let program = std::fs::read_link(format!("/proc/{child}/exe"));
         let is_python = program.is_ok_and(|path| path.to_string_lossy().contains("python"));
         // SAFETY: the call has no memory effects.

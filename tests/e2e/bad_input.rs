@@ -17,7 +17,6 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
-/// Refused lines, in which `HOT` and `OFFSETS` are test programs.
 const WRONG: &[&str] = &[
     "probe",
     "probe main",
@@ -124,8 +123,7 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint, and its other text. A command is the whole hint, or text in backquotes with
-/// arguments.
+/// Returns the commands in a hint and its other text. A command is the whole hint, or backquoted text with arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -133,7 +131,7 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` alone is a name, not a command to type.
+        // `tiptoe lock` alone is a name, not a command.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -159,8 +157,7 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each answer must be one error line and at most one hint, whose commands work as printed and whose options are in
-/// `--help`.
+/// A hint's commands must work as printed, and its options must be in `--help`.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);
@@ -200,7 +197,7 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// Regression: `probe` offered kernel-task, which it refuses, and `watch -h` omitted it.
+/// Regression: `probe` offered kernel-task, which it refuses.
 #[test]
 fn the_words_of_via_were_another_commands() {
     let hot = target("hot").display().to_string();
@@ -223,7 +220,7 @@ fn the_words_of_via_were_another_commands() {
     }
 }
 
-/// `pidof` separates process ids by spaces: refused with a hint.
+/// `pidof` separates process ids by spaces.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [
@@ -279,7 +276,6 @@ fn no_such_command() {
     );
 }
 
-/// Regression: only whole names were looked for in the program's libraries.
 #[test]
 fn the_error_for_a_glob_names_the_libraries_that_match_it() {
     let hot = target("hot");
@@ -304,7 +300,7 @@ fn the_error_for_an_unknown_symbol_names_the_nearest() {
 
 #[test]
 fn no_such_binary() {
-    // First, because the command might load the library.
+    // tiptoe must start the command, because the command might load the library.
     let run = Probe::new(&["libnothing.so.9:f"]).run(&target("hot"), &[]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     let said = "error: `libnothing.so.9:f` matched nothing that was loaded";
@@ -333,7 +329,7 @@ fn a_probe_on_data() {
     );
 }
 
-/// Regression: `--thread` was ignored for shared variables, and `--changed` and `--when` compared code with 0.
+/// Regression: `--thread` was ignored for shared variables; `--changed` and `--when` compared code with 0.
 #[test]
 fn options_of_watch_that_do_nothing_were_ignored() {
     let mut program = Process::waiting(&target("hot"), &["1", "1"]);

@@ -29,7 +29,6 @@ fn sentence(output: &Output, words: &[&str]) {
     assert!(output.stdout.is_empty(), "{said}");
 }
 
-/// A folder that every user may read, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,8 +40,8 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // By another process, because a test that forks now would inherit the writing descriptor, and a file that
-        // is open for writing cannot be executed (ETXTBSY).
+        // Another process writes the file: a child forked by another test could inherit the descriptor, and a file
+        // open for writing cannot be executed (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -51,7 +50,6 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that remains is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -78,7 +76,7 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
-/// Regression: the hint for root of a user namespace with cap_sys_ptrace was to become root.
+/// Regression: root of a user namespace was advised to become root.
 #[test]
 fn the_capability_holds_in_a_user_namespace_only() {
     let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);
@@ -94,7 +92,7 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD: the kernel counts or, if it may not, the program does not start.
+/// A setuid program ignores LD_PRELOAD: the kernel counts or, without the right to, the program does not start.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -113,7 +111,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // The agent may enter if root starts the program, which gets no more rights.
+    // Started by root, the program gets no more rights, so the agent may enter.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -134,7 +132,6 @@ fn a_setuid_command() {
     );
 }
 
-/// A program for another machine is no script.
 #[test]
 fn a_program_for_another_machine() {
     const MACHINE: usize = 18;
@@ -192,7 +189,6 @@ fn a_thread_and_tiptoe_itself() {
     thread.join().expect("tiptoe said so");
 }
 
-/// Returns the calling thread's id; it must not be the first thread.
 fn look_at_own_thread() {
     // SAFETY: gettid takes nothing and cannot fail.
     let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
@@ -202,7 +198,6 @@ fn look_at_own_thread() {
     sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
-/// A 32-bit or static program with `--via agent`: the error has the reason and the option that works.
 #[test]
 fn via_agent_is_refused_for_programs_it_cannot_enter() {
     for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
@@ -244,7 +239,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// The target is killed at moments spread over attach, trace and detach: one report or one error.
+/// Kills the target at moments spread over attach, trace and detach: one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -265,7 +260,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Ctrl-C at moments spread over attach, trace and detach: the probes are removed and the program continues.
+/// Sends Ctrl-C at moments spread over attach, trace and detach: the program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -292,8 +287,7 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends Ctrl-C to the command, too: its status is that of its death, or tiptoe's own if it had not
-/// begun.
+/// A terminal sends Ctrl-C to tiptoe and to the command.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {

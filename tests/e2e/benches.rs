@@ -1,5 +1,4 @@
-//! `tiptoe-dev bench`: each row that this machine can measure is present, and a note names each missing one.
-//! Numbers are not tested.
+//! `tiptoe-dev bench` prints each row that this machine can measure, and a note for each missing one.
 
 use serde_json::Value;
 use tiptoe_tests::dev_command;
@@ -68,7 +67,6 @@ fn watching_is_measured_in_every_way() {
     }
 }
 
-/// Regression: the length of an interruption was not printed.
 #[test]
 #[ignore = "nightly: a bench"]
 fn an_interruption_is_measured_in_each_phase() {

@@ -1,6 +1,5 @@
-//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a process in
-//! which a thread raises a blocked fault: while a thread is created, sleeps under a mask, runs a handler, made an
-//! inline system call, or is vfork's child.
+//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a process for a
+//! fault whose signal is blocked.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +9,6 @@ use tiptoe_tests::{Debian, Probe, Process, go_target, java_target, scaled, skipp
 
 use crate::watch::turn_of;
 
-/// Starts a target that prints `ready`.
 fn start(name: &str, arguments: &[&str]) -> Process {
     start_program(&target(name), arguments)
 }
@@ -21,7 +19,6 @@ fn start_program(program: &Path, arguments: &[&str]) -> Process {
     process
 }
 
-/// Returns a probe of each instrument that writes trap bytes or hooks.
 fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     let libc = "libc.so.6:pthread_*";
     vec![
@@ -33,7 +30,7 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     ]
 }
 
-/// Attaches and detaches `times` times; every third time tiptoe is killed at a varying moment.
+/// Kills tiptoe every third time, at a varying moment.
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
@@ -59,7 +56,7 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Regression: a new thread begins with all signals blocked, so that a hook's trap byte killed the program.
+/// Regression: a new thread begins with all signals blocked, so a hook's trap byte killed the program.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -86,7 +83,6 @@ fn children_that_share_memory_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Threads are created, cancelled and signalled, children started, libraries loaded and unloaded.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn everything_at_once_survives_attach_and_detach() {
@@ -103,8 +99,7 @@ fn everything_at_once_survives_attach_and_detach() {
 }
 
 /// Regression: clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND), so a trap byte killed the
-/// child, and posix_spawn reported success. This libc has no symbols, and describes clone3 only up to the system
-/// call.
+/// child, and posix_spawn reported success. This libc has no symbols, so clone3 is known only up to the system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -121,8 +116,7 @@ fn children_without_handlers_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Go's runtime blocks signals by inline system calls while it creates a thread; C code creates threads at the same
-/// time.
+/// Go's runtime blocks signals by inline system calls, which no hook sees, while it creates a thread.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn threads_of_go_and_c_survive_attach_and_detach() {
@@ -159,7 +153,7 @@ fn threads_of_java_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Regression: a trap byte killed a program that blocks signals by system calls that no hook sees.
+/// Regression: a trap byte killed a program that blocks signals by inline system calls.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
@@ -174,7 +168,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// Runs a target that reaches a trap byte under a mask that no hooked call set.
+/// The target reaches a trap byte under a mask that no hooked call set.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

@@ -1,5 +1,4 @@
-//! Starts Debian's kernels in an emulated machine whose whole system is the released command, musl, busybox and
-//! three programs. Exactly what doctor promises there must work.
+//! Starts Debian's kernels in an emulated machine with only the released command, musl, busybox and three programs.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,10 +12,10 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// Seconds that the machine may run; an emulated CPU is slow.
+/// In seconds; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// Names and commands to run in the machine. Each command writes its report to `/report`, as a line of JSON.
+/// Each command writes its report to `/report`, as a line of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),
@@ -52,7 +51,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The beginning of the machine's only script. Only the lines of [`run`](COMMANDS) are read.
+/// The machine's script, of which only the lines of [`run`](COMMANDS) are read.
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -109,8 +108,8 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // Emulated, because a hypervisor's bugs are not those of Debian's kernel. One thread must emulate all CPUs,
-    // because with several a CPU may run an int3 that the kernel has already removed (`Oops: int3` in __schedule).
+    // Emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a CPU may run
+    // an int3 that the kernel has already removed (`Oops: int3`).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -134,8 +133,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that exactly what doctor promises works on a release's kernel, of newer kernels' features exactly
-/// `newer`.
+/// Asserts that what doctor promises works, and that exactly `newer` of newer kernels' features do.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),
@@ -186,7 +184,6 @@ fn works_on(release: &str, newer: &[&str]) {
         let variable = &session["watch"]["variables"][0];
         assert_eq!(variable["count"], 5, "{release}: {session:#}");
     }
-    // BPF must count for cgroups wherever it watches variables.
     for name in ["cgroups", "switches"] {
         assert_eq!(of("status", name), "0", "{release}, {name}: {printed}");
         let falls_back = report(name)["notes"].to_string().contains("rejects");
@@ -194,8 +191,8 @@ fn works_on(release: &str, newer: &[&str]) {
     }
 }
 
-/// Regression: Linux 6.1's verifier rejected the programs of `watch` and of cgroups, breakpoints on all CPUs
-/// stopped after one hit, and all uprobes were refused.
+/// Regression: Linux 6.1's verifier rejected the BPF programs, breakpoints on all CPUs stopped after one hit, and all
+/// uprobes were refused.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn everything_works_on_the_kernel_of_debian_12() {

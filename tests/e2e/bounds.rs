@@ -11,7 +11,6 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 
 const MOST_MEMORY: i64 = 1_000_000_000;
 
-/// A folder for a test's program, removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -26,7 +25,6 @@ impl Folder {
         &self.0
     }
 
-    /// Returns `hot` without symbols, and its debug file `hot.debug` of `zeros` zeros.
     fn stripped(&self, zeros: u64) -> (PathBuf, PathBuf) {
         let (program, debug) = (self.0.join("hot"), self.0.join("hot.debug"));
         fs::write(&debug, "none\n").expect("a file");
@@ -34,7 +32,7 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // Symbols of the same program, refused because the checksum differs from the link's.
+        // These symbols are refused, because their checksum differs from the link's.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -60,7 +58,6 @@ fn probe(process: &Process, spec: &str) -> Command {
     command
 }
 
-/// Returns a child's output, status, and usage.
 pub(crate) fn measured(mut child: Child) -> (String, i32, libc::rusage) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
@@ -87,7 +84,7 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// Regression: a file's checksum took hours, during which no signal ended tiptoe.
+/// Regression: the checksum took hours, during which no signal ended tiptoe.
 #[test]
 fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
@@ -97,7 +94,7 @@ fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// Regression: tiptoe allocated what a section's header claimed.
+/// Regression: tiptoe allocated the size that a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -109,12 +106,11 @@ fn sections_of_gigabytes_cost_no_memory() {
     check(probe(&program, "add").spawn(), "", 0);
 }
 
-/// 1.2 MB of compressed zeros claim to be gigabytes of debug information.
 #[test]
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // GNU's older form of compression: a magic, the size, a stream.
+    // GNU's older form of compression has a magic, the size and a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");
@@ -163,11 +159,11 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Regression: both signals only set a flag, which was not checked before the end of the attach.
+/// Regression: the signals set a flag that was checked only after the attach.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // The largest size that gets a checksum.
+    // 1 GiB is the largest size that gets a checksum.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -185,7 +181,7 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Regression: a target's files were mapped, so tiptoe died of SIGBUS when one was truncated.
+/// Regression: the files were mapped, so a truncation raised SIGBUS in tiptoe.
 #[test]
 fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;
@@ -212,7 +208,7 @@ fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     }
 }
 
-/// A read in FUSE waits in the kernel for the server, and no signal ends the wait. So such a file must not be read.
+/// A read in FUSE waits in the kernel for the server, and no signal ends that wait.
 #[test]
 fn a_file_of_a_server_that_does_not_answer_is_not_read() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

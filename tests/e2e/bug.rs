@@ -10,7 +10,6 @@ use crate::doctor::{UnprivilegedTiptoe, cgroup};
 
 const FILES: [&str; 3] = ["doctor.txt", "system.txt", "version.txt"];
 
-/// What the files must lack: names of a host, a user and a home, a variable, a traced process's name and argument.
 const SECRETS: [&str; 6] = [
     "secret-host",
     "secret-user",
@@ -20,7 +19,6 @@ const SECRETS: [&str; 6] = [
     "secret-program",
 ];
 
-/// An empty folder that every user may write to.
 fn public_folder(name: &str) -> PathBuf {
     let place = std::env::temp_dir().join(format!("tiptoe-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a temporary folder");
@@ -91,7 +89,7 @@ fn it_writes_the_files_that_it_prints() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// An existing folder is refused, because its files would be sent with the report.
+/// The files of an existing folder would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");
@@ -114,7 +112,6 @@ fn an_existing_folder_is_refused_and_unchanged() {
     assert_eq!(written(&place).0, ["mine"]);
 }
 
-/// Runs `tiptoe bug` on a machine with another name, with secrets in the environment.
 fn with_secrets(tiptoe: &Command, folder: &Path) -> Output {
     let script = "hostname secret-host && exec \"$@\"";
     let mut unshare = Command::new("unshare");
@@ -142,7 +139,6 @@ fn nothing_secret_is_written() {
     let place = public_folder("bug-secrets");
     let program = place.join("secret-program");
     std::fs::copy(target("tracer"), &program).expect("a copy");
-    // Another tracer, which doctor lists.
     let tracer = Process::waiting(
         &program,
         &[cgroup.to_str().expect("text"), "secret-argument"],

@@ -22,7 +22,6 @@ fn check(run: &Run, is: &str, function: &str) {
     assert!(found, "{is} in {function}: {rows:#?}");
 }
 
-/// Through libc, and some through libstdc++.
 #[test]
 fn waits_of_cpp_are_the_programs_own() {
     for (kind, is) in [
@@ -42,18 +41,17 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes may be skipped; other libraries' code is the user's.
+/// Only frames of the C and C++ runtimes may be skipped.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");
     let plugin = plugin.to_str().expect("text");
-    // Python loads libstdc++ with the plugin, after tiptoe has attached.
+    // Python loads libstdc++ with the plugin, after the attach.
     let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
     let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
     check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
 }
 
-/// The calling function addresses its frame by %rbp.
 #[test]
 fn frame_pointers_are_followed_where_there_are_any() {
     let run = Probe::lock().run(&target("framed_waits"), &[]);
@@ -79,7 +77,6 @@ for thread in threads: thread.join()";
     check(&run, "semaphore", "python3:PyThread_acquire_lock_timed");
 }
 
-/// Waits read from outside by `tiptoe lock --now`.
 #[test]
 fn current_waits_are_at_the_users_functions() {
     let plugin = target("waits_plugin");

@@ -1,5 +1,5 @@
-//! Counts and times all functions of real programs, launched and attached to. Output and exit status must not
-//! change. `make test` runs the first of each list, `make stress` all.
+//! Counts and times all functions of real programs, whose output and status must not change. `make test` runs the
+//! first of each list, `make stress` all.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,15 @@ use tiptoe_tests::{Probe, go_target, installed, java_target, scaled, skipped, ta
 
 mod servers;
 
-/// All functions of all files that a program maps.
 const EVERYTHING: &[&str] = &["*:*"];
 
-/// A deterministic program, which works once it has read its stdin.
 struct Program {
     path: PathBuf,
     arguments: Vec<String>,
     input: Vec<u8>,
 }
 
-/// A program's stdout and status, 128 + N for signal N.
+/// A program's stdout and status, which is 128 + N for signal N.
 #[derive(PartialEq, Eq)]
 struct ProgramResult(Vec<u8>, i32);
 
@@ -74,7 +72,6 @@ impl Program {
         ended
     }
 
-    /// Asserts that the program ends as without tiptoe, launched and attached to.
     fn check(&self, how: &[&str]) {
         let alone = self.alone();
         let probe = Probe::new(EVERYTHING).with(how);
@@ -102,7 +99,6 @@ fn steady(command: &mut Command) -> &mut Command {
     ])
 }
 
-/// Runs the first programs of a list, by the scale and at least `least`, and reports failures after all.
 fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), String>) {
     let count = scaled(all.len() as u64).max(least) as usize;
     let failed = all.iter().take(count).filter(|(name, one)| {
@@ -118,7 +114,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// Quick programs first, because `make test` runs only those.
+/// Quick programs are first, because `make test` runs only those.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),
@@ -231,7 +227,6 @@ fn done(command: &mut Command) -> Result<String, String> {
         .ok_or_else(|| said(&done.stderr))
 }
 
-/// git, on a repository of our targets.
 fn git() -> Result<Program, String> {
     let git = installed("git").ok_or("git is not installed")?;
     let (repository, sources) = (folder("git"), tiptoe_tests::root().join("tests/targets"));
@@ -261,7 +256,6 @@ fn go() -> Result<Program, String> {
     Ok(Program::at(go_target("mixed_go", &[])?, &[], "go\n"))
 }
 
-/// gcc's compiler proper, on a source without headers.
 fn cc1() -> Result<Program, String> {
     let path = done(Command::new("gcc").arg("-print-prog-name=cc1"))?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/hot.c");

@@ -1,7 +1,5 @@
-//! `tiptoe stat --for-each-cgroup`, against the kernel's files and the tasks' own numbers.
-//!
-//! If the kernel counts all events for each task, tiptoe reads the tasks' fields; otherwise it counts at switches,
-//! as for `cgroup-switches`. Events that both ways can count are tested in both.
+//! `tiptoe stat --for-each-cgroup`. If the kernel counts all events for each task, tiptoe reads the tasks' fields;
+//! otherwise it counts at switches. Both ways are tested.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -14,10 +12,10 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// Counted only at switches, and so are all events of its run.
+/// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// For each way of counting, the event that selects it.
+/// `None` selects the tasks' fields.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -26,7 +24,7 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns the check, weaker if the kernel hid ends of tasks: their last work is in no cgroup.
+/// Returns a weaker check if the kernel hid ends of tasks, whose last work is then in no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {
@@ -37,7 +35,6 @@ fn check_where_seen(session: &Value, check: Check) -> Check {
     }
 }
 
-/// `None`, with a note, if cgroups cannot be made.
 fn cgroup() -> Option<Cgroup> {
     if !is_root() {
         skipped("counting by cgroup", "it needs root");
@@ -58,7 +55,6 @@ fn stat(options: &[&str]) -> Command {
     command
 }
 
-/// Runs these tasks in a cgroup and its descendants, counted before they begin. Returns the session.
 fn tasks(within: &Cgroup, events: &str, tasks: &[&str]) -> Value {
     let name = within.name();
     let patterns = format!("{name},{name}/*");
@@ -75,7 +71,6 @@ fn session(output: &Output) -> Value {
     session_with(output, "nothing")
 }
 
-/// Returns the session of an output that may have the note `allowed`.
 fn session_with(output: &Output, allowed: &str) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
@@ -142,7 +137,6 @@ fn cpu_time_is_that_of_the_kernel() {
 
 fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
-    // Beside a task that always yields and one that sleeps and wakes.
     let all = [
         "a,burn=400",
         "a,burn=300",
@@ -167,7 +161,6 @@ fn cpu_time(more: Option<&str>, check: Check) {
 #[test]
 fn calls_are_those_of_the_cgroup_that_made_them() {
     let Some(within) = cgroup() else { return };
-    // Three tasks in one cgroup, and others that move themselves, on one CPU.
     let all = [
         "pin=0,a,calls=3000",
         "pin=0,a,calls=2000",
@@ -245,7 +238,6 @@ fn sums_over_all_cgroups_are_complete() {
     }
 }
 
-/// A CPU's clock must continue however often its cgroup changes.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_clock_of_a_cpu_never_stops() {
@@ -308,7 +300,6 @@ fn intervals(output: &Output) -> Vec<Value> {
     lines.filter(|line| line["at_ns"].is_u64()).collect()
 }
 
-/// A cgroup's enabled time begins when it is made, not when counting began.
 #[test]
 fn a_new_cgroups_time_begins_when_it_is_made() {
     if let Some((own, whole)) = times_of_a_new_cgroup() {
@@ -324,7 +315,6 @@ fn a_new_cgroup_has_no_time_of_before() {
     }
 }
 
-/// Returns the enabled time of a cgroup made after 450 ms, and of the whole run.
 fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     let within = cgroup()?;
     let name = format!("{}/late", within.name());
@@ -333,7 +323,6 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     tiptoe.arg(target("cgrouped")).arg(within.path());
     let done = output(tiptoe.arg("sleep=450,late,burn=20,sleep=350"));
     let session = session(&done);
-    // Per CPU, as the system's.
     let times = |counts: &Value, cgroup: Option<&str>| {
         let mut counts = counts.as_array().expect("counts").iter();
         let own = counts.find(|count| count["cgroup"].as_str() == cgroup)?;
@@ -351,7 +340,6 @@ fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
     Some((all, whole))
 }
 
-/// A killed tiptoe leaves nothing in the kernel, and the next one counts.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     let Some(within) = cgroup() else { return };
@@ -371,7 +359,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert_eq!(value(&session, Some(&name), CALLS), 100.0);
 }
 
-/// Keys must stay, because programs read them.
+/// Programs read these keys.
 #[test]
 fn the_json_of_cgroups_keeps_its_form() {
     let Some(within) = cgroup() else { return };

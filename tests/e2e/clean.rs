@@ -1,5 +1,4 @@
-//! A new machine with only the Debian package: install, doctor, README's three commands, removal. Nothing may
-//! remain.
+//! On a new machine: the package's installation, doctor, README's three commands, removal. Nothing may remain.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,10 +11,9 @@ use tiptoe_tests::root;
 
 use crate::install::{folder, released, said};
 
-/// Of the programs that the commands trace, and of their load.
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Starts a machine from its files, with its own processes and mounts. Changes go to another folder.
+/// Starts a machine from its files; changes go to another folder.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -24,7 +22,6 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 exec chroot . bash /root/session.sh"#;
 
-/// The beginning of a new user's session as root, without README's `sudo`.
 const BEGIN: &str = r#"set -e
 unset XDG_CACHE_HOME
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
@@ -54,7 +51,6 @@ step doctor
 tiptoe doctor
 "#;
 
-/// Removal, as the page about installing describes it.
 const END: &str = "step remove
 apt purge -y tiptoe 2>&1
 rm -r /var/cache/tiptoe
@@ -62,7 +58,7 @@ step end
 kill %1 %2 %3 %4 %5
 ";
 
-/// Where apt, dpkg and the servers leave files.
+/// apt, dpkg and the servers leave files in these folders.
 const OTHERS: [&str; 8] = [
     "root",
     "tmp",
@@ -74,7 +70,6 @@ const OTHERS: [&str; 8] = [
     "var/cache/debconf",
 ];
 
-/// Returns README's commands with this machine's processes.
 fn three_commands() -> Vec<String> {
     let readme = fs::read_to_string(root().join("README.md")).expect("README");
     let typed = readme.lines().filter_map(|line| line.strip_prefix("$ "));
@@ -93,7 +88,7 @@ fn three_commands() -> Vec<String> {
     commands
 }
 
-/// Returns what was added to or changed in a folder, from its overlay.
+/// Returns what an overlay added to or changed in a folder.
 fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(upper.join(below)).expect("a folder") {
@@ -114,7 +109,6 @@ fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Returns how long each step took, a line each, and all together.
 fn times(screen: &str) -> String {
     let steps = screen.lines().filter_map(|line| line.strip_prefix("== "));
     let steps = steps.map(|step| step.split_once(' ').expect("a time, and a step"));

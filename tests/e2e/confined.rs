@@ -1,5 +1,5 @@
 //! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks; if
-//! it cannot give that up, it must end, even while tiptoe is stopped.
+//! it cannot give the right up, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,14 +11,12 @@ use tiptoe_tests::{Probe, Process, Report, Site, is_root, sampled, skipped, targ
 
 const CALLS: &str = "1000";
 
-/// The target `confined` under a probe, after it has given up rights.
 struct ConfinedTarget {
     process: Process,
     site: Site,
     attached: AttachedTiptoe,
 }
 
-/// If tiptoe is stopped, the agent must react alone.
 #[derive(Clone, Copy, PartialEq)]
 enum Tiptoe {
     Runs,
@@ -53,7 +51,6 @@ impl ConfinedTarget {
         self.attached.finish()
     }
 
-    /// Asserts that the probe is removed, the agent's thread has ended, and the report says why counting stopped.
     fn has_been_left(self, ways: &str, because: &str) {
         let pid = self.process.pid();
         self.site.wait_original();
@@ -68,7 +65,6 @@ impl ConfinedTarget {
         assert_eq!(report.count("called"), 1000, "{ways}");
     }
 
-    /// Asserts that the agent stays and counts to the end.
     fn goes_on(self, ways: &str) {
         let report = self.end();
         assert_eq!(report.count("called"), 2000, "{ways}: {:#}", report.value);
@@ -99,8 +95,7 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// An inline unshare does not end the agent's thread, and a time namespace still allows threads. The trace
-/// continues, and the program is restored at its end.
+/// An inline unshare does not end the agent's thread, and a program in a time namespace may still start threads.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -111,7 +106,7 @@ fn a_program_that_cannot_start_threads_is_still_traced() {
     }
 }
 
-/// If tiptoe is stopped, the thread that gives up a right restores the program.
+/// The thread that gives up a right must restore the program, because a stopped tiptoe cannot.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
@@ -138,7 +133,6 @@ fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     }
 }
 
-/// Regression: only tiptoe noticed such a call, so a stopped tiptoe left the agent's thread.
 #[test]
 fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     if !is_root() {
@@ -149,8 +143,7 @@ fn the_agents_thread_ends_even_if_tiptoe_is_stopped() {
     }
 }
 
-/// Installing a seccomp filter for all threads (TSYNC) must succeed, through libc and inline, even while tiptoe is
-/// stopped. It would fail if the agent's thread had its own filter.
+/// Installing a seccomp filter for all threads (TSYNC) would fail if the agent's thread had its own filter.
 #[test]
 fn all_threads_can_be_put_under_a_filter() {
     for (way, tiptoe) in [
@@ -177,7 +170,6 @@ fn a_filter_that_kills_finds_no_call_of_the_agents() {
     }
 }
 
-/// The agent's thread has no rights to give up, so it continues, even while tiptoe is stopped.
 #[test]
 fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     if !is_root() {
@@ -205,7 +197,6 @@ fn the_agents_thread_has_no_right_that_a_program_gives_up() {
     }
 }
 
-/// Returns the results of a hijacked agent thread's calls.
 fn hijacked(pid: u32) -> Vec<i32> {
     let mut hijack = Command::new(target("hijack"));
     let run = hijack.arg(pid.to_string()).arg("/etc/passwd").output();
@@ -216,7 +207,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// A change of ids by the agent's thread clears the process's dumpable flag, which must stay the program's.
+/// A change of ids by the agent's thread clears the process's dumpable flag.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

@@ -1,5 +1,5 @@
-//! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can
-//! do what is requested. A uprobe at `push` costs a third of a trap.
+//! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can do
+//! what is requested. A uprobe at `push` costs a third of a trap.
 
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn the_trap_stays_for_what_only_the_agent_can_do() {
     }
 }
 
-/// tiptoe may open too few files for all uprobes.
+/// tiptoe may open too few files for uprobes on all functions.
 #[test]
 fn the_trap_stays_where_the_kernel_takes_no_probe() {
     let (tiptoe, report) = Probe::new(&["many_*"]).launch(&target("costly"));
@@ -80,7 +80,7 @@ fn the_trap_stays_where_the_kernel_takes_no_probe() {
     assert!(report.value["refusals"].is_null(), "{:#}", report.value);
 }
 
-/// The kernel counts wherever the file is mapped, so the agent must not probe the library again.
+/// The kernel counts wherever the file is mapped, so a probe by the agent would count calls twice.
 #[test]
 fn a_library_that_moves_continues_in_the_kernel() {
     if !has_uprobes() {

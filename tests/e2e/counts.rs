@@ -1,4 +1,4 @@
-//! Programs that know their call counts, run to their end: counts are equal, and the output is as without tracing.
+//! Programs that know their call counts: counts are equal, and the output is as without tracing.
 
 use std::path::Path;
 use std::process::Command;
@@ -49,8 +49,8 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// Functions that are little more than a system call, which must be restartable in the trampoline. In `read` a
-/// comparison precedes it, and runs again after a signal.
+/// The system calls must be restartable in the trampoline. In `read` a comparison precedes the call, and runs again
+/// after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);
@@ -67,7 +67,6 @@ fn system_calls_that_signals_interrupt() {
     }
 }
 
-/// System calls wait while probes are written and removed.
 #[test]
 fn system_calls_that_are_patched_while_they_wait() {
     let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
@@ -119,7 +118,7 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc's calls before exec in posix_spawn's child must not count for the parent.
+/// libc's calls before the child's exec must not count for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
@@ -195,7 +194,6 @@ fn other_ways_to_build() {
     }
 }
 
-/// The kernel counts programs that the agent cannot enter, and the report says so.
 #[test]
 fn the_kernel_takes_static_and_32_bit_programs() {
     for flag in ["-static", "-m32"] {
@@ -233,7 +231,6 @@ fn filters_count_only_what_they_let_through() {
     assert_eq!(run.good().count("add"), 1800);
 }
 
-/// Calls of tiptoe's child before exec must not count for the command, by kernel or agent.
 #[test]
 fn the_kernel_counts_from_exec_on() {
     let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];

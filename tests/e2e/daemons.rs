@@ -1,4 +1,4 @@
-//! Daemons that give up root. /proc/self then belongs to root, so that they may not open files in it.
+//! Daemons that give up root. /proc/self then belongs to root, so they may not open files in it.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use tiptoe_tests::{ExpectedCounts, Probe, Process, Site, WaitingTarget, is_root,
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Starts a daemon that has given up root and waits. Returns it with its probe's location.
 fn daemon(how: &str) -> Option<(Process, Site)> {
     if !is_root() {
         skipped("a daemon", "only root can give root up");
@@ -20,8 +19,7 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the daemon's code is restored and no tiptoe traces it. After a killed tiptoe nothing stops the
-/// threads, so some of libc's hooks stay until another attach.
+/// A killed tiptoe does not stop the threads, so some of libc's hooks stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {
@@ -33,7 +31,6 @@ fn wait_restored(pid: u32, is_killed: bool) {
     });
 }
 
-/// Asserts that a short probe counts in process and leaves nothing.
 fn comes_and_goes(pid: u32) {
     let run = Probe::new(&["work"])
         .with(&["--duration", "0.2", "--via", "agent"])
@@ -62,7 +59,6 @@ fn a_daemon_is_counted_exactly() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// tiptoe attaches repeatedly, once after a killed one.
 #[test]
 fn a_daemons_code_is_restored() {
     let Some((mut process, site)) = daemon("drops") else {
@@ -80,7 +76,6 @@ fn a_daemons_code_is_restored() {
     ends_well(process);
 }
 
-/// The daemon gives up root while traced. tiptoe ends or is killed, and another attaches.
 #[test]
 fn the_code_of_a_daemon_that_tiptoe_started_is_restored() {
     if !is_root() {

@@ -4,8 +4,7 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, installed, skipped, target};
 
-/// Regression: gdb resolved the agent's name under /proc/self to its own pipe and read from it for ever, with the
-/// program stopped.
+/// Regression: gdb resolved the agent's name under /proc/self to its own pipe and read from it for ever.
 #[test]
 fn the_agents_name_leads_to_no_file() {
     let mut process = attached_twice();
@@ -58,7 +57,6 @@ fn gdb_attaches_after_tiptoe() {
     assert!(process.finish().1.success());
 }
 
-/// Attaches to a waiting program, detaches, and attaches again, which reuses the agent.
 fn attached_twice() -> Process {
     let process = Process::waiting(&target("objects"), &[]);
     for _ in 0..2 {

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Process, command, installed, skipped, target};
 
-/// A folder with a stripped program and its debug information, and its build-id.
 struct StrippedProgram {
     folder: PathBuf,
     build_id: String,
@@ -42,7 +41,7 @@ impl StrippedProgram {
         StrippedProgram { folder, build_id }
     }
 
-    /// Watches a member of a variable, which needs the variable's type.
+    /// A member of a variable needs the variable's type.
     fn watch(&self, urls: &str, cache: &str) -> Command {
         let mut tiptoe = command();
         tiptoe.args(["watch", "stats.state", "--via", "agent", "--changed", "--"]);
@@ -55,7 +54,6 @@ impl StrippedProgram {
     }
 }
 
-/// Starts a server with one file. Returns its address and the requests.
 fn serve(file: &Path, build_id: &str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -94,7 +92,6 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     }
     let program = StrippedProgram::new();
     let (url, requests) = serve(&program.folder.join("debug"), &program.build_id);
-    // Without a server the member has no type.
     let said = output(&mut program.watch("", "none"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.status.code(), Some(2), "{talk}");
@@ -107,7 +104,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     );
     let asked: Vec<String> = requests.try_iter().collect();
     assert_eq!(asked, [format!("/buildid/{}/debuginfo", program.build_id)]);
-    // The client's cache must be read without a server and DEBUGINFOD_URLS.
+    // The client's cache must be read without DEBUGINFOD_URLS, too.
     let said = output(program.watch("", "cache").env_remove("DEBUGINFOD_URLS"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(
@@ -117,8 +114,7 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     assert_eq!(requests.try_iter().count(), 0);
 }
 
-/// Regression: a command held at exec was taken for an ended one: a signal did not kill it, and it began when
-/// tiptoe ended.
+/// Regression: a command held at exec was taken for an ended one, so a signal did not kill it.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let program = StrippedProgram::new();

@@ -1,5 +1,5 @@
-//! Each `tiptoe` command in README and the book is run as a reader would type it. Blocks of commands are marked
-//! `sh`, those with output, whose commands begin with `$ `, `console`.
+//! Runs each `tiptoe` command of README and the book. Blocks of commands are marked `sh`, those with output
+//! `console`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,8 @@ use std::sync::LazyLock;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Texts of documented commands and their replacements here, in this order. Capital words on the right are the
-/// test's programs and cgroups.
+/// Replacements are applied in this order. Capital words are the test's programs and cgroups.
 const REPLACED: &[(&str, &str)] = &[
-    // Servers that the pages trace.
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
     ("-p 1278", "-p REDIS"),
@@ -23,7 +21,6 @@ const REPLACED: &[(&str, &str)] = &[
         "ngx_current_msec --changed -p 2417",
         "head --changed -p WATCHED",
     ),
-    // Test programs replace others, and runs are shorter.
     ("-- turns 1000000 4 200", "-- TURNS 1000 4 20"),
     ("./watched", "WATCHES"),
     ("./scoped", "SCOPES"),
@@ -50,12 +47,11 @@ const REPLACED: &[(&str, &str)] = &[
     ("0x7ffd1000:4:rw -p PID", "head:8:rw -p WATCHED"),
     ("--hold cache_lock -p PID", "--hold hot_mutex -p CONTENDED"),
     ("--by scope -p PID", "--by scope -p SCOPED"),
-    // Not redis, whose own allocator is a second `malloc`.
+    // redis is unsuitable, because its own allocator is a second `malloc`.
     ("> 4096' -p PID", "> 4096' -p WATCHED"),
     ("-p PID", "-p REDIS"),
 ];
 
-/// Commands that trace until Ctrl-C or another end.
 const ENDLESS: [&str; 4] = ["probe", "lock", "watch", "stat"];
 
 const END: &str = "--duration 0.1";
@@ -88,7 +84,6 @@ struct PageCommand {
     line: String,
 }
 
-/// Returns each line in a page's blocks, with the block's language.
 fn lines_in_blocks(page: &str) -> Vec<(&str, &str)> {
     let (mut language, mut lines) = (None, Vec::new());
     for line in page.lines() {
@@ -127,7 +122,6 @@ fn documented() -> Vec<PageCommand> {
     all
 }
 
-/// Returns a command's outputs on pages, with the page.
 fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let of_page = move |page: &'static Page| {
         let blocks = page.text.split("```console\n").skip(1);
@@ -140,10 +134,9 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().flat_map(of_page)
 }
 
-/// The line at which pages cut an output.
 const CUT: &str = "[…]";
 
-/// Returns the beginnings of a report's last lines, without notes; after the last cut, if there is one.
+/// Returns the beginnings of a report's last lines, after the last cut and without notes.
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -154,8 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose output of a command ends with other lines than the command's. Lists of calls or fields
-/// are no reports.
+/// Returns the pages that show another end of the report. Lists of calls or fields are no reports.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");
@@ -190,7 +182,7 @@ fn runnable(line: &str) -> String {
     }
 }
 
-/// Commands in other blocks would not be run, and a reader would not see that they can be typed.
+/// Commands in other blocks would not be run by these tests.
 #[test]
 fn every_command_is_in_a_block_that_is_run() {
     for Page { name, text } in &*PAGES {
@@ -204,7 +196,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// A replacement for a removed command must not remain, because it might change another.
+/// An unused replacement must not remain, because it might change another command.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();
@@ -301,7 +293,6 @@ fn every_command_of_the_documentation_works() {
             !run.contains('…'),
             "{page}: nothing replaces the `…` in: {line}"
         );
-        // Each command has its own folder for its files.
         let place = folder.join(at.to_string());
         fs::create_dir_all(&place).expect("a temporary folder");
         let mut shell = Command::new("bash");

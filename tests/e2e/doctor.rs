@@ -38,7 +38,7 @@ fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
 }
 
-/// Asserts that all rows are present, and that each that is not fine has its limits and a command.
+/// Each row that is not fine must have its limits and a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
         let row = find_row(report, name);
@@ -57,7 +57,6 @@ fn is_whole(report: &Value) {
     }
 }
 
-/// A copy of tiptoe for a user without rights.
 pub(crate) struct UnprivilegedTiptoe(PathBuf);
 
 impl UnprivilegedTiptoe {
@@ -80,7 +79,6 @@ impl UnprivilegedTiptoe {
 
 impl Drop for UnprivilegedTiptoe {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -106,8 +104,8 @@ fn through(words: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// Returns the instruments and features that do not work, after asserting that the verdict and the status of
-/// `doctor INSTRUMENT` agree. `pid` is a process of the same user.
+/// Returns what does not work. Verdict and status of `doctor INSTRUMENT` must agree. `pid` is a process of the same
+/// user.
 fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
     let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
@@ -164,7 +162,6 @@ fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static s
     lacking
 }
 
-/// Regression: the verdict promised what did not work, and denied what did.
 #[test]
 fn what_the_verdict_promises_works() {
     if !is_root() {
@@ -242,8 +239,8 @@ fn what_the_verdict_promises_works() {
     users.end();
 }
 
-/// Regression: doctor said that nothing can be probed where `vm.memfd_noexec` is 2, but the agent's file needs no
-/// right to execute.
+/// Regression: doctor said that nothing can be probed if `vm.memfd_noexec` is 2, but the agent's file needs no right
+/// to execute.
 #[test]
 fn probes_work_where_memory_files_are_not_executable() {
     if !is_root() {
@@ -268,7 +265,6 @@ fn probes_work_where_memory_files_are_not_executable() {
     assert!(asked.expect("it runs").status.success(), "{report:#}");
 }
 
-/// `--fix` prints each change before it makes it, and refuses users other than root.
 #[test]
 fn fix_prints_each_command_before_it_runs_it() {
     if !is_root() {
@@ -309,7 +305,6 @@ fn fix_prints_each_command_before_it_runs_it() {
     );
 }
 
-/// A user without rights gets one line that would help, and does.
 #[test]
 fn the_fix_for_missing_rights_works() {
     if !is_root() {
@@ -344,7 +339,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// Regression: cap_sys_ptrace made the row `ok`, even if it gave no access.
+/// Regression: cap_sys_ptrace made the row `ok`, although it may give no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {
@@ -382,7 +377,6 @@ fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     assert!(program.finish().1.success());
 }
 
-/// Returns what a process traces, by doctor.
 fn listed(pid: u32) -> Vec<String> {
     let report = doctor(&mut command());
     let foreign = report["foreign"].as_array().expect("a list").clone();

@@ -1,4 +1,4 @@
-//! Names from a traced program reach a terminal only escaped, and a shell only as one word, because they could
+//! Names from a traced program must reach a terminal only escaped, and a shell only as one word, because they could
 //! otherwise forge output or run commands.
 
 use std::ffi::OsStr;
@@ -9,10 +9,9 @@ use std::process::{Command, Output};
 
 use tiptoe_tests::{Process, command, target};
 
-/// A name that clears the screen, begins a line, hides the rest, and reverses the reading direction.
+/// Clears the screen, begins a line, hides the rest, and reverses the reading direction.
 const PAINT: &str = "\u{1b}[2J\nforged: \u{9b}8m\u{202e}\u{200b}$(touch forged)'";
 
-/// A program whose folder, library, function and threads have the name [`NAME`].
 struct PaintedProgram {
     folder: PathBuf,
     program: Process,
@@ -26,7 +25,7 @@ impl PaintedProgram {
         let library = folder.join(format!("lib{PAINT}.so"));
         fs::copy(target("plugin"), &library).expect("a copy");
         let own = folder.join(format!("painted{PAINT}"));
-        // Without a line break, because objcopy reads symbols as lines.
+        // The name has no line break, because objcopy reads symbols as lines.
         let function = format!("painted=painted{}", PAINT.replace('\n', ""));
         let renamed = Command::new("objcopy")
             .args(["--redefine-sym", &function])
@@ -51,12 +50,10 @@ impl PaintedProgram {
 
 impl Drop for PaintedProgram {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Asserts that the output is printable, without a line that the program chose.
 fn is_clean(what: &[&str], output: &Output) -> String {
     let printed = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8(printed).unwrap_or_else(|error| panic!("{what:?}: {error}"));
@@ -106,7 +103,6 @@ fn names_of_a_program_reach_a_terminal_only_escaped() {
         let output = painted.traced(arguments);
         seen += &is_clean(arguments, &output);
     }
-    // Each kind of name is printed, escaped.
     for name in [
         "painted\\x1b[2J",
         "lib\\x1b[2J\\nforged",
@@ -116,7 +112,7 @@ fn names_of_a_program_reach_a_terminal_only_escaped() {
     }
 }
 
-/// Arguments are escaped too, because a script may have them from a hostile source.
+/// A script may have its arguments from a hostile source.
 #[test]
 fn arguments_reach_a_terminal_only_escaped() {
     let path = format!("/nonexistent/{PAINT}");
@@ -146,7 +142,6 @@ fn arguments_reach_a_terminal_only_escaped() {
     is_clean(&["stat"], &output.expect("tiptoe runs"));
 }
 
-/// A hint's command, pasted into a shell, must run nothing from a library's name.
 #[test]
 fn a_pasted_hint_runs_nothing_that_the_program_chose() {
     let painted = PaintedProgram::new("pasted");

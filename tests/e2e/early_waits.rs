@@ -6,7 +6,6 @@ use tiptoe_tests::{Probe, Process, Report, command, is_root, skipped, target};
 
 use crate::locks::rows;
 
-/// Checks a deadlocked program's report: the row of each lock, and the cycle.
 fn check(way: &Probe) {
     let mut program = Process::waiting(&target("deadlock"), &[]);
     program.go();
@@ -42,7 +41,7 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a cancelled thread's wait had no row, and was reported as unfinished.
+/// Regression: the wait had no row, and was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     cancelled("agent", "left");
@@ -53,7 +52,6 @@ fn a_cancelled_wait_was_not_over() {
     cancelled("kernel", "interrupted");
 }
 
-/// Checks the row of a cancelled wait; `end` says so.
 fn cancelled(via: &str, end: &str) {
     let mut program = Process::waiting(&target("cancelled"), &[]);
     let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
@@ -78,7 +76,6 @@ fn cancelled(via: &str, end: &str) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a lock held during the whole trace had no hold.
 #[test]
 fn a_hold_from_before_the_trace_is_a_lower_bound() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -115,7 +112,7 @@ fn a_deadlock_from_before_the_attach_is_reported() {
     }
 }
 
-/// Regression: "no thread waited for a lock" was above a deadlock, because unfinished waits had no row.
+/// Regression: "no thread waited for a lock" was above a deadlock.
 #[test]
 fn waits_that_were_not_over_had_no_row() {
     for via in ["agent", "kernel"] {
@@ -149,7 +146,6 @@ fn waits_that_were_not_over_had_no_row() {
     }
 }
 
-/// Regression: a command that ended before tiptoe read its libraries had no row and no note.
 #[test]
 fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     for _ in 0..10 {
@@ -163,8 +159,7 @@ fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     }
 }
 
-/// Regression: if all mutexes of a deadlock inherited priorities, one thread seemed to wait for a word of its own
-/// stack, with a number from there as the holder.
+/// Regression: with only priority-inheriting mutexes, a thread seemed to wait for a word of its own stack.
 #[test]
 fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     let mut program = Process::waiting(&target("pi_ring"), &[]);
@@ -189,7 +184,6 @@ fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: a command's waits during the delay were counted.
 #[test]
 fn waits_of_the_delay_were_counted() {
     for via in ["agent", "kernel"] {

@@ -50,7 +50,7 @@ fn a_trap_that_is_hit_too_often_is_switched_off() {
                 .ok()
         });
     let hits = hits.unwrap_or_else(|| panic!("not reported: {notes}"));
-    // One more than the limit, because the thread may be inside the trap when it is disabled.
+    // The count may exceed the limit by one, because the thread may be inside the trap when the probe is disabled.
     let counted = event["count"].as_u64().expect("a count");
     assert!((hits..=hits + 1).contains(&counted), "{counted}: {notes}");
 }
@@ -62,7 +62,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// The report has the signal and the CPU time, although the dead process's /proc is empty.
+/// tiptoe must have read the CPU time before the end, because a dead process's /proc is empty.
 #[test]
 fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
@@ -112,8 +112,8 @@ fn the_cost_of_a_rejected_call_is_reported() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others,
-/// at different prices.
+/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others, at
+/// different prices.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();
@@ -132,7 +132,7 @@ fn uprobe_prices_differ_by_instruction() {
     );
 }
 
-/// Returns a hit's nanoseconds on `push`, a no-operation, `endbr64`, `mov` and a 5-byte no-operation.
+/// Returns a hit's nanoseconds on each instruction.
 fn prices() -> [u64; 5] {
     let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
     let run = Probe::new(&shapes)
@@ -146,11 +146,9 @@ fn prices() -> [u64; 5] {
     })
 }
 
-/// A signal that ends tiptoe must end its command, with a report.
 #[test]
 fn a_signal_for_tiptoe_ends_the_command() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        // Its stdin closes at the end of the test.
         let (mut tiptoe, report) = ready("read line");
         tiptoe.signal(signal);
         let status = tiptoe.wait();
@@ -164,7 +162,7 @@ fn a_signal_for_tiptoe_ends_the_command() {
 fn a_command_that_ignores_sigterm_is_reported() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");
     assert_eq!(tiptoe.line(), "on");
-    // Repeated, because two signals that arrive while tiptoe detaches count as one.
+    // The signal is repeated, because two signals that arrive while tiptoe detaches count as one.
     wait_until("tiptoe's end", LIMIT, || {
         tiptoe.signal(libc::SIGTERM);
         !tiptoe.lives()
@@ -175,8 +173,7 @@ fn a_command_that_ignores_sigterm_is_reported() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`; then its child
-/// outlived tiptoe.
+/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");
@@ -193,7 +190,7 @@ fn a_signal_before_the_commands_exec_ends_both() {
             let mut tiptoe = Process::start(&mut started);
             assert_eq!(tiptoe.line(), "stuck");
             tiptoe.signal(signal);
-            // tiptoe's stdout ends with the last process that has it open.
+            // tiptoe's stdout ends with the last process that has it open, so no process may remain.
             let (_, status) = tiptoe.finish();
             let ended = status.code().or(status.signal().map(|signal| 128 + signal));
             assert_eq!(ended, Some(128 + signal), "{words:?}");
@@ -207,7 +204,6 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Starts a tiptoe that traces a shell, and waits until the script is there. Also returns the report's path.
 fn ready(script: &str) -> (Process, PathBuf) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +219,6 @@ fn ready(script: &str) -> (Process, PathBuf) {
     (tiptoe, report)
 }
 
-/// Each interval is printed when it ends, and the report has all.
 #[test]
 fn intervals_are_lines_of_json() {
     let output = command()
@@ -259,7 +254,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// Regression: the count was scaled to the whole run, although the rate after the switch-off is unknown.
+/// The rate after the switch-off is unknown, so the count must not be scaled.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");
@@ -282,8 +277,7 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// Runs a script that prints `ready`, and times its calls of `read` after a delay. `step` gets tiptoe before
-/// counting begins.
+/// The script prints `ready`, and `step` runs before counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);
@@ -295,7 +289,6 @@ fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     ours.finish()
 }
 
-/// Regression: the longest call had returned before counting began.
 #[test]
 fn the_longest_call_was_from_before_the_start() {
     let report = reads_after_delay("read a; echo one; cat; :", |process| {
@@ -308,7 +301,6 @@ fn the_longest_call_was_from_before_the_start() {
     assert!(longest <= total, "{event:#}");
 }
 
-/// Regression: a call in progress when counting began was timed but not counted.
 #[test]
 fn a_call_from_before_the_start_is_counted_if_it_is_timed() {
     let report = reads_after_delay("read a", |_| ());

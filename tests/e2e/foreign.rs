@@ -1,5 +1,5 @@
-//! Other tracers put uprobes on our functions and remove them. The programs check every result, and afterwards each
-//! of our probes must count.
+//! Other tracers put uprobes on our functions and remove them. Programs check every result, and afterwards each of
+//! our probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,7 +11,6 @@ use tiptoe_tests::{
     ExpectedCounts, ForeignProbe, Probe, Process, Report, Site, command, scaled, target_with,
 };
 
-/// The first instructions of the functions of `firsts`.
 const FIRSTS: [&str; 17] = [
     "push", "push15", "endbr64", "mov", "mov32", "load", "xor", "lea", "lea32", "sub", "call",
     "jmp", "nop5", "nops", "frame", "two", "loop",
@@ -21,7 +20,6 @@ const INT3: u8 = 0xcc;
 
 const THREADS: usize = 4;
 
-/// A program under load, and its functions' addresses.
 struct LoadedProgram {
     process: Process,
     functions: Vec<String>,
@@ -30,9 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Starts the program. `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is
-    /// removed, the kernel restores the file's byte in every process with uprobes there, even if the trap byte is
-    /// ours.
+    /// Returns `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is removed, the
+    /// kernel restores the file's byte in every process with uprobes there, even if the trap byte is ours.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -67,7 +64,6 @@ impl LoadedProgram {
         Probe::new(&self.functions)
     }
 
-    /// Waits until tiptoe's probes are in place. Returns all functions' bytes.
     fn wait_probed(&self, ours: &AttachedTiptoe) -> Vec<Vec<u8>> {
         ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
@@ -87,7 +83,7 @@ impl LoadedProgram {
         }
     }
 
-    /// Puts `times` foreign probes on one function after another, entries and returns.
+    /// Puts foreign probes on entries and returns of one function after another.
     fn disturb(&self, times: u64) {
         for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
             let foreign = match turn % 4 {
@@ -99,8 +95,8 @@ impl LoadedProgram {
         }
     }
 
-    /// Returns the functions whose foreign probe is dead: not hit while another is hit 100 times, although the
-    /// program calls all in turn.
+    /// Returns the functions whose foreign probe is not hit while another is hit 100 times; the program calls all in
+    /// turn.
     fn dead(&self, foreign: &[ForeignProbe]) -> Vec<&str> {
         let until = Instant::now() + Duration::from_secs(20);
         let before: Vec<u64> = foreign.iter().map(ForeignProbe::count).collect();
@@ -165,7 +161,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Sites with foreign probes are left alone, with that reason. After the first instruction, both must count.
+/// Beyond the first instruction, both tracers' probes must count.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -213,9 +209,8 @@ fn foreign_probes_change_while_ours_do() {
     load.ends_well();
 }
 
-/// Foreign probes on our sites are removed after our detach, which removes a shared trap byte, so that the foreign
-/// probe stops counting. We need a trap byte on a two-byte loop, and on a call or jump without room for a
-/// trampoline nearby.
+/// A foreign probe stops counting if our detach removes a shared trap byte. tiptoe needs a trap byte on a two-byte
+/// loop, and on a call or jump without room for a trampoline nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
@@ -245,8 +240,7 @@ fn foreign_probes_outlast_ours() {
     load.ends_well();
 }
 
-/// A foreign probe inside our jump changes its target. tiptoe must remove the jump until the probe is removed. No
-/// thread runs the function in between.
+/// A foreign probe inside our jump changes its target. tiptoe must remove the jump before a thread runs the function.
 #[test]
 fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";
@@ -263,7 +257,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // If the kernel's trap byte equals our jump's byte, tiptoe notices the probe only when it is removed.
+        // If the kernel's trap byte equals our jump's byte, tiptoe notices the probe only at its removal.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }
@@ -271,7 +265,6 @@ fn a_foreign_probe_is_inside_our_jump() {
         site.wait_for(&patched);
     }
     process.go();
-    // Each thread calls each function before it checks its input.
     let (_, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = ours.finish();

@@ -10,7 +10,6 @@ fn has_forks(report: &Report) {
     assert!(forks["unit_ns"].as_f64() > Some(0.0), "{:#}", report.value);
 }
 
-/// Regression: the report did not include that each fork copies the agent's mappings.
 #[test]
 fn forks_are_part_of_the_cost() {
     for probe in [Probe::new(&["called"]), Probe::lock()] {
@@ -22,19 +21,16 @@ fn forks_are_part_of_the_cost() {
     has_forks(&waiting.count(&Probe::new(&["called"]), &["called"]));
 }
 
-/// A report without forks has no cost of forks.
 #[test]
 fn a_program_without_forks_has_no_cost_of_forks() {
     let run = Probe::new(&["add"]).run(&target("hot"), &["2", "1000"]);
     assert!(run.good().value["cost"].get("forks").is_none());
 }
 
-/// What a fork of a process copies.
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries are copied: all of mappings with a private page; others the child reads from
-    /// files.
+    /// Pages whose page-table entries are copied: all of mappings with a private page.
     pages: u64,
 }
 
@@ -54,8 +50,8 @@ impl ForkSize {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // The last line of each mapping. A fork does not copy a `dc` mapping, and copies a `wf` mapping
-                // without its pages.
+                // `VmFlags` is the last line of each mapping. A fork copies no `dc` mapping, and copies a `wf`
+                // mapping without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {
@@ -69,7 +65,6 @@ impl ForkSize {
     }
 }
 
-/// Returns what a fork copies more while the process is traced.
 fn added(probe: &Probe) -> [u64; 2] {
     let mut waiting = WaitingTarget::through(&["env"], &target("forks"), &[FORKS]);
     let bare = ForkSize::of(waiting.pid);
@@ -83,7 +78,7 @@ fn added(probe: &Probe) -> [u64; 2] {
     [mappings, traced.pages.saturating_sub(bare.pages)]
 }
 
-/// Regression: because of a hook in one page of libc's code, a fork copied the entries of all.
+/// Regression: because of a hook in one page, a fork copied the entries of all.
 #[test]
 fn one_patched_page_made_forks_copy_all_code() {
     let [mappings, pages] = added(&Probe::new(&["called"]));
@@ -91,8 +86,8 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Regression: forks copied the pages of one or two private mappings for each 60 KiB of trampolines: with
-/// `--latency` a fork took 5.5 times as long.
+/// Regression: forks copied the pages of private mappings for each 60 KiB of trampolines, so with `--latency` a fork
+/// took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {
     for options in [&[][..], &["--latency"]] {

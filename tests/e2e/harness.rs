@@ -10,10 +10,9 @@ use tiptoe_tests::process::wait_until;
 const VICTIMS: &[&str] = &["attach::", "daemons::", "cgroups::", "locks::", "watch::"];
 const ROUNDS: usize = 20;
 
-/// Kills the started process, its keeper, or the process that runs the tests.
 #[test]
 fn a_test_program_that_is_killed_leaves_nothing() {
-    // Orphans become our children, so that they are found.
+    // Orphans become our children, so that the test finds them.
     keeper::adopt();
     let folder = std::env::temp_dir();
     let before = [probes_of_the_kernel(), shared_memory()];
@@ -32,7 +31,7 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Spreads moments over the first half second; each must be safe.
+        // Kills are spread over the first half second.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];
@@ -56,14 +55,14 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             !cgroups.iter().any(|cgroup| cgroup.starts_with(&name)),
             "round {round}: {cgroups:?}"
         );
-        // Not probes and shared memory, because other tests may have some now.
+        // Other tests may have probes and shared memory now, so the test waits for their end.
         wait_until("no probe or shared memory", Duration::from_secs(20), || {
             [probes_of_the_kernel(), shared_memory()] == before
         });
     }
 }
 
-/// Returns a process and its only descendants: front, keeper and test process.
+/// Returns front, keeper and test process.
 fn chain(front: i32) -> Vec<i32> {
     let mut chain = vec![front];
     while chain.len() < 3 {

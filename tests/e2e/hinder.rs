@@ -10,13 +10,13 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// Regression: tiptoe waited ten seconds for an agent that the exec had removed, and reported no reason.
+/// Regression: tiptoe waited ten seconds for an agent that the exec had removed.
 #[test]
 fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);
     let pid = program.pid().to_string();
     let mut attach = command();
-    // All functions of libc, so that the exec happens before each is patched.
+    // Patching all functions of libc takes longer than the program needs for its exec.
     let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
     attach
         .args(["probe", "libc.so.6:*", "-p", &pid])
@@ -31,7 +31,6 @@ fn an_exec_during_the_attach_is_reported() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the report did not say what happens to a stopped agent's probes.
 #[test]
 fn a_stopped_agent_removes_its_probes_when_it_continues() {
     if !is_root() {
@@ -51,15 +50,15 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("its agent removes the probes"), "{notes}");
-    // The released agent restores the code, because its segments have no other process.
+    // The released agent restores the code, because no other process has its segments.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
 }
 
-/// Regression: a session began beside the thread of the former one, which then unmapped the new session's memory, and the
-/// program died. Before that, a thread of the program was held until the former thread had been waited for in vain.
+/// Regression: the former session's thread unmapped the new session's memory, so the program died; later, a thread
+/// was held until a wait for the former thread had timed out.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {
@@ -83,7 +82,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // The thread that a dead tiptoe borrowed begins no session either.
+    // The thread that a dead tiptoe borrowed must begin no session either.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);
@@ -104,7 +103,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     assert_eq!((report.via("agent"), report.count("add")), (1, 2000));
 }
 
-/// Regression: a process that stored to the same address of its own memory used up the watch's allowance.
+/// Regression: another process's stores at the same address used up the watch's allowance.
 #[test]
 fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     let Some(_turn) = watch::turn() else { return };
@@ -142,7 +141,6 @@ fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     assert_eq!(report.value["watch"]["form"]["by"], "thread");
 }
 
-/// On all CPUs by request, the watch stays there and reports what it missed.
 #[test]
 fn other_processes_that_disable_a_watch_are_reported() {
     let Some(_turn) = watch::turn() else { return };

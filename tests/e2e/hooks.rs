@@ -19,7 +19,6 @@ fn specs() -> Vec<String> {
     FUNCTIONS.iter().map(spec).collect()
 }
 
-/// Asserts that at least seven functions and all but the refused ones are counted, with a reason for each refusal.
 fn check(report: &Report, mut expected: ExpectedCounts) {
     let refusals = report.value["refusals"].as_array();
     for refusal in refusals.into_iter().flatten() {
@@ -60,7 +59,6 @@ fn a_process_that_calls_hooked_functions() {
     check(&attached.finish(), expected);
 }
 
-/// Without hooks, nothing is refused.
 #[test]
 fn the_kernel_counts_hooked_functions() {
     let run = run(&["--via", "kernel"]);

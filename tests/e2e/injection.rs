@@ -1,5 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed on the
-//! way.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed meanwhile.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -18,7 +17,6 @@ fn busy() -> (Process, Site) {
     (process, site)
 }
 
-/// Returns when all threads have called once more.
 fn called(process: &mut Process) {
     process.go();
     assert_eq!(process.line(), "called");
@@ -41,7 +39,6 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
     );
 }
 
-/// SIGKILL at moments spread over attach, trace and detach: the target survives with its own bytes.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn the_target_survives_a_tiptoe_killed_at_any_moment() {
@@ -64,8 +61,8 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is inside a call that an earlier tiptoe followed, beyond which its stack cannot be unwound, as
-/// in malloc. tiptoe must still enter, because calling a loaded agent needs neither malloc nor an unwound stack.
+/// The only thread is inside a followed call, so its stack cannot be unwound. tiptoe must still enter, because
+/// calling a loaded agent needs neither malloc nor an unwound stack.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -89,7 +86,6 @@ fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     );
 }
 
-/// Returns how often the agent's thread has slept.
 fn agent_sleeps(pid: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let status = tasks
@@ -102,8 +98,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// Regression: if a borrowed thread resumed in a handler that jumped elsewhere, or was cancelled, tiptoe believed
-/// that it had not returned, so all later attaches failed.
+/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe believed that it had not
+/// returned, so all later attaches failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -156,15 +152,14 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags
-/// lines by few address bits: 8 ns per followed call. Offsets are random, so two may be equal by chance, but not
-/// all.
+/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags lines
+/// by few address bits. Offsets are random, so two may be equal, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // Now the threads have their frames.
+    // After a call each thread has its frame.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -183,10 +178,9 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns a copy of this tiptoe that looks like another build: one byte of the agent's code, which never runs,
-/// differs.
+/// Returns a copy of tiptoe in which a byte of the agent's code differs; that byte never runs.
 fn another_build() -> Vec<u8> {
-    // In the no-operation before the code to which signal handlers return, which never runs.
+    // This no-operation before the code to which signal handlers return never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -207,8 +201,8 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // By another process, because a test that forks now would inherit the writing descriptor, and a file that is
-    // open for writing cannot be executed (ETXTBSY).
+    // Another process writes the file: a child forked by another test could inherit the descriptor, and a file open
+    // for writing cannot be executed (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

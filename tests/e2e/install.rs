@@ -10,10 +10,9 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Debian releases with different C libraries. The command depends on none of them.
+/// These releases have different C libraries, on none of which the command depends.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
-/// Returns the only file of `target/dist` whose name ends so.
 pub(crate) fn released(end: &str) -> PathBuf {
     let dist = root().join("target/dist");
     let files = fs::read_dir(&dist).expect("`make dist` has made what is released");
@@ -62,7 +61,6 @@ fn the_command_starts_in_an_empty_root() {
     assert!(run("--help").contains("Usage: tiptoe"));
 }
 
-/// Makes a root with only Debian's musl, busybox, the command, and `hot` for musl.
 pub(crate) fn musl_and_busybox() -> PathBuf {
     let packages = ["musl", "busybox-static"];
     let debian = unpacked("musl", "bookworm", &packages).expect("its packages can be reached");
@@ -116,7 +114,6 @@ fn the_command_traces_in_other_releases() {
     }
 }
 
-/// dpkg without apt installs the package into an empty root and removes all of it.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_package_can_be_installed_run_and_removed() {
@@ -256,7 +253,6 @@ fn all_released_files_have_checksums() {
     }
 }
 
-/// The archive has what the package installs, and works where it was unpacked.
 #[test]
 #[ignore = "nightly: needs what `make dist` makes"]
 fn the_tarball_is_unpacked_and_runs() {

@@ -1,12 +1,10 @@
-//! The budget when the kernel counts: the program is about as fast as without tiptoe, and an incomplete count is
-//! marked.
+//! The budget when the kernel counts: the program stays about as fast, and an incomplete count is marked.
 
 use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, Report, is_root, scaled, skipped, target, target_with};
 
-/// Calls of each function: as uprobe hits 15 to 600 s, depending on whether the kernel emulates or steps the first
-/// instruction.
+/// As uprobe hits, these calls take 15 to 600 s, because the kernel emulates or steps the first instruction.
 const CALLS: u64 = 20_000_000;
 
 fn is_bound(report: &Report, function: &str) -> bool {
@@ -47,7 +45,6 @@ fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     }
 }
 
-/// A count within the budget is complete.
 #[test]
 fn the_kernels_count_within_the_budget_is_complete() {
     if !is_root() {
@@ -62,7 +59,6 @@ fn the_kernels_count_within_the_budget_is_complete() {
     assert!(names.iter().all(|name| !is_bound(report, name)));
 }
 
-/// Regression: `--budget` was ignored silently for waits that the kernel reports, because the agent cannot enter.
 #[test]
 fn a_budget_for_waits_that_the_kernel_reports_was_ignored_silently() {
     if !is_root() {

@@ -8,15 +8,12 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// Additional mappings that are allowed. Segments of other lengths split mappings, and two more arenas may be
-/// needed, because a recording trampoline contains the distance from a slab to its ring, which more counters
-/// lengthen.
-/// if more counters make that distance longer.
+/// How many more mappings are allowed. Segments of other lengths split mappings. Two more arenas may be needed,
+/// because a recording trampoline contains the distance from a slab to its ring, which more counters lengthen.
 const MORE_MAPS: usize = 8;
-/// Two arenas of 64 KB.
+/// Two arenas of 64 KB, in KB.
 const MORE_SPACE: u64 = 128;
 
-/// Returns a probe of each instrument that enters a program.
 fn modes() -> Vec<Probe> {
     let probe = |options: &[&str]| Probe::new(&["leaf", "outer"]).with(options);
     vec![
@@ -40,7 +37,6 @@ fn size(pid: u32) -> (usize, u64) {
     (read("maps").lines().count(), space.expect("a size"))
 }
 
-/// Waits until the agent's thread has restored everything and ended.
 fn wait_dormant(pid: u32) {
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     wait_until("the agent's end", Duration::from_secs(20), || {
@@ -48,8 +44,7 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions of alternating kinds left three mappings each, and larger segments, because an
-/// attach reused only the last session's memory.
+/// Regression: sessions left three mappings each, because an attach reused only the last session's memory.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_sessions_that_end() {
@@ -57,7 +52,7 @@ fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Twice, because segments alternate between two addresses.
+    // Each mode runs twice, because segments alternate between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

@@ -9,7 +9,6 @@ use tiptoe_tests::{
     target,
 };
 
-/// Returns whether this machine can run these tests, or prints that they are skipped.
 fn is_possible() -> bool {
     let missing = [
         (!is_root(), "not root"),
@@ -30,7 +29,6 @@ fn is_possible() -> bool {
     why.is_none()
 }
 
-/// Returns why the kernel refuses BPF even to root.
 fn refused() -> Option<String> {
     let done = output(&["--kernel", "-a", "--duration", "10ms"]);
     let talk = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -43,12 +41,10 @@ fn lock(options: &[&str]) -> Command {
     command
 }
 
-/// Starts a program whose threads contend for one mmap_lock once it is let go.
 fn contended() -> Process {
     Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
 }
 
-/// Regression: the report did not say that the command ended before anything was counted.
 #[test]
 fn a_run_that_ended_in_its_delay_said_nothing() {
     if is_possible() {
@@ -64,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Traces the program to its end while perf counts too; `None` if perf cannot.
+/// Returns `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -110,15 +106,14 @@ fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// Returns whether a row is a wait of an exiting thread, from which some kernels have already removed perf's
-/// events.
+/// Some kernels have already removed perf's events from an exiting thread.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts that both counts are equal, but for waits of exiting threads, which perf may miss, and lost events.
+/// Asserts equal counts, but for waits of exiting threads, which perf may miss, and lost events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -154,7 +149,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Only sleeping reader-writer locks, because interrupts on a thread wait for spinlocks and would count for it.
+    // Spinlocks are left out, because interrupts on a thread wait for them and would count for the thread.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -198,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap reads once its mapping is out of the tree.
+    // munmap downgrades its lock once its mapping is out of the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -375,7 +370,6 @@ fn the_missing_rights_are_named() {
     );
 }
 
-/// Regression: the trace of an ended process lasted until its parent reaped it, and had no command line.
 #[test]
 fn the_trace_ends_when_its_process_is_a_zombie() {
     if !is_possible() {
@@ -393,7 +387,6 @@ fn the_trace_ends_when_its_process_is_a_zombie() {
     assert!(first.ends_with("mmap_contended"), "{words}");
 }
 
-/// Traces contending threads; returns tiptoe's stdout.
 fn printed(options: &[&str]) -> String {
     let mut program = contended();
     let pid = program.pid().to_string();
@@ -407,8 +400,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the programs ran for the watched process, and for any. Another process contends first. Then the
-/// watched one contends, too, or is killed.
+/// Returns how often the BPF programs ran for the watched process and for any. Another process contends first.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();
@@ -431,8 +423,7 @@ fn runs(contends: bool) -> [u64; 2] {
     ["runs", "all_runs"].map(|key| number(&programs[key]))
 }
 
-/// The tracepoint has no filter, so the programs run for other processes' locks, too. Only the target's runs may count as
-/// its cost.
+/// The tracepoint has no filter, so BPF programs run for other processes' locks, too.
 #[test]
 fn runs_for_other_processes_are_not_the_targets() {
     if !is_possible() {
@@ -445,7 +436,6 @@ fn runs_for_other_processes_are_not_the_targets() {
     assert!(0 < own && own < all);
 }
 
-/// Keys must stay, because programs read them. Rows depend on the kernel.
 #[test]
 fn the_json_keeps_its_form() {
     if !is_possible() {

@@ -1,5 +1,5 @@
-//! Full disks, and targets without free memory, descriptors or threads. The targets survive, and the kernel counts
-//! if the agent has no room.
+//! Full disks, and targets without free memory, descriptors or threads. The targets survive, and the kernel counts if
+//! the agent has no room.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,6 @@ use tiptoe_tests::{
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
-/// Attaches to `program` under a limit: the kernel counts, and the report contains `words`.
 fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
     let waiting = WaitingTarget::through(limit, program, &["2", "1000"]);
     let before = open_resources(waiting.pid);
@@ -32,11 +31,11 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns a process's descriptors, and whether tiptoe's segments are mapped. The agent's image stays, unchecked.
+/// Returns the number of descriptors, and whether tiptoe's segments are mapped. The agent's image may stay.
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    // Trampolines stay, too.
+    // Trampolines may stay.
     let mut lines = maps.lines().filter(|line| !line.contains(" r-xs "));
     let segments = lines.any(|line| line.contains("tiptoe-data") || line.contains("tiptoe-plan"));
     (fds.count(), segments)
@@ -104,7 +103,6 @@ fn the_kernel_counts_if_no_thread_can_start() {
     says(&report, "temporarily unavailable");
 }
 
-/// The agent must not use up the threads that the program may start.
 #[test]
 fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     if !is_root() {
@@ -121,7 +119,7 @@ fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// mlockall(MCL_FUTURE) locks later mappings; the agent's must stay unlocked.
+/// mlockall(MCL_FUTURE) locks later mappings, so the agent must unlock its own.
 #[test]
 fn the_agents_memory_stays_unlocked_with_mlockall() {
     let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);
@@ -129,7 +127,6 @@ fn the_agents_memory_stays_unlocked_with_mlockall() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Without room for whole segments, they are mapped in pieces.
 #[test]
 fn segments_are_mapped_in_pieces_below_a_limit_of_locked_memory() {
     if !is_root() {
@@ -195,7 +192,6 @@ fn a_full_device() {
     full(Path::new("/dev/full"));
 }
 
-/// A full tmpfs of one page, mounted in the shell's mount namespace.
 #[test]
 fn a_full_disk() {
     if !is_root() {
@@ -226,7 +222,7 @@ fn a_full_disk() {
     waiting.end();
 }
 
-/// Regression: when the disk was full, the lines of all calls were deleted. They must stay, as many as found room.
+/// Regression: the lines of all calls were deleted. As many lines must stay as found room.
 #[test]
 fn a_full_disk_took_the_records_along() {
     if !is_root() {
@@ -265,7 +261,6 @@ fn a_full_disk_took_the_records_along() {
     assert!(whole.iter().all(|line| line.contains(":add  ")), "{lines}");
 }
 
-/// If the command failed, tiptoe exits with its status.
 #[test]
 fn a_command_and_a_full_device() {
     for (script, status) in [("exit 7", 7), ("exit 0", 2)] {
@@ -288,8 +283,7 @@ fn a_command_and_a_full_device() {
     }
 }
 
-/// `ulimit -f` below a segment's size gives an error with the limit and the remedy, not SIGXFSZ: with a command,
-/// with a process, and for too long a report.
+/// `ulimit -f` below a segment's size must give an error, not SIGXFSZ.
 #[test]
 fn a_limit_on_file_size_is_an_error() {
     let waiting = Process::waiting(&target("hot"), &["1", "0"]);
@@ -316,7 +310,7 @@ fn a_limit_on_file_size_is_an_error() {
     }
 }
 
-/// Gigabytes of unused counters would be zeros in a core dump.
+/// Unused counters would be gigabytes of zeros in a core dump.
 #[test]
 fn the_agents_memory_is_in_no_core_dump() {
     let program = target("hot");
@@ -335,7 +329,6 @@ fn the_agents_memory_is_in_no_core_dump() {
     attached.interrupt();
 }
 
-/// Each of hundreds of threads needs counters for all functions, and its calls are timed.
 #[test]
 fn calls_of_hundreds_of_threads_are_timed() {
     let run = Probe::new(&["*"])

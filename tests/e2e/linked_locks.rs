@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer waits may be by tiptoe's clock: the first calibrate it and fault in memory, and a thread may be
-/// preempted between readings of both clocks.
+/// How much longer waits may be by tiptoe's clock: the first waits calibrate it and fault in memory, and a thread may
+/// be preempted between readings of both clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first.
 const MANY: u64 = 500;
@@ -35,20 +35,17 @@ fn find_row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) 
     })
 }
 
-/// A server under load: the waits of each lock are exactly the lock's own.
 #[test]
 fn a_server_s_own_counts_agree() {
     compare(|_, _, _| ());
 }
 
-/// The lengths are equal, but for the time between readings of both clocks.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_server_s_own_histograms_agree() {
     compare(compare_times);
 }
 
-/// Compares tiptoe's times of a lock with the lock's own, for `count` waits.
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
     // tiptoe's wait begins some instructions earlier and ends some later.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
@@ -91,7 +88,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "no thread waited");
 }
 
-/// The releaser is found although the library waits at its own futex words.
+/// The library waits at its own futex words, which record no holder.
 #[test]
 fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
@@ -122,7 +119,6 @@ fn the_server_works_without_tiptoe() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A running server's locks are reported from the attach on, and after another attach.
 #[test]
 fn a_running_server_continues_after_attach_and_detach() {
     let mut server =
@@ -132,7 +128,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // Without a thread to borrow the kernel counts, which does not know the locks' names.
+            // Without a thread to borrow, the kernel counts, which does not know the locks' names.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

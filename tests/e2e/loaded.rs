@@ -24,7 +24,6 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Asserts exact counts or, with that note, that none is too high.
 fn exact(report: &Report, expected: &ExpectedCounts) {
     if notes(report).contains(MISSED) {
         println!("ran before its probes: {}", notes(report));
@@ -79,7 +78,6 @@ fn functions_of_a_loaded_library_are_found_by_every_kind_of_name() {
     }
 }
 
-/// Four threads load and unload two libraries 10,000 times, alternating.
 #[test]
 fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -91,7 +89,6 @@ fn libraries_loaded_and_unloaded_by_threads_are_counted() {
     }
 }
 
-/// A library that is unloaded and loaded again, at any address, continues in its row.
 #[test]
 fn a_reloaded_library_continues_its_row() {
     let (one, other) = (library("loaded"), library("loaded_other"));
@@ -125,7 +122,6 @@ fn its_calls_are_timed() {
     }
 }
 
-/// A library from before the attach is unloaded and loaded again.
 #[test]
 fn a_library_loaded_before_the_attach_is_followed() {
     let library = library("loaded");
@@ -165,7 +161,6 @@ fn a_loading_program_survives_a_killed_tiptoe() {
     }
 }
 
-/// A program's own mapping at a library's former address must not be patched.
 #[test]
 fn a_mapping_at_an_unloaded_librarys_address_is_not_patched() {
     let library = library("loaded");
@@ -196,7 +191,7 @@ fn a_library_that_is_never_loaded_is_reported() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // On a busy machine the library is not held back for the whole search, with a note.
+    // On a busy machine the library is not held back for the whole search; a note reports that.
     assert!(
         notes(run.good()).contains("`libnever.so:*` matched nothing"),
         "{}",
@@ -233,7 +228,7 @@ fn python_imports_an_extension() {
     }
 }
 
-/// Regression: a borrowed thread waited for the loader's lock, stopped for as long as another thread held that.
+/// Regression: a borrowed thread stayed stopped until another thread released the loader's lock.
 #[test]
 fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
     if !is_root() {

@@ -7,13 +7,11 @@ use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
 
 use crate::locks::rows;
 
-/// How threads contend for the lock, and what was wrong while the waker was blamed.
 const SCENARIOS: [&str; 9] = [
     // Regression: eight quick threads wake each other, and were blamed for a slow thread's holds.
     "barging",
     // Regression: each holder wakes one waiter, so all were blamed alike.
     "turns",
-    // Each thread holds the lock sometimes long, sometimes briefly.
     "mixed",
     "many",
     "short",
@@ -21,10 +19,8 @@ const SCENARIOS: [&str; 9] = [
     "writers",
     // Regression: the last reader was blamed for all.
     "readers",
-    // Threads that a condition variable wakes wait for its mutex.
     "conditions",
 ];
-/// Besides the normal type.
 const TYPES: [&str; 5] = [
     "recursive",
     "errorcheck",
@@ -33,7 +29,7 @@ const TYPES: [&str; 5] = [
     "inheriting",
 ];
 
-/// For each function that held the lock, for how many ns others waited then.
+/// For how many ns others waited while each function held the lock.
 type WaitNsByHolder = BTreeMap<String, u64>;
 
 fn function(site: &str) -> &str {
@@ -41,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns a holder's role: the function of its call site, or its thread's name, which is the thread's function.
+/// A thread's name is the name of its function.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -57,8 +53,7 @@ fn role(holder: &Value) -> String {
     }
 }
 
-/// Runs a scenario for some milliseconds. Returns the holders by the report and by the program; `None` if the
-/// program's random addresses left no room for a patch.
+/// Returns the holders by the report and by the program; `None` if random addresses left no room for a patch.
 fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);
@@ -93,7 +88,6 @@ fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     plain.into_iter().chain(types).chain(waits_after_conditions)
 }
 
-/// Regression: wakers were blamed, although another thread had held the lock.
 #[test]
 fn the_longest_holder_is_named_first() {
     let quickly = ["barging", "turns", "readers", "conditions"];
@@ -111,7 +105,6 @@ fn the_longest_holder_is_named_first() {
     }
 }
 
-/// Each holder's share is within five points of the program's.
 #[test]
 #[ignore = "nightly: asserts shares of time"]
 fn each_holder_has_its_share() {
@@ -135,7 +128,6 @@ fn each_holder_has_its_share() {
     }
 }
 
-/// Locks without a recorded holder: only the waker is known.
 #[test]
 fn locks_that_record_no_owner_have_only_wakers() {
     let rounds = scaled(400_000).to_string();
@@ -158,7 +150,6 @@ fn locks_that_record_no_owner_have_only_wakers() {
     }
 }
 
-/// A hostile program may write any number as a lock's holder.
 #[test]
 fn a_holder_that_is_no_thread_is_unknown() {
     let run = Probe::lock().run(&target("holders"), &["forged", "200", "normal"]);

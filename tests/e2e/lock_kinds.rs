@@ -7,7 +7,6 @@ use tiptoe_tests::{
     skipped, target,
 };
 
-/// A kind of lock: the target's name, its type, and its variable.
 pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("mutex", "mutex", "hot_mutex"),
     ("recursive", "mutex", "hot_mutex"),
@@ -32,7 +31,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// Rust's kinds. All waits but joins call `syscall`, not glibc's locks.
+/// All waits of Rust's locks but joins call `syscall`, not glibc's locks.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -48,7 +47,7 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// tiptoe's report, and the kernel's counts of waits and wakes.
+/// The report, and the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
@@ -69,7 +68,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and of threads that it starts from now on, so not of the agent's.
+/// Counts calls of the first thread and of later threads, so not of the agent's.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -94,7 +93,6 @@ fn check_all<'a>(
     check_all_and(kinds, count, somebody_woke);
 }
 
-/// Checks each kind and the wakers.
 fn check_all_and<'a>(
     kinds: impl IntoIterator<Item = &'a (&'a str, &'a str, &'a str)>,
     count: impl Fn(&[&str]) -> Option<ReportWithCounts>,
@@ -115,7 +113,6 @@ fn check_all_and<'a>(
 /// Up to this number, all waits may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
-/// Asserts counts equal to the kernel's, and a row of this type and variable.
 fn check(
     kind: &str,
     (report, [waits, wakes]): &ReportWithCounts,
@@ -155,10 +152,9 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
     assert!(paired > 0 || woken <= JOINS, "{kind}: {woken}: {row:#}");
 }
 
-/// Asserts that nearly all waits that slept and were woken have the waker's call site.
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // One may be missing, because a short run has few waits.
+    // One waker may be missing, because a short run has few waits.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"
@@ -185,7 +181,6 @@ fn every_kind_is_counted_as_the_kernel_counts_it() {
     });
 }
 
-/// For every kind, nearly all waits have a known waker.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn nearly_all_waits_have_a_waker() {
@@ -200,7 +195,6 @@ fn nearly_all_waits_have_a_waker() {
     }
 }
 
-/// Checks programs of another Debian release in its root, one attached to and one started.
 fn check_all_on(release: &str) {
     if !is_root() {
         return skipped(release, "needs root");
@@ -218,14 +212,14 @@ fn check_all_on(release: &str) {
     });
 }
 
-/// glibc 2.41, with another path for cancellable waits.
+/// glibc 2.41 has another path for cancellable waits.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_13() {
     check_all_on("trixie");
 }
 
-/// glibc 2.31, with threads in their own library.
+/// glibc 2.31 has its threads in a library of their own.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_11() {

@@ -16,10 +16,9 @@ const LIMITED: &[&str] = &[
     "prlimit",
     "--memlock=8388608",
 ];
-/// Additional KiB that may be locked and resident.
+/// How many more KiB may be locked and resident.
 const ROOM: u64 = 1024;
 
-/// Parses the program's output: each call's error, and locked and resident KiB.
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
     let number = |word: &str| word.parse().ok();
     let lines = stdout.lines().filter_map(|line| {
@@ -54,7 +53,6 @@ fn bare(through: &[&str], flags: &str) -> Vec<(String, [u64; 3])> {
     said(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Attaches before the program locks its memory, and compares its output with an untraced run.
 fn attached(through: &[&str], flags: u32, probe: &Probe) {
     let flags = flags.to_string();
     let mut command = Command::new(through[0]);
@@ -91,7 +89,6 @@ fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &s
             fits(resident),
             "{who} of flags {flags}: {bare:?} {traced:?}"
         );
-        // The kernel's count of locked memory must not be lower either.
         assert!(
             locked.1 >= locked.0,
             "{who} of flags {flags}: {bare:?} {traced:?}"
@@ -117,7 +114,7 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the kernel compares all mapped memory with the limit, with the agent's segments, so the call failed.
+/// Regression: the call failed, because the kernel compares all mapped memory with the limit, also the agent's.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {
@@ -134,7 +131,6 @@ fn a_program_below_its_limit_may_lock_its_memory() {
     );
 }
 
-/// A lock that fails without tiptoe fails with it.
 #[test]
 fn a_program_above_its_limit_may_not_lock_its_memory() {
     if !is_root() {
@@ -151,7 +147,6 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
             &limit,
         ];
         attached(&user, CURRENT, &Probe::new(&["called"]));
-        // CAP_IPC_LOCK allows any amount.
         attached(
             &["prlimit", &limit],
             CURRENT | FUTURE,
@@ -160,7 +155,6 @@ fn a_program_above_its_limit_may_not_lock_its_memory() {
     }
 }
 
-/// With `-- CMD` the agent is there before the program locks its memory.
 #[test]
 fn a_started_program_locks_no_memory_of_the_agents() {
     for flags in [CURRENT, CURRENT | FUTURE] {

@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// Attaches and detaches while threads wait and wake. No wake may be lost, and only one thread may hold the lock.
+/// No wake may be lost, and only one thread may hold the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -46,7 +46,7 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// The cancellable waits of glibc 2.41, and the waits of 2.31, which are in another library.
+/// glibc 2.41 has other cancellable waits, and the waits of 2.31 are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {
@@ -58,7 +58,6 @@ fn threads_of_other_releases_continue_after_attach_and_detach() {
     }
 }
 
-/// A thread cancelled in a wait unwinds through libc as without tiptoe.
 fn check_cancelled(program: &Path) {
     for mode in ["exit", "cond", "read", "pause", "test", "async", "main"] {
         let alone = Command::new(program).arg(mode).output();
@@ -76,8 +75,7 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled, 2.31 in another library. No C++, because that
-/// needs the release's compiler.
+/// glibc 2.41 checks the address at which a thread is cancelled. No C++, because that needs the release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
@@ -94,14 +92,12 @@ fn cancelled_waits_of_other_releases_unwind() {
     }
 }
 
-/// Waits with a time-out return the same as without tiptoe.
 #[test]
 fn waits_with_a_time_out_keep_their_time() {
     let run = Probe::lock().run(&target("blocking"), &["3"]);
     run.good();
 }
 
-/// The lock, its waiter and its holder are reported.
 #[test]
 fn a_slow_holder_is_named() {
     let program = target("slow_holder");
@@ -118,12 +114,11 @@ fn a_slow_holder_is_named() {
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
     let worst = blamed.max().expect("a holder of the lock");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
-    // The program reads its clock before and after the call, so its time is longer.
+    // The program reads its clock outside the call, so its time is longer.
     let own = run.expected().0["waited_ns"];
     assert!(total > 0 && total <= own, "{total} of {own}");
 }
 
-/// Most waiting time is blamed on the slow holder, about as the program measured.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
@@ -136,7 +131,6 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
-/// `lock --now` inspects a hanging process, and patches nothing.
 #[test]
 fn a_deadlock_is_found() {
     let mut program = Process::waiting(&target("deadlock"), &[]);
@@ -168,8 +162,6 @@ fn a_deadlock_is_found() {
     assert_eq!(patched_bytes(program.pid()), 0);
 }
 
-/// Unnamed locks are named by their location, in a trace and with `--now`, which also names the stack of a thread
-/// that ran before. A rwlock has its number of readers.
 #[test]
 fn unnamed_locks_are_named_by_their_location() {
     let name = format!("tiptoe-locks-{}", std::process::id());
@@ -231,7 +223,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// 50 ms old at least, because the threads slept so long before the program printed anything.
+/// The threads slept for 50 ms before the program printed anything, so the age is at least that.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -253,7 +245,7 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// The number of readers is right while one thread waits to write, and another to read after it.
+/// One thread waits to write, and another waits to read after it.
 #[test]
 fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);
@@ -266,7 +258,7 @@ fn the_number_of_readers_is_reported() {
         let row = locks.iter().find(has_readers);
         let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
         assert_eq!(readers["most"], 5, "{locks:#?}");
-        // On a busy machine a waiter may sleep only after some readers left.
+        // On a busy machine a waiter may sleep after some readers left.
         let average = readers["average"].as_f64().expect("a number");
         assert!(average > 1.0 && average <= 5.0, "{locks:#?}");
     }
@@ -274,8 +266,7 @@ fn the_number_of_readers_is_reported() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// Hold times by the caller that takes the lock are within the program's sums. Regression: those of an adaptive
-/// mutex were 8 to 12% too long.
+/// Regression: hold times of an adaptive mutex were 8 to 12% too long.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
@@ -351,7 +342,6 @@ fn holds_are_timed_closely() {
     assert!(quick < own / 4, "{quick} of {own}");
 }
 
-/// Every hold counts, whichever call takes the lock: with a wait, a time-out, or a condition's.
 #[test]
 fn every_hold_is_counted() {
     const THREADS: u64 = 4;
@@ -395,7 +385,6 @@ fn every_hold_is_counted() {
     }
 }
 
-/// Regression: an ended thread's waits were attributed to the thread that reused its slab: two rows instead of six.
 #[test]
 fn waits_of_ended_threads_are_not_attributed_to_others() {
     let by_thread = Probe::lock().with(&["--by", "thread"]);
@@ -416,8 +405,6 @@ fn waits_of_ended_threads_are_not_attributed_to_others() {
     assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
 }
 
-/// Regression: a ring through a join was no deadlock, a holder that does not wait had no name, and several
-/// processes were refused.
 #[test]
 fn a_deadlock_through_a_join_was_not_reported() {
     let mut programs = [(); 2].map(|()| Process::waiting(&target("join_ring"), &[]));

@@ -9,7 +9,7 @@ use tiptoe_tests::{Probe, Process, Report, WaitingTarget, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The nice value's index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
+/// The index among the fields of /proc/PID/stat after the name (proc_pid_stat(5), field 19).
 const NICE: usize = 16;
 
 fn nice_values(pid: u32) -> Vec<i32> {
@@ -26,7 +26,6 @@ fn nice_values(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the nice values of tiptoe's threads until `is_over`.
 fn look(
     tiptoe: &mut Process,
     what: &str,
@@ -41,7 +40,7 @@ fn look(
     seen
 }
 
-/// Regression: tiptoe ran at nice -15 during attach and detach, and while it waited for libraries.
+/// Regression: tiptoe ran at nice -15 during attach and detach.
 #[test]
 fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
@@ -70,7 +69,6 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     assert!(process.finish().1.success());
 }
 
-/// Regression: the agent's thread ran at nice 0 in a program of lower priority.
 #[test]
 fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     let waiting = WaitingTarget::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
@@ -84,7 +82,6 @@ fn the_agents_thread_keeps_the_nice_value_of_its_program() {
     attached.finish();
 }
 
-/// tiptoe's own usage is in the report, as JSON and text.
 #[test]
 fn the_report_says_what_tiptoe_itself_used() {
     let process = Process::waiting(&target("hot"), &["1", "1000"]);

@@ -9,7 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // A program's variable may have any name, even that of tiptoe's.
+    // A program's variable may have the name of one of tiptoe's.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -26,7 +26,6 @@ fn the_environment_is_the_programs_own() {
     );
 }
 
-/// A shell, its children and a program print what they print without tiptoe.
 #[test]
 fn a_command_of_a_command_is_not_traced() {
     let script = format!("env | sort; {} 10", target("exec").display());
@@ -64,7 +63,6 @@ fn namespaces_may_be_left() {
     }
 }
 
-/// Regression: a name that is not UTF-8 kept the agent out.
 #[test]
 fn names_may_be_any_bytes() {
     let mut waiting = Process::waiting(&target("bytes"), &[]);
@@ -78,14 +76,13 @@ fn names_may_be_any_bytes() {
     assert_eq!(report.count("called"), 1000);
 }
 
-/// A forked child has no agent's thread, so its calls must not wait for that.
+/// A forked child has no agent's thread, so its calls must not wait for one.
 #[test]
 fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
 }
 
-/// Regression: after a setuid in a program with threads, the agent's thread was root's for up to 25 ms, and kept
-/// root's groups.
+/// Regression: the agent's thread was root's for up to 25 ms, and kept root's groups.
 #[test]
 fn no_thread_has_rights_after_setuid() {
     if !is_root() {
@@ -94,7 +91,7 @@ fn no_thread_has_rights_after_setuid() {
     check(&target("privileges"), &["setuid"]);
 }
 
-/// Prints the times of libc's fast paths with and without tiptoe, without asserting them.
+/// Prints times without asserting them.
 #[test]
 fn libc_keeps_its_speed() {
     let program = target("libc_speed");
@@ -115,7 +112,7 @@ fn libc_keeps_its_speed() {
     );
 }
 
-/// A probe on all functions of all libraries omits the agent's, because code that runs on a hit must not be hit.
+/// Code that runs on a hit must not be hit.
 #[test]
 fn the_agent_is_not_listed_among_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);
@@ -132,8 +129,8 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: trampolines followed the first word of a thread's own block as libc's pointer: the program crashed
-/// or was overwritten. The agent must leave before that, with a note.
+/// Regression: trampolines took the first word of a thread's own block for libc's pointer. The agent must leave
+/// before the thread gets such a block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -153,7 +150,7 @@ fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: `wrfsbase` cannot be hooked, and memory was overwritten after it.
+/// Regression: `wrfsbase` cannot be hooked, so memory was overwritten after it.
 #[test]
 fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     let program = target("own_base");
@@ -167,8 +164,7 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// Regression: a call that began on libc's block returned on the thread's own, where tiptoe's words are not, so the
-/// program died.
+/// Regression: the call returned on the thread's own block, which lacks tiptoe's words.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");
@@ -180,7 +176,6 @@ fn a_timed_call_may_return_on_storage_of_its_own() {
     }
 }
 
-/// Regression: the attach wrote to such a thread's block.
 #[test]
 fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -197,7 +192,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     assert!(notes.contains("thread-local storage"), "{notes}");
 }
 
-/// Regression: a count of 0 did not mention calls in children that had ended before tiptoe looked.
+/// Calls in children that end before tiptoe looks are not counted.
 #[test]
 fn nothing_said_why_a_function_was_never_hit() {
     let report = |options: &[&str]| {
@@ -215,7 +210,6 @@ fn nothing_said_why_a_function_was_never_hit() {
     assert!(said.contains(&(why.to_owned() + children)), "{said}");
 }
 
-/// Regression: a report without the calls of a server's forked workers did not say so.
 #[test]
 fn the_report_did_not_say_that_children_are_not_traced() {
     let mut server = Process::start(&mut Command::new(target("workers")));

@@ -26,7 +26,6 @@ fn the_selected_implementation_is_named() {
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
 }
 
-/// Counts each spec alone, and asserts the count of one function.
 fn check_each(specs: &[&str], calls: u64) {
     let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
     let events = run.good().events();
@@ -65,7 +64,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A library's file name may contain colons and bytes that are not UTF-8. A `[` in it begins no set of a glob.
+/// A `[` in a library's name begins no set of a glob.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));
@@ -103,7 +102,6 @@ fn names_of_go_with_a_single_colon_are_found() {
     }
 }
 
-/// Regression: a function without code of its own was said not to exist, without a reason.
 #[test]
 fn a_function_that_is_inlined_everywhere_is_said() {
     let mut tiptoe = command();
@@ -116,7 +114,7 @@ fn a_function_that_is_inlined_everywhere_is_said() {
     assert!(said.contains(hint), "{said}");
 }
 
-/// Regression: 100 of 1,100 calls were counted, and inlined ones were not mentioned.
+/// Regression: 100 of 1,100 calls were counted, without a note.
 #[test]
 fn places_where_a_function_is_inlined_are_noted() {
     for via in ["agent", "kernel"] {

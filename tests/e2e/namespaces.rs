@@ -1,5 +1,4 @@
-//! A target in a container, with other mounts and process ids and a root that we cannot see; and tiptoe in a
-//! container.
+//! A target in a container with other mounts, process ids and root, and tiptoe in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +10,7 @@ use tiptoe_tests::{Probe, Process, WaitingTarget, command, is_root, process, ski
 use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
-/// Makes a small root on a tmpfs in a new mount namespace. Arguments: the folder, the program, and `whole` (like a
-/// container: pivot_root, with /proc) or `bare` (chroot, without /proc).
+/// Makes a small root: `whole` is like a container (pivot_root, with /proc), `bare` has no /proc (chroot).
 const ENTER: &str = r#"set -e
 mount -t tmpfs tmpfs "$1"
 mkdir -p "$1/bin" "$1/proc" "$1/old"
@@ -30,7 +28,6 @@ mount -t proc proc proc
 pivot_root . old
 exec /old/usr/sbin/chroot . "$program" "$@""#;
 
-/// Starts `hot` in such a root, as process 1 of a new PID namespace.
 fn contained(kind: &str) -> (WaitingTarget, PathBuf) {
     contained_program(kind, "hot", &["2", "20000"])
 }
@@ -83,7 +80,7 @@ fn a_container_is_counted_in_process() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// The loader opens the agent through /proc, without which the kernel counts.
+/// The loader opens the agent through /proc.
 #[test]
 fn a_container_without_proc_is_counted_by_the_kernel() {
     if !is_root() {
@@ -101,7 +98,7 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: locks contain the container's ids. Taken for ids in /proc, they gave no deadlocks and wrong holders.
+/// Regression: the container's ids, which its locks contain, were taken for ids in /proc.
 #[test]
 fn deadlocks_of_a_container_had_no_ring() {
     if !is_root() {
@@ -172,8 +169,7 @@ fn deadlocks_of_a_container_had_no_ring() {
     }
 }
 
-/// Regression: all threads of a container counted as ended, so unfinished waits counted as left, and `--by thread`
-/// had ids that /proc lacks.
+/// Regression: unfinished waits counted as left, and `--by thread` had ids that /proc lacks.
 #[test]
 fn threads_of_a_container_were_taken_for_ended_ones() {
     if !is_root() {
@@ -205,8 +201,8 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: of two threads that entered namespaces at once, the second waited five seconds for the thread that the first
-/// had started again, and then started another one for the same session.
+/// Regression: the second thread waited in vain for the agent's thread that the first had started, and then started
+/// another.
 #[test]
 fn threads_that_entered_namespaces_at_once_started_two_agents() {
     if !is_root() {
@@ -220,7 +216,6 @@ fn threads_that_entered_namespaces_at_once_started_two_agents() {
         joins.go();
         assert_eq!(joins.line(), "joined");
         process::wait_until("one agent", Duration::from_secs(10), || {
-            // The other one is the program's first thread.
             std::fs::read_dir(&tasks).expect("it lives").count() == 2
         });
     }
@@ -275,7 +270,7 @@ fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {
         return skipped("a container", "needs root");
     }
-    // Repeated, because the child is named `sleep` only after its exec.
+    // The search is repeated, because the child is named `sleep` only after its exec.
     const WITHIN: &str = "unshare --pid --fork sleep 60 & until pid=$(pgrep -x sleep -P $!); do sleep 0.01; done; \
                           exec \"$0\" lock --via kernel -p $pid";
     let mut tiptoe = Command::new("unshare");

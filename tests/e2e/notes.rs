@@ -6,7 +6,6 @@ use tiptoe_tests::{Process, Ready, Report, command};
 
 const KILLED: usize = 8;
 
-/// Traces several processes until all were killed. Returns the report.
 fn killed(more: &[&str]) -> String {
     let start = |_| Process::start(Command::new("sleep").arg("60"));
     let sleeps: Vec<Process> = (0..KILLED).map(start).collect();
@@ -23,7 +22,6 @@ fn killed(more: &[&str]) -> String {
     report
 }
 
-/// Regression: a note for each of many processes filled the screen.
 #[test]
 fn many_similar_notes_are_folded_except_in_json_and_with_v() {
     let notes = |report: &str| {

@@ -10,7 +10,6 @@ use tiptoe_tests::{command, is_root, skipped};
 
 use crate::doctor::UnprivilegedTiptoe;
 
-/// A folder with the permissions of /tmp, removed when the test ends.
 struct SharedFolder(PathBuf);
 
 impl SharedFolder {
@@ -25,12 +24,11 @@ impl SharedFolder {
 
 impl Drop for SharedFolder {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Regression: root's `-o /tmp/report` followed another user's link and overwrote its target.
+/// Regression: root's `-o /tmp/report` overwrote the target of another user's link.
 #[test]
 fn another_users_link_is_not_followed() {
     if !is_root() {
@@ -102,7 +100,6 @@ fn new_reports_with_values_are_readable_only_for_their_owner() {
     }
 }
 
-/// Regression: notes and `counting: …` were among the command's own stderr.
 #[test]
 fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {

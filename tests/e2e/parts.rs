@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tiptoe_tests::{Probe, Report, target};
 
-/// Returns the parts of `works` by thread name, the largest of each first.
 fn parts(options: &[&str]) -> (Report, BTreeMap<String, Vec<Value>>) {
     let run = Probe::new(&["works"])
         .with(options)
@@ -76,7 +75,7 @@ fn times_of_threads_and_names() {
     assert_eq!(left.collect::<Vec<_>>(), [1; 4], "{:#}", report.value);
 }
 
-/// The longest call, which sleeps for 20 ms, is its thread's.
+/// Only the longest call sleeps, for 20 ms.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_longest_call_is_that_of_its_thread() {

@@ -4,7 +4,6 @@ use tiptoe_tests::{Process, command, scaled, target};
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
-/// Starts a program whose threads run probed functions until stdin closes.
 fn hot(threads: &str) -> Process {
     let mut process = Process::waiting(&target("hot"), &[threads, "0"]);
     process.go();
@@ -19,7 +18,7 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Six functions are patched and restored a million times at full scale.
+/// At full scale, six functions are patched and restored a million times.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn probes_are_added_and_removed_under_64_threads() {

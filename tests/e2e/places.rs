@@ -1,11 +1,9 @@
-//! Probes go only on instructions of functions, whichever way counts. All else is refused before the program is
-//! changed.
+//! Probes go only on instructions of functions. All others are refused before the program is changed.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, skipped, symbol_value, target};
 
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
 
-/// Asserts a refusal with status 2 and this reason, before the program ran.
 fn refused(spec: &str, options: &[&str], why: &str) {
     let run = Probe::new(&[spec])
         .with(options)
@@ -22,7 +20,6 @@ fn refused_everywhere(spec: &str, why: &str) {
     }
 }
 
-/// Returns the report of a run in which the program found no fault.
 fn fine(specs: &[&str], options: &[&str]) -> Report {
     let run = Probe::new(specs).with(options).run(&target("offsets"), &[]);
     run.good().clone()
@@ -71,7 +68,6 @@ fn instructions_inside_a_function() {
     }
 }
 
-/// A refused probe must not prevent others.
 #[test]
 fn one_place_is_refused_and_another_counted() {
     for way in WAYS {
@@ -82,7 +78,7 @@ fn one_place_is_refused_and_another_counted() {
     }
 }
 
-/// The kernel accepts such a probe without ever counting, so tiptoe must refuse it.
+/// The kernel accepts such a probe, but never counts it.
 #[test]
 fn what_the_kernel_cannot_run() {
     refused("locked", &["--via", "kernel"], "LOCK");
@@ -97,7 +93,7 @@ fn the_kernel_splits_nothing() {
     refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
 }
 
-/// The kernel's probes are in files, so they count after an exec; the report says so.
+/// The kernel's probes are in files, so they count after an exec.
 #[test]
 fn kernel_probes_that_outlive_an_exec_are_reported() {
     if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {
@@ -112,8 +108,7 @@ fn kernel_probes_that_outlive_an_exec_are_reported() {
     }
 }
 
-/// Regression: the second of two probes within one jump became a kernel uprobe, whose trap byte changed the jump's
-/// target: SIGSEGV. Each must be counted, or refused with the other's name.
+/// Regression: the second probe became a uprobe, whose trap byte changed the target of the first one's jump: SIGSEGV.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -144,7 +139,7 @@ fn two_probes_in_one_window() {
     }
 }
 
-/// Regression: a second tiptoe's probe was written into the first one's jump, with the same effect.
+/// Regression: the second tiptoe's probe was written into the first one's jump: SIGSEGV.
 #[test]
 fn a_second_tiptoe_within_the_first_ones_window() {
     let program = target("windows");
@@ -158,7 +153,7 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
-    // Another probe of the same tiptoe is accepted, and counts while the program runs.
+    // The refusal of `window+2` must not prevent the probe at `window+6`.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tiptoe_tests::{Probe, target};
 
-/// A folder for caches, removed when the test ends.
 struct CacheFolder(PathBuf);
 
 impl CacheFolder {
@@ -33,7 +32,7 @@ fn is_measured(calibrated: &Value) -> bool {
     calibrated == "now" || calibrated == "unsteady"
 }
 
-/// Runs tiptoe twice. The second run measures again, and keeps a second file, only if the CPUs' state has changed.
+/// The second run measures again, and keeps a second file, only if the CPUs' state has changed.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);
@@ -89,7 +88,6 @@ fn a_second_trace_of_locks_uses_the_prices_of_the_first() {
     twice("lock", Probe::lock(), "waits", "hot", &["1", "1000"]);
 }
 
-/// An unusable cache changes nothing in the output.
 #[test]
 fn a_cache_that_cannot_be_written_is_no_error() {
     let caches = CacheFolder::new("nowhere");

@@ -10,7 +10,6 @@ use tiptoe_tests::{
     ExpectedCounts, Probe, Process, Ready, Report, WaitingTarget, command, is_root, skipped, target,
 };
 
-/// Each instrument, with an event of any program.
 const INSTRUMENTS: [&[&str]; 8] = [
     &["probe", "libc.so.6:malloc"],
     &["probe", "--latency", "libc.so.6:malloc"],
@@ -22,7 +21,6 @@ const INSTRUMENTS: [&[&str]; 8] = [
     &["stat", "-a", "-e", "cpu-clock"],
 ];
 
-/// Runs tiptoe with a file as descriptor 3.
 fn with_file(file: &Path, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"exec 3>"$1"; shift; exec "$@""#, "sh"]);
@@ -63,7 +61,7 @@ fn a_command_that_is_counted_later_begins_before_the_signal() {
         "--ready-fd",
         "3",
     ];
-    // The script ends when its parent changes, so with tiptoe.
+    // The script ends when its parent changes, so it ends with tiptoe.
     let script = r#"cat "$0"; lives() { read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; }
 while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     let ran = with_file(
@@ -73,7 +71,6 @@ while [ ! -s "$0" ] && lives; do sleep 0.01; done; echo then; cat "$0""#;
     assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
 }
 
-/// `stat` counts from the ready signal on; other instruments' tests of attaching check this.
 #[test]
 fn a_process_is_counted_from_the_signal_on() {
     if !is_root() {
@@ -92,7 +89,6 @@ fn a_process_is_counted_from_the_signal_on() {
     assert!(count >= Some(switches), "{said}: {:#}", report.value);
 }
 
-/// Only a signal ends a trace of the whole system, which then reports its counts.
 #[test]
 fn a_signal_ends_the_trace_of_the_whole_system() {
     if !is_root() {
@@ -119,7 +115,6 @@ fn json_on_stderr_stays_json() {
     Report::parse(&String::from_utf8_lossy(&ran.stderr));
 }
 
-/// Regression: nothing said that the second process's waits were recorded for a shorter time.
 #[test]
 fn a_process_that_was_attached_later_was_not_named() {
     if !is_root() {
@@ -143,8 +138,7 @@ fn a_process_that_was_attached_later_was_not_named() {
     assert!(is_named, "{:#}", report.value);
 }
 
-/// Attaches to a process, and to another that the agent tries for seconds to enter, in vain; then the kernel counts
-/// there.
+/// The agent fails for seconds to enter the second process, in which the kernel then counts.
 fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTiptoe) {
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
@@ -152,7 +146,7 @@ fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTipto
     (second, attached)
 }
 
-/// Counts `add` in two processes. Only the first calls it, before the second is attached.
+/// Only the first process calls `add`, before the second is attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
         skipped("uprobes", "needs root");
@@ -168,7 +162,6 @@ fn count_of_the_first(options: &[&str]) -> Option<Report> {
     Some(attached.finish())
 }
 
-/// Regression: the clock and counts of several processes began with the first, however long the others took.
 #[test]
 fn counting_began_with_the_first_process() {
     let Some(report) = count_of_the_first(&[]) else {
@@ -181,7 +174,6 @@ fn counting_began_with_the_first_process() {
     assert!(enabled <= duration, "{:#}", report.value);
 }
 
-/// Regression: the same by scope.
 #[test]
 fn counting_by_scope_began_with_the_first_process() {
     if let Some(report) = count_of_the_first(&["--by", "scope"]) {

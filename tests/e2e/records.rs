@@ -18,7 +18,6 @@ struct Call {
     args: [i64; 2],
 }
 
-/// The lines of a function's calls, and the report after them.
 struct RecordedLines {
     function: &'static str,
     calls: Vec<Call>,
@@ -82,7 +81,7 @@ impl RecordedLines {
     }
 }
 
-/// Asserts that second arguments count up from 0 without a gap, on one thread, with increasing times.
+/// The second argument of the calls counts up from 0.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -91,7 +90,6 @@ fn assert_in_order(calls: &[Call]) {
     assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
 }
 
-/// The file of lines, and the function's name without its binary.
 type Lines = (PathBuf, &'static str);
 
 fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
@@ -112,7 +110,6 @@ fn attaching(pid: u32) -> (Command, Lines) {
     recording("f", &["--budget", "off", "-p", &pid.to_string()])
 }
 
-/// Runs a mode to its end. Returns its lines, and the calls that it printed.
 fn run(mode: &str, count: u64, options: &[&str]) -> (RecordedLines, u64) {
     let (mut command, lines) = recording("f", options);
     command
@@ -252,7 +249,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
-/// Looked up when the thread that loads the library continues.
+/// Parameters are looked up when the thread that loads the library continues.
 #[test]
 fn parameters_of_a_library_loaded_later_are_known() {
     let folder = tiptoe_tests::root().join("target/test-targets/described");
@@ -321,7 +318,6 @@ fn the_kernel_records_nothing() {
     }
 }
 
-/// Regression: calls recorded during the attach had the time 0.
 #[test]
 fn calls_before_the_start_were_at_zero() {
     let mut process = Process::waiting(&target("hot"), &["4", "0"]);
@@ -336,7 +332,7 @@ fn calls_before_the_start_were_at_zero() {
     assert!(recorded.calls.iter().all(|call| call.at_ns > 0));
 }
 
-/// Regression: the file of `-o` appeared when the trace ended, so a killed tiptoe left none.
+/// Regression: the file of `-o` was created when the trace ended.
 #[test]
 fn the_records_of_a_killed_tiptoe_were_lost() {
     let mut process = Process::waiting(&target("recorded"), &["ticks", "0"]);
@@ -357,8 +353,7 @@ fn the_records_of_a_killed_tiptoe_were_lost() {
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 
-/// Regression: a call of a function with one parameter had a second argument, an old value of its register.
-/// one an old value of its register.
+/// Regression: an old value of a register was printed as an argument.
 #[test]
 fn arguments_that_the_function_does_not_have_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());

@@ -1,5 +1,5 @@
-//! Our accounting of debug registers and the kernel must agree on all requests of random sequences: of events, of
-//! events that replace others, and of debuggers.
+//! Our accounting of debug registers must agree with the kernel on random requests of events, replacements and
+//! debuggers.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -17,7 +17,7 @@ const STEPS: u32 = 40;
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
-/// A `Wait` that is never used, because only one thread makes requests.
+/// Never waits, because only one thread makes requests.
 struct NoWait;
 
 impl Wait for NoWait {
@@ -31,11 +31,10 @@ impl Wait for NoWait {
     }
 }
 
-/// A sleeping process with one thread. A debugger is attached once it takes a register.
+/// A debugger is attached once it takes a register.
 struct Idle {
     child: Child,
     is_traced: bool,
-    /// The debugger's registers, which the process keeps until it ends.
     poked: Vec<Request>,
 }
 
@@ -62,7 +61,6 @@ impl Drop for Idle {
     }
 }
 
-/// An xorshift generator.
 struct Random(u64);
 
 impl Random {
@@ -74,20 +72,17 @@ impl Random {
     }
 }
 
-/// A request that both granted.
 struct Granted {
     request: Request,
     access: Access,
     breakpoint: Breakpoint,
 }
 
-/// Our accounting, the kernel's threads, and requests that both granted.
 struct Comparison<'a> {
     ours: Accounting<'a, NoWait>,
     threads: Vec<Idle>,
     cpus: u32,
     granted: Vec<Granted>,
-    /// How often each kind of step was taken and granted.
     counts: BTreeMap<&'static str, (u64, u64)>,
     request_count: u64,
     seed: u64,
@@ -152,7 +147,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a request. The kernel closes one event and opens another; no other thread takes the register in
+    /// Replaces a request: the kernel closes one event and opens another, and no other thread takes the register in
     /// between.
     fn modify(&mut self, random: &mut Random) {
         let old = self.take(random);
@@ -174,7 +169,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests in one call: the kernel one after the other, and all back if it refuses one.
+    /// Replaces several requests: the kernel replaces one after the other, and restores all if it refuses one.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();
@@ -233,7 +228,6 @@ impl Comparison<'_> {
         self.granted.append(&mut opened);
     }
 
-    /// Changes what an event stops at.
     fn change(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (Request { kind, .. }, access) = self.request(random);
@@ -277,7 +271,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a thread; the kernel then releases its debugger's registers.
+    /// The kernel releases an ended thread's debug registers.
     fn end_a_thread(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let ended = std::mem::replace(&mut self.threads[at], Idle::start());
@@ -294,7 +288,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Returns what both granted; `None` if both refused.
     fn compare<T: std::fmt::Debug>(
         &mut self,
         step: &'static str,
@@ -345,8 +338,8 @@ fn open(request: &Request, access: Access, is_granted: bool) -> std::io::Result<
     patiently(is_granted, || Breakpoint::open(thread, cpu, access))
 }
 
-/// Tries until the kernel grants what must be free: another test's forked child has copies of our descriptors until
-/// its exec, so that a released register may still be taken.
+/// Retries, because another test's forked child has copies of our descriptors until its exec, so a released register
+/// may still be taken.
 fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut done = act();
     let until = Instant::now() + PATIENCE;
@@ -357,7 +350,6 @@ fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io:
     done
 }
 
-/// How long such copies may keep a released register.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_full<T>(opened: &std::io::Result<T>) -> bool {
@@ -365,7 +357,6 @@ fn is_full<T>(opened: &std::io::Result<T>) -> bool {
     error.is_some_and(|error| error.raw_os_error() == Some(ENOSPC))
 }
 
-/// Returns why the kernel cannot be compared with, if it cannot.
 fn refused() -> Option<String> {
     if !is_root() {
         return Some("not root".to_owned());
@@ -374,8 +365,6 @@ fn refused() -> Option<String> {
     (error.raw_os_error() != Some(ENOSPC)).then(|| format!("perf_event_open: {error}"))
 }
 
-/// Finds how many registers of each kind a thread can have, one kind after the other, which shows whether kinds
-/// share registers.
 fn registers(thread: i32) -> Registers {
     let of = |access| Breakpoint::all(Some(thread), None, access);
     let instruction = of(Access::Execute).len() as u32;

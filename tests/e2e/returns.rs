@@ -1,5 +1,5 @@
-//! Probes on the ends of calls: one table of programs, each with every request. They return all kinds of values in all ways, and print how often each
-//! function was entered, returned and left.
+//! Probes on the ends of calls: a table of programs that return in all ways, and print how often each function was
+//! entered, returned and left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,11 +11,9 @@ use tiptoe_tests::{
 
 use crate::returns_clock::{survives, survives_unrecorded};
 
-/// What is requested for each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndsRequest {
     Entries,
-    /// `--latency`: entries and ends.
     Latency,
     /// `uretprobe:` specs, which count only returns.
     Returns,
@@ -57,7 +55,6 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the program under tiptoe with every request: the output is as without tiptoe, and all numbers are exact.
 fn run_started(program: &Path, mode: &str, comparison: ReturnComparison) {
     let arguments: Vec<&str> = mode.split_whitespace().collect();
     let alone = alone(program, &arguments);
@@ -70,7 +67,6 @@ fn run_started(program: &Path, mode: &str, comparison: ReturnComparison) {
     }
 }
 
-/// Attaches to the waiting program, with every request in turn.
 fn run_attached(program: &Path, mode: &str, comparison: ReturnComparison) {
     let arguments: Vec<&str> = mode.split_whitespace().collect();
     let alone = alone(program, &arguments);
@@ -88,27 +84,23 @@ fn run_attached(program: &Path, mode: &str, comparison: ReturnComparison) {
     }
 }
 
-/// The columns of the table: each mode of the program started by tiptoe.
 fn started(program: &Path, modes: &[&str]) {
     let enough = ReturnComparison::Enough;
     each(modes, |mode| run_started(program, mode, enough));
 }
 
-/// Each mode started, and some attached to.
 fn both(program: &Path, modes: &[&str]) {
     started(program, modes);
     let enough = ReturnComparison::Enough;
     each(sampled(modes), |mode| run_attached(program, mode, enough));
 }
 
-/// As [`both`], but some calls need not be followed.
 fn bounded(program: &Path, modes: &[&str]) {
     let bounded = ReturnComparison::Bounded;
     each(modes, |mode| run_started(program, mode, bounded));
     each(sampled(modes), |mode| run_attached(program, mode, bounded));
 }
 
-/// Probes all functions of the program and its C library. Only output is compared, because their counts are unknown.
 fn everything(program: &Path, modes: &[&str]) {
     // One run with the library is enough, because returns use the same code as times.
     let whole: [(EndsRequest, &[&str]); 3] = [
@@ -127,13 +119,11 @@ fn everything(program: &Path, modes: &[&str]) {
     });
 }
 
-/// As [`everything`], of some modes.
 fn everything_of_some(program: &Path, modes: &[&str]) {
     let some: Vec<&str> = sampled(modes).copied().collect();
     everything(program, &some);
 }
 
-/// Returns the probes' locations, for functions that their own names find.
 pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site> {
     let known = symbols(program);
     let functions = functions
@@ -166,11 +156,10 @@ const THROWS: &[&str] = &[
 const CANCELS: &[&str] = &["exit", "cond", "read", "pause", "test", "async", "main"];
 const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
-/// How a program looks for its caller.
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Makes a test of each row, which has cases: how the target is run, the target with its flags, and the modes in which
-/// it is run, each a text of its arguments.
+/// Makes a test of each row: how the target is run, the target with its flags, and the modes, each a text of
+/// arguments.
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*
@@ -191,7 +180,6 @@ programs! {
     signals_stay_the_programs: started ["signals"] &[
         "old_handler", "own_faults", "on_its_stack", "blocked", "blocked_thread", "ignored", "waited", "deadly",
     ];
-    /// Timed calls work in every build for which entries work.
     #[ignore = "nightly: all modes of many programs"]
     programs_of_every_shape:
         started ["hot"] &[&format!("4 {}", scaled(1_000_000))],
@@ -199,7 +187,6 @@ programs! {
         started ["names"] &["1000"], started ["ferris"] &["1000"], started ["main_exits"] &["1000"],
         started ["ifunc"] &["1000"], started ["exec"] &["1000"], started ["churn"] &["20000"];
 
-    // Programs that read their own stack.
     /// Regression: `dladdr` found no function at a followed call's return address.
     callers_are_found_as_without_a_tracer:
         everything ["ret_caller", "-O2"] LOOKS, everything_of_some ["ret_caller", "-O0"] LOOKS;
@@ -209,17 +196,15 @@ programs! {
     #[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
     rusts_own_backtraces: both ["ret_backtrace"] &[""], everything ["ret_backtrace"] &[""];
 
-    // Frames that no return ends.
     longjmp_leaves_probed_frames: both ["ret_jump"] &["deep", "repeated", "within", "layered", "threads"];
     /// The compiler's setjmp and longjmp call no library, so no hook sees the jump.
     the_compilers_own_longjmp: both ["ret_jump"] &["builtin"];
     siglongjmp_leaves_handlers: both ["ret_jump"] &["handler", "altstack"];
-    /// After the jump no function is entered or returns, so the report must find the left frames by other means.
+    /// No function is entered or returns after the jump, so the report must find the left frames by other means.
     a_jump_is_the_last_event_of_a_thread: both ["ret_jump"] &["last"];
     longjmp_with_its_own_checks: both ["ret_jump", "-D_FORTIFY_SOURCE=2"] &["deep", "within", "layered"];
     sibling_calls: both ["ret_tail"] &["chain", "cycles"];
-    /// More sibling calls than any table has room for: the stack must not grow, the result is right, and calls without
-    /// room are counted.
+    /// No table has room for these calls: the stack must not grow, and calls without room are counted.
     #[ignore = "nightly: a million calls"]
     a_million_sibling_calls: bounded ["ret_tail"] &["cycle"];
     recursion_a_hundred_thousand_deep: both ["ret_tail"] &["recursion", "mutual"];
@@ -229,28 +214,24 @@ programs! {
         everything ["ret_coro"] &["mapped", "copied", "travels", "linked"],
         everything ["ret_tail"] &["cycles", "recursion"];
 
-    // Stacks that are not the thread's own.
     coroutines_switch_stacks: both ["ret_coro"] &["mapped", "heap", "switched", "nested", "linked"];
     coroutines_move_between_threads: both ["ret_coro"] &["travels"];
     coroutines_copy_their_stacks: both ["ret_coro"] &["copied"];
     coroutines_are_abandoned: both ["ret_coro"] &["abandoned"];
 
-    // Threads and processes that end inside a call.
     processes_fork_and_spawn_inside: both ["ret_ends"] &["fork", "vfork", "spawn"];
     processes_end_inside: both ["ret_ends"] &["exit", "_exit", "others"], started ["ret_ends"] &["exec"];
     threads_end_inside: both ["ret_ends"] &["thread_exit", "detached", "raw_exit"];
     all_functions_of_programs_that_end_inside:
         everything ["ret_ends"] &["fork", "vfork", "spawn", "exit", "raw_exit", "detached"];
-    /// C's cleanup handlers, which find their frames by address.
+    /// C's cleanup handlers find their frames by address.
     #[ignore = "nightly: as threads_end_inside_cpp"]
     threads_end_inside_c: both ["ret_cancel"] CANCELS;
-    /// C's cleanup handlers, found by unwinding.
+    /// C's cleanup handlers are found by unwinding.
     #[ignore = "nightly: one of five builds of one program"]
     threads_end_inside_c_with_unwinding: both ["ret_cancel", "-fexceptions"] CANCELS;
-    /// C++ destructors.
     threads_end_inside_cpp: both ["ret_cancel_cc"] CANCELS;
 
-    // Frames left by unwinding.
     exceptions_leave_probed_frames: both ["ret_throw"] THROWS;
     /// libgcc's unwinder is in the program, where no hook knows it by its library.
     #[ignore = "nightly: one of five builds of one program"]
@@ -282,16 +263,14 @@ programs! {
     all_functions_of_programs_that_return_twice:
         everything ["ret_twice"] &["_setjmp", "__sigsetjmp", "getcontext", "vfork", "dlsym", "dlopen"];
 
-    // Threads that may not read the clock.
-    /// Regression: the return of a timed call read the clock, and the program died.
     a_program_that_forbade_itself_the_clock_was_killed_by_a_return: survives ["ret_clock"] &["inside", "own"];
     each_thread_forbids_itself_the_clock_and_new_threads_inherit_that: survives ["ret_clock"] &["threads"];
     a_forked_child_that_forbids_itself_the_clock_returns: survives ["ret_clock"] &["forks"];
-    /// In a way that no hook sees. Without `--record`, whose trampolines read the clock unchecked.
+    /// No hook sees how the clock is forbidden. `--record` is left out, because its trampolines read the clock
+    /// unchecked.
     a_thread_may_have_forbidden_itself_the_clock_before_its_first_call: survives_unrecorded ["ret_clock"] &["before"];
 }
 
-/// Functions whose return address is read are only counted, with the reason.
 #[test]
 fn functions_that_read_a_return_address_are_counted() {
     let counts = |mode: &str, functions: &[&str], why: &str| {
@@ -317,7 +296,6 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("above", &["middle"], calls);
 }
 
-/// Calls from generated code are only counted; calls from the program's own code are timed.
 #[test]
 fn calls_from_generated_code_are_only_counted() {
     for ask in ENDS {
@@ -334,7 +312,7 @@ fn calls_from_generated_code_are_only_counted() {
     }
 }
 
-/// Regression: calls returned through an earlier session's trampoline, whose address another had taken.
+/// Regression: another session had taken the address of the earlier session's trampoline.
 #[test]
 fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     let program = target("hot");
@@ -355,7 +333,6 @@ fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     assert!(status.success(), "{status}");
 }
 
-/// Regression: a function without a findable return address was left to the kernel, or refused.
 #[test]
 fn entries_are_counted_where_calls_cannot_be_followed() {
     let run = Probe::new(&["carried", "plain"])
@@ -378,7 +355,6 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
     );
 }
 
-/// Regression: of `uprobe:F uretprobe:F` only the first was counted, silently.
 #[test]
 fn the_second_event_of_a_function_was_dropped_silently() {
     for [first, second] in [

@@ -10,8 +10,7 @@ use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 
-/// Asserts that each call is counted, with exactly one end. A return right after a fork is not counted, because the
-/// fork takes the thread's slab away.
+/// A return right after a fork is not counted, because the fork takes the thread's slab away.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;
@@ -30,7 +29,6 @@ fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     }
 }
 
-/// Runs the program in each of these modes, with every request.
 pub fn survives(program: &Path, modes: &[&str]) {
     run(program, modes, &[&[], &["--latency"], &["--record"]]);
 }
@@ -52,7 +50,7 @@ fn run(program: &Path, modes: &[&str], asks: &[&[&str]]) {
     });
 }
 
-/// After the detach, when no hook sees it.
+/// After the detach no hook sees that the clock is forbidden.
 #[test]
 fn calls_that_outlive_the_tracer_read_no_clock() {
     let program = target("ret_clock");

@@ -1,4 +1,4 @@
-//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end inside a call.
+//! Frames that no return ends, other stacks, and threads and processes that end inside a call.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tiptoe_tests::{Probe, Process, Report, Run, Site, each, scaled, target, targ
 use crate::returns::{ENDS, EndsRequest, alone, sites, text};
 use crate::returns_unwind::every_end_is_known;
 
-/// A timer's handler jumps at varying instants. The same run prints the expected counts.
+/// The same run prints the expected counts.
 fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
@@ -33,7 +33,7 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     });
 }
 
-/// A jump between tiptoe's count and the program's: they may differ by one for each signal.
+/// A handler may jump between tiptoe's count and the program's, so they may differ by one for each signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {
@@ -54,7 +54,6 @@ fn signal_handlers_jump_at_any_instant() {
     });
 }
 
-/// Returns a target whose threads are inside calls, and a detached tracer's report.
 fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report) {
     let functions = ["stays", "descends"];
     let mut process = Process::waiting(program, &[mode]);
@@ -75,7 +74,6 @@ fn left_behind(program: &Path, mode: &str, ask: EndsRequest) -> (Process, Report
 
 const LEAVES: &[&str] = &["returns", "throws", "jumps", "exits"];
 
-/// Frames entered while a tracer was attached are left after its detach, in all ways.
 #[test]
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
@@ -90,7 +88,6 @@ fn frames_outlive_the_tracer() {
     });
 }
 
-/// A later tracer must not count the ends of earlier calls.
 #[test]
 fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     let program = target("ret_stay");
@@ -115,7 +112,6 @@ fn frames_of_an_earlier_trace_are_not_counted_by_a_later_one() {
     });
 }
 
-/// Asserts a refusal with this reason for returns, with entries counted.
 fn refused(mode: &str, functions: &[&str], reason: &str) {
     let program = target("ret_twice");
     let libc = format!("libc.so.6:{mode}");
@@ -128,7 +124,6 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let (output, status) = process.finish();
     assert!(status.success(), "{mode}: {status}");
     let (report, truth) = (tracer.finish(), Truth::parse(&output));
-    // Nor must functions that tiptoe hooks be counted.
     let counted: Vec<&str> = truth.names();
     let counted = counted
         .into_iter()
@@ -166,8 +161,8 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump.
-/// One was taken for the return address.
+/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump. One
+/// word was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
     const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";

@@ -5,8 +5,7 @@ use tiptoe_tests::{Probe, Report, target, target_with};
 
 use crate::returns::{ENDS, EVERY, EndsRequest, alone, text};
 
-/// The entry point has no caller: the words at its return address are the program's arguments, and must not be
-/// replaced.
+/// The words at the entry point's return address are the program's arguments, and must not be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");
@@ -22,7 +21,6 @@ fn where_a_stripped_program_begins() {
     assert!(refusals.keys().any(no_caller), "{refusals:?}");
 }
 
-/// The program dies as without probes: of SIGABRT, with the same message and all frames.
 #[test]
 fn an_exception_that_is_not_caught() {
     let program = target("ret_throw");
@@ -40,7 +38,6 @@ fn an_exception_that_is_not_caught() {
     }
 }
 
-/// Threads are cancelled at any instruction of a probed function and its trampoline.
 #[test]
 fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
@@ -57,7 +54,6 @@ fn cancellation_at_any_instant() {
     }
 }
 
-/// Asserts that all entries have an end, for programs that cannot count.
 pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
     assert!(report.entries(function) > 0, "{:#}", report.value);
     if ask == EndsRequest::Entries {
@@ -68,7 +64,6 @@ pub fn every_end_is_known(report: &Report, function: &str, ask: EndsRequest) {
     assert_eq!(report.count(function), count, "{:#}", report.value);
 }
 
-/// A timer's handler reads the stack at any instruction, also at tiptoe's.
 #[test]
 #[ignore = "nightly: long"]
 fn samples_of_a_profiler_are_complete() {

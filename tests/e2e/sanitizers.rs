@@ -5,7 +5,6 @@ use tiptoe_tests::{Probe, WaitingTarget, skipped, target_with};
 
 const FUNCTIONS: &[&str] = &["checked"];
 
-/// Returns the programs of gcc's sanitizers, each with a shared runtime and a static one.
 fn programs() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for (name, flags) in [
@@ -24,8 +23,7 @@ fn programs() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Regression: ASan ended with "runtime does not come first in initial library list", TSan with "unexpected memory
-/// mapping".
+/// Regression: ASan said "runtime does not come first in initial library list", TSan "unexpected memory mapping".
 #[test]
 fn a_sanitizers_runtime_refused_to_start() {
     for (name, program) in programs() {
@@ -41,7 +39,7 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// tiptoe preloads the runtime before the agent, but the program's environment must not show it.
+/// tiptoe preloads the runtime before the agent, but the program's environment must not show that.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")
@@ -64,7 +62,7 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// Threads wait inside the runtime, so that none can be borrowed. The kernel counts after the deadline.
+/// Threads wait inside the runtime, so none can be borrowed.
 #[test]
 #[ignore = "nightly: waits five seconds for each program"]
 fn a_running_sanitized_program_is_counted() {

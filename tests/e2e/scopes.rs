@@ -26,7 +26,6 @@ fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Returns the calls that `calls` makes in each scope in `rounds` rounds of all threads.
 fn calls(rounds: u64) -> BTreeMap<String, u64> {
     let each = [
         ("read", 3),
@@ -58,7 +57,6 @@ fn a_forked_child_enters_scopes_of_its_own() {
     assert_eq!(parts(&report, "count"), calls(2000));
 }
 
-/// A future is in its scope on whichever thread it is polled, and enters it once.
 #[test]
 fn a_future_is_in_its_scope_on_any_thread() {
     let program = rust_target("scoped_rust");
@@ -81,7 +79,6 @@ fn a_future_is_in_its_scope_on_any_thread() {
     }
 }
 
-/// The library is loaded, unloaded and loaded again.
 #[test]
 fn scopes_of_libraries_loaded_later_are_counted() {
     let Some(stat) = stat("syscalls:sys_enter_getppid") else {
@@ -152,7 +149,6 @@ fn waits_are_of_the_scope_that_their_thread_is_in() {
     assert_eq!(of("(no scope)"), 0, "{rows:#?}");
 }
 
-/// Returns `stat --by scope` of these events; `None` if this user may not count them.
 fn stat(events: &str) -> Option<Probe> {
     if !is_root() {
         skipped("scopes", "CPU time and events of scopes need root");
@@ -186,7 +182,7 @@ fn events_are_charged_to_scopes_exactly() {
     );
 }
 
-/// Each scope has CPU time, and their sum is the program's. A sleeping scope has less than wall-clock time.
+/// A sleeping scope has less CPU time than wall-clock time.
 #[test]
 fn scopes_have_cpu_time() {
     let Some(stat) = stat("cs") else { return };
@@ -206,7 +202,6 @@ fn scopes_have_cpu_time() {
     );
 }
 
-/// Threads that sleep or wait for a CPU use no CPU time.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn cpu_time_is_that_of_threads_that_run() {
@@ -217,7 +212,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // 40 rounds of 20 ms CPU time each, by the program's clock, with the time that the hypervisor took.
+    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, with the time that the
+    // hypervisor took.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");
@@ -249,7 +245,6 @@ fn scopes_of_a_running_program_count_from_the_attach_on() {
     );
 }
 
-/// Runs `stat --by scope` with these options. Returns the report's lines.
 fn lines(options: &[&str]) -> Vec<String> {
     let path = std::env::temp_dir().join(format!("tiptoe-scopes-{}", std::process::id()));
     let mut stat = command();
@@ -263,7 +258,7 @@ fn lines(options: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Regression: `-I` and `--csv` were refused. Intervals must sum to the whole.
+/// Regression: `-I` and `--csv` were refused.
 #[test]
 fn scopes_had_no_intervals_and_no_csv() {
     if stat("page-faults").is_none() {
@@ -344,7 +339,6 @@ fn impossible_requests_are_refused() {
         assert!(text.contains(said), "{words:?}: {text}");
         assert_eq!(run.status.code(), Some(2), "{words:?}: {text}");
     }
-    // Programs without scopes, attached to and started.
     let program = Process::waiting(&target("plain_calls"), &[]);
     let pid = program.pid().to_string();
     let run = output(command().args(["stat", "--by", "scope", "-p", &pid]));

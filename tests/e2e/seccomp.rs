@@ -1,11 +1,10 @@
-//! Programs that may make only some system calls. The kernel counts in them, and the agent must leave before a
-//! program confines itself, because the filter would kill it for the agent's calls.
+//! Programs that may make only some system calls. The agent must leave before a program confines itself, because the
+//! filter would kill it for the agent's calls.
 
 use tiptoe_tests::{Probe, Report, WaitingTarget, skipped, target};
 
 const FUNCTIONS: &[&str] = &["guarded"];
 
-/// Attaches to a program that already has this filter.
 fn under(filter: &str, options: &[&str]) -> Report {
     let waiting =
         WaitingTarget::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
@@ -36,8 +35,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The filter forbids the borrowed thread to map memory, so it must return to the program. tiptoe runs for a fixed
-/// time, because a changed text does not show that it counts: the failing injection changes it, too.
+/// The filter forbids the borrowed thread to map memory. tiptoe runs for a fixed time, because a changed text does
+/// not show that tiptoe counts: the failing injection changes it, too.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =
@@ -54,7 +53,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// With several threads, the filter refuses a call of the agent's own thread.
+/// If the program has several threads, the filter refuses a call of the agent's own thread.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);
@@ -66,7 +65,6 @@ fn force_is_refused_if_the_filter_forbids_membarrier() {
     );
 }
 
-/// When a filter is installed, the agent must have left, and with it each probe that needs a system call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
     for filter in ["strict", "kill", "refuse", "mild"] {
@@ -74,7 +72,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// seccomp(2) puts all threads under the filter at once, so the agent's thread must have left.
+/// seccomp(2) confines all threads at once, so the agent's thread must have left.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -110,7 +108,6 @@ fn sandboxes_itself(filter: &str, when: &str) {
     );
 }
 
-/// Debian's file(1) in its own sandbox prints what it prints alone.
 #[test]
 fn a_sandboxed_package_prints_what_it_prints() {
     let Some(file) = tiptoe_tests::installed("file") else {
@@ -126,8 +123,7 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A traced program's child must make no call for the agent. Before it installs a filter or is traced by its
-/// parent, it must have no trap byte.
+/// A child must have no trap byte before it installs a filter or is traced by its parent.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];

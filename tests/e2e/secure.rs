@@ -10,8 +10,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent believed descriptors named in a running program's environment: it wrote to the program's
-/// files and closed them. Given another process's segments, it served whichever process held them.
+/// Regression: the agent wrote to and closed descriptors named in a running program's environment. Given another
+/// process's segments, the agent served the process that held them.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -47,7 +47,7 @@ fn the_environment_of_a_running_program_is_not_believed() {
 }
 
 /// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
-/// use through it, even after the program had given up its own.
+/// use through it.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {
@@ -83,7 +83,6 @@ fn the_agents_thread_holds_no_rights() {
     drop(attached);
 }
 
-/// A thread of the program can hijack the agent's thread, which must therefore hold no rights.
 #[test]
 fn a_hijacked_agents_thread_can_do_nothing() {
     if !is_root() {
@@ -114,7 +113,6 @@ fn a_hijacked_agents_thread_can_do_nothing() {
             .all(|(_, result)| [eperm, eacces].contains(result)),
         "{results}"
     );
-    // The agent's thread continues.
     attached.interrupt();
     program.go();
     assert!(program.finish().1.success());
@@ -130,7 +128,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::copy(target("hot"), &own).expect("a copy");
     let mut program = Process::waiting(&own, &["2", "1000"]);
     fs::remove_file(&own).expect("it is there");
-    // The kernel's paths for mappings of removed files.
+    // The kernel shows these paths for mappings of removed files.
     let pipes = ["hot", "hot (deleted)"].map(|name| folder.join(name));
     for pipe in &pipes {
         assert!(
@@ -155,7 +153,7 @@ struct OpenLog(OwnedFd);
 
 impl OpenLog {
     fn of(files: &[PathBuf]) -> OpenLog {
-        // SAFETY: takes a number and returns a new descriptor or an error.
+        // SAFETY: the call takes a number and returns a new descriptor or an error.
         let inotify = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(inotify >= 0);
         for file in files {
@@ -163,7 +161,7 @@ impl OpenLog {
             // SAFETY: the path ends with NUL.
             assert!(unsafe { libc::inotify_add_watch(inotify, path.as_ptr(), libc::IN_OPEN) } >= 0);
         }
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         OpenLog(unsafe { OwnedFd::from_raw_fd(inotify) })
     }
 

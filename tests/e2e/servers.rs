@@ -14,7 +14,6 @@ const NGINX: &str =
 http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR;
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
-/// A client of nginx and memcached; its arguments are the socket and the rounds.
 pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
@@ -38,14 +37,13 @@ for i in range(int(sys.argv[2])):
 print('fine')
 ";
 
-/// A server in its own folder, removed when the test ends.
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) folder: PathBuf,
 }
 
 impl Server {
-    /// Starts the server, and returns when `DIR/socket` exists; `DIR`, also in its arguments, is its folder.
+    /// Returns when `DIR/socket` exists; `DIR`, also in the arguments, is the server's folder.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)
@@ -65,7 +63,6 @@ impl Server {
         folder
     }
 
-    /// Starts the server in a prepared folder, through a command.
     pub(crate) fn start_in(folder: PathBuf, command: &mut Command, arguments: &str) -> Server {
         let configuration = NGINX.replace("DIR", &folder.to_string_lossy());
         std::fs::write(folder.join("nginx.conf"), configuration).expect("the folder is ours");
@@ -97,13 +94,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Returns the offset of the first instruction that a 5-byte jump at the entry leaves; `None` after a branch,
-/// because then not every call reaches it.
+/// Returns the offset of the first instruction after a 5-byte jump at the entry; `None` after a branch, because then
+/// not every call reaches it.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let mut known = symbols(path).into_iter();
     let (_, start) = known.find(|(name, _)| name == function)?;
@@ -136,7 +132,6 @@ fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     None
 }
 
-/// Our counts equal the kernel's of the first instruction after our jump, under load.
 #[test]
 fn redis_counts_as_the_kernel_does_in_the_same_run() {
     let Some(link) = installed("redis-server") else {
@@ -193,7 +188,6 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
     assert!(ours.count("processCommand") >= 30_000, "{:#}", ours.value);
 }
 
-/// Probes all functions of a server while a client checks every answer.
 fn everything(program: &str, arguments: &str, client: &str, main_function: Option<&str>) {
     let Some(path) = installed(program) else {
         return skipped(program, "not installed");

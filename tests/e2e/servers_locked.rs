@@ -33,7 +33,6 @@ fn postgres() -> Option<PathBuf> {
     folders.find(|folder| folder.join("postgres").exists())
 }
 
-/// Returns the processes that serve PostgreSQL's clients.
 fn backends(server: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
     let list = list.unwrap_or_default();
@@ -45,8 +44,7 @@ fn backends(server: u32) -> Vec<u32> {
     children.filter(serves).collect()
 }
 
-/// Eight clients update one row. The backends wait for each other's locks, all waits are of the server's
-/// semaphores, and every transaction succeeds.
+/// Eight clients update one row; every transaction must succeed.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_postgresql_are_its_semaphores() {
@@ -89,7 +87,6 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     let report = run.good();
     let (said, status) = load.finish();
     drop(server);
-    // A leftover folder is harmless.
     let _ = std::fs::remove_dir_all(&folder);
     assert!(status.success(), "{said}");
     assert!(said.contains("failed transactions: 0 "), "{said}");
@@ -104,8 +101,7 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     assert!(sum("semaphore", "total_ns") <= most, "{:#}", report.value);
 }
 
-/// Eight clients update one row of MariaDB. The server's mutexes have holders, InnoDB's locks wakers, all waits are
-/// timed, and each update is made once.
+/// The server's mutexes have holders, InnoDB's locks only wakers.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_mariadb_are_timed() {
@@ -176,7 +172,6 @@ fn used(pid: u32) -> u64 {
         .sum()
 }
 
-/// Under `lock` memcached answers as before, with at most a third more CPU time.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn memcached_keeps_its_throughput() {

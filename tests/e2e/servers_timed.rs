@@ -14,7 +14,6 @@ use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, tar
 
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The folder of a server's socket and files, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -49,13 +48,11 @@ impl Folder {
         stream
     }
 
-    /// Returns the process that wrote its id into `pid`.
     fn pid(&self) -> Option<u32> {
         let text = std::fs::read_to_string(self.path("pid")).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Kills that server with its workers.
     fn end_all(&self) {
         self.end();
         let until = Instant::now() + ANSWER;
@@ -64,7 +61,6 @@ impl Folder {
         }
     }
 
-    /// Ends that server.
     fn end(&self) {
         if let Some(pid) = self.pid() {
             // SAFETY: kill takes two numbers. The server removes the file before it ends, so the id is its own.
@@ -73,7 +69,7 @@ impl Folder {
     }
 }
 
-/// Ends a server whose test panics, which would otherwise wait for it or leave it running.
+/// Ends the server if the test panics; otherwise the test would wait for the server or leave it running.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -86,9 +82,7 @@ impl<F: Fn()> Drop for EndOnPanic<F> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A failed test's server may run.
         self.end();
-        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -110,7 +104,6 @@ fn every_end_is_known(report: &Report) {
     println!("{left} calls were left");
 }
 
-/// Returns the answers to eight concurrent clients.
 fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     let client = |number: u64| {
         let mut stream = BufReader::new(folder.connect());
@@ -134,7 +127,6 @@ fn conversations(folder: &Folder, rounds: u64) -> Vec<Vec<u8>> {
     })
 }
 
-/// Returns the answers of the server that `start` starts, and its result.
 fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<u8>>, R) {
     let folder = Folder::new(name);
     let rounds = scaled(20_000).max(44);
@@ -155,7 +147,7 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     })
 }
 
-/// Exceptions leave probed frames of all four kinds in worker threads.
+/// Exceptions leave probed frames of all four kinds.
 #[test]
 fn a_server_whose_threads_throw() {
     let program = target("serves");
@@ -181,10 +173,8 @@ http { access_log off; sendfile on; client_body_temp_path DIR; proxy_temp_path D
 fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
 server { listen unix:DIR/socket; root DIR/files; } }";
 
-/// Sizes of the fetched files; one more is missing.
 const SIZES: [usize; 5] = [0, 1, 4_096, 100_000, 3_000_000];
 
-/// Makes a folder with nginx's configuration and files.
 fn website(name: &str) -> Folder {
     let folder = Folder::new(name);
     let configuration = NGINX.replace("DIR", &folder.text(""));
@@ -194,7 +184,7 @@ fn website(name: &str) -> Folder {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
         let file = folder.path("files").join(size.to_string());
         std::fs::write(&file, bytes).expect("the folder is ours");
-        // Fixed, because answers contain the file's time.
+        // The time is fixed, because answers contain it.
         let file = std::fs::File::open(file).expect("it is there");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         file.set_modified(long_ago).expect("the file is ours");
@@ -203,7 +193,6 @@ fn website(name: &str) -> Folder {
 }
 
 impl Folder {
-    /// Returns nginx's arguments; `more` is added to its configuration.
     fn nginx(&self, more: &str) -> [String; 8] {
         let words = ["-e", "error.log", "-p", "", "-c", "nginx.conf", "-g", ""];
         let mut words = words.map(str::to_owned);
@@ -215,7 +204,6 @@ impl Folder {
     }
 }
 
-/// Makes one round of requests over one connection. Returns each answer without its date.
 fn fetch(folder: &Folder) -> Vec<Vec<u8>> {
     let mut stream = BufReader::new(folder.connect());
     let names = SIZES.iter().map(usize::to_string);

@@ -62,7 +62,6 @@ fn the_programs_own_death_is_its_exit_status() {
     )));
 }
 
-/// Runs one mode of `masks` without tiptoe, with `-- CMD` and with `-p`. The program checks what it sees.
 fn masks(mode: &str) {
     let program = target("masks");
     check(&program, &[mode]);
@@ -161,7 +160,6 @@ fn kernel_masks(pid: u32) -> Vec<u64> {
     masks
 }
 
-/// After the trace, masks and pending signals are as without tiptoe.
 #[test]
 fn after_detach_threads_block_what_they_believe_to_block() {
     const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
@@ -193,7 +191,6 @@ fn after_detach_threads_block_what_they_believe_to_block() {
     assert!(status.success(), "{status}: {output}");
 }
 
-/// redis's crash handler gets its faults, and the server dies of them, traced or not.
 #[test]
 fn rediss_crash_handler_gets_its_own_faults() {
     let Some(server) = installed("redis-server") else {
@@ -239,8 +236,8 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Regression: on processors that report an `int1` with its own address instead of the next one, the program died
-/// of SIGTRAP.
+/// Regression: some processors report an `int1` with its own address instead of the next one, so SIGTRAP killed the
+/// program.
 #[test]
 fn a_thread_that_hits_an_inner_trap_byte_continues() {
     let program = target("inner");
@@ -257,14 +254,13 @@ fn a_thread_that_hits_an_inner_trap_byte_continues() {
     attached.finish();
 }
 
-/// Regression: the byte before the end of a single step was taken for an executed trap byte, so the instruction ran
-/// twice. Steps inside trampolines were visible to the program.
+/// Regression: the byte before the end of a single step was taken for an executed trap byte.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// Regression: the program's handler was called for faults whose signal was blocked, and for its own for ever.
+/// Regression: the program's handler was called for faults whose signal was blocked.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

@@ -2,8 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Returns a process's executable file mappings and their bytes, by the kernel's list. Adjacent mappings of a file
-/// are one.
+/// Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -23,8 +22,7 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps. At the end the model
-/// must equal the kernel's list, with no change missed.
+/// Three threads change mappings of code a thousand times a second while a fourth hits traps.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
@@ -46,7 +44,7 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     };
     assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
     assert_eq!(number("corrected"), 0, "{space}");
-    // Nine calls of each round change mappings of code, and every tenth round leaves its mapping.
+    // Nine calls of each round change mappings of code.
     assert!(number("changes") >= 3 * 150 * 9, "{space}");
     assert!(
         number("speculative") > 0 && number("readings") > 0,
@@ -67,21 +65,18 @@ fn replaced(by: &str) {
     run.good().assert_exact(&run.expected());
 }
 
-/// Traps at a probe's address where the program maps something else are the program's own.
 #[test]
 fn a_trap_in_a_new_mapping_at_a_probes_address_is_the_programs() {
     replaced("other");
 }
 
-/// Some programs copy their code, with our trap bytes, to larger pages at the same addresses. Probes must still
-/// work.
+/// Some programs copy their code, with our trap bytes, to larger pages at the same addresses.
 #[test]
 fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
-/// Regression: a second mapping of one page was taken for a second copy of the program. Functions on other pages
-/// also got kernel uprobes, which the agent reported as another tracer's.
+/// Regression: a second mapping of one page was taken for a second copy of the program.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);
@@ -97,7 +92,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert_eq!(report.via("kernel"), 0, "{said}");
 }
 
-/// Checks the counts of functions whose code is also elsewhere, which are lower bounds, or not.
+/// Counts of functions whose code is mapped twice are lower bounds.
 fn check(how: &str, report: &Report, expected: &ExpectedCounts, is_at_least: bool) {
     report.assert_exact(expected);
     for name in ["long_one", "tiny"] {
@@ -117,7 +112,7 @@ fn moved(how: &str, is_at_least: bool) {
     check(how, run.good(), &run.expected(), is_at_least);
 }
 
-/// Regression: a page moved by mremap kept its patches, whose jumps are relative, so the program ended by SIGSEGV there.
+/// Regression: a page moved by mremap kept its patches, whose jumps are relative: SIGSEGV.
 #[test]
 fn a_program_that_moves_probed_code_was_killed() {
     for how in ["move", "all", "keep", "inline"] {
@@ -130,7 +125,6 @@ fn a_forked_child_that_moves_probed_code_was_killed() {
     moved("child", false);
 }
 
-/// Regression: calls in code that was mapped once more were missing in a count that was reported as exact.
 #[test]
 fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     for how in ["again", "grown", "fixed"] {
@@ -151,8 +145,8 @@ fn calls_in_code_that_becomes_executable_were_missing() {
     check("written", &report, &ExpectedCounts::parse(&counted), true);
 }
 
-/// Regression: arrays of a program were taken for its code if they were to grow past libc's addresses, or were where a
-/// closed library had been; there, each byte of a trap's value was replaced.
+/// Regression: in arrays near libc's addresses or where a closed library had been, each byte of a trap's value was
+/// replaced.
 #[test]
 fn arrays_were_taken_for_code() {
     moved("array", false);

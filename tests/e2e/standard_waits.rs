@@ -1,5 +1,4 @@
-//! Waits inside a standard library that was compiled into the program: rows name the program's functions and
-//! variables.
+//! Waits inside a standard library that was compiled into the program are reported by the program's names.
 
 use serde_json::Value;
 use tiptoe_tests::{Probe, Process, Run, is_root, rust_target, skipped, target, target_with};
@@ -13,7 +12,6 @@ fn text<'a>(row: &'a Value, what: &str) -> &'a str {
     row[what].as_str().unwrap_or_default()
 }
 
-/// Returns probes through the agent, and through the kernel if permitted.
 fn ways() -> Vec<Probe> {
     let mut ways = vec![Probe::lock()];
     match is_root() {
@@ -47,7 +45,7 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                // Attached, because a command's waits may end before tiptoe has read its libraries.
+                // The program is attached to, because a command's waits may end before tiptoe has read its libraries.
                 let mut waiting = Process::waiting(&program, &[kind]);
                 let ours = way.attach(&[waiting.pid()]);
                 ours.wait_ready();
@@ -63,8 +61,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: call site and waker were in `std`, which keeps frame pointers, which the kernel's BPF programs do
-/// not follow.
+/// Regression: call sites and wakers were in `std`, because BPF programs do not follow its frame pointers.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -91,7 +88,7 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // If a thread's closure was inlined into it, the stack has no other function of the program.
+            // If a thread's closure was inlined, the stack has no other function of the program.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {
@@ -103,7 +100,7 @@ fn waits_of_rust_are_the_programs_own() {
     }
 }
 
-/// Regression: waits through libstdc++'s table of proxies had the table's name.
+/// Regression: waits had the name of libstdc++'s table of proxies.
 #[test]
 fn atomics_without_a_futex_have_their_names() {
     for way in ways() {
@@ -132,7 +129,6 @@ fn atomics_without_a_futex_have_their_names() {
     }
 }
 
-/// Regression: variables had mangled names, and `--hold` took no others.
 #[test]
 fn locks_of_cpp_are_named_as_in_their_source() {
     let program = target("cxx_locks");

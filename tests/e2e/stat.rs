@@ -22,7 +22,6 @@ fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns a successful run's session, printed after the program's output.
 fn session(output: &Output) -> Value {
     let text = talk(output);
     assert!(output.status.success(), "{text}");
@@ -48,7 +47,6 @@ fn said(text: &str, name: &str) -> f64 {
     number.expect(text).parse().expect("a number")
 }
 
-/// Returns whether this user may count this here, or prints that the test is skipped.
 fn can_count(options: &[&str]) -> bool {
     let tried = process::output(stat(options).args(["--", "true"]));
     if !tried.status.success() {
@@ -57,13 +55,12 @@ fn can_count(options: &[&str]) -> bool {
     tried.status.success()
 }
 
-/// Counts a waiting target with `-p`, from before its start until it prints that it is done.
 fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let mut program = Process::waiting(&target("counted"), arguments);
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command lets the target begin, because it runs only while tiptoe counts; its end ends the count.
+    // tiptoe's command runs only while tiptoe counts, so it lets the target begin; its end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -213,7 +210,7 @@ fn missing_events_are_reported_and_the_others_counted() {
     if !can_count(&["-e", "page-faults"]) {
         return;
     }
-    // A raw event that no processor has.
+    // No processor has this raw event.
     let none = "r7777777777777777";
     let list = format!("{none},page-faults:u,{{task-clock,cs}}:D");
     let run = counted(&["-e", &list], &["sleeps", "1"]);
@@ -291,7 +288,6 @@ fn fields_and_intervals_parse() {
     assert!(text.contains("# cost of tracing: "), "{text}");
 }
 
-/// The intervals add up to the CPU time by the program's clock.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn intervals_add_up_to_the_whole_time() {
@@ -302,7 +298,6 @@ fn intervals_add_up_to_the_whole_time() {
     assert!(clock_ms > own_ms * 0.8, "{clock_ms} of {own_ms}: {text}");
 }
 
-/// Returns the output of `-x, -I` for a spinning program, and the milliseconds of all intervals and of the program.
 fn intervals_of_a_clock() -> (String, f64, f64) {
     let options = ["-x,", "-I", "20", "-e", "task-clock,page-faults"];
     let run = counted(&options, &["spins", "100"]);
@@ -344,7 +339,6 @@ fn runs_are_repeated_and_the_status_is_the_commands() {
     );
 }
 
-/// Regression: an unsupported event's line lacked the spread's column.
 #[test]
 fn lines_of_several_runs_lacked_a_column() {
     let run = counted(
@@ -358,7 +352,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert_eq!(columns, [8; 2], "{text}");
 }
 
-/// Returns what tiptoe printed about `counted`, without its folder and the cost, whose words depend on chance.
+/// Omits the cost, whose words depend on chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {
     let run = counted(options, arguments);
     let text = talk(&run);
@@ -371,7 +365,7 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines and keys must stay, because programs read them.
+/// Programs read these lines and keys.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

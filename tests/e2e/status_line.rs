@@ -6,10 +6,8 @@ use tiptoe_tests::process::output;
 use tiptoe_tests::target::folder;
 use tiptoe_tests::{OnTerminal, Process, command, is_root, skipped, target};
 
-/// Ends every status line.
 const END: &str = "Ctrl-C ends";
 
-/// Starts a program that calls `called` until its end.
 fn busy() -> Process {
     let plugin = target("plugin");
     let plugin = plugin.to_str().expect("UTF-8");
@@ -18,8 +16,6 @@ fn busy() -> Process {
     busy
 }
 
-/// Returns the status lines in a terminal's output: each from a return to the line's beginning to an erasure of the
-/// rest.
 fn status_lines(written: &str) -> Vec<&str> {
     let drawn = written.split('\r');
     let drawn = drawn.filter_map(|part| part.strip_suffix("\x1b[K"));
@@ -71,7 +67,6 @@ fn each_instrument_shows_its_progress_and_erases_it() {
     }
 }
 
-/// Intervals and notes are above the line, not mixed with it.
 #[test]
 fn intervals_are_printed_above_the_status_line() {
     let busy = busy();
@@ -89,7 +84,7 @@ fn intervals_are_printed_above_the_status_line() {
     assert!(!status_lines(&written).is_empty(), "{written:?}");
 }
 
-/// A command may write to its terminal at any time, and a status line would be mixed with that.
+/// A command may write to its terminal at any time.
 #[test]
 fn no_status_line_is_mixed_with_a_commands_output() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";
@@ -102,7 +97,6 @@ fn no_status_line_is_mixed_with_a_commands_output() {
     assert!(left.iter().any(|line| line == "done"), "{left:#?}");
 }
 
-/// No status line without a terminal on stderr, or if the report on the terminal is input for programs.
 #[test]
 fn without_a_terminal_there_is_no_status_line() {
     let busy = busy();

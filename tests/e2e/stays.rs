@@ -1,4 +1,4 @@
-//! The agent's addresses in a program are random, and after a detach only what `SECURITY.md` lists remains.
+//! The agent's addresses are random, and after a detach only what `SECURITY.md` lists remains.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,6 @@ use tiptoe_tests::{Probe, Process, is_root, root, sampled, skipped, target, targ
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
-/// A line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mapping {
     start: u64,
@@ -39,14 +38,13 @@ impl Mapping {
         self.path.is_empty() && self.permissions == permissions && self.len == len
     }
 
-    /// Returns whether the mapping is an arena, or several adjacent ones.
     fn is_arenas(&self) -> bool {
         self.len.is_multiple_of(ARENA)
             && self.permissions == "r-xs"
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Returns whether the mapping is where memory need not be near code.
+    /// Memory that need not be near code is mapped in this range.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -55,8 +53,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: the agent's stack, state and segments had the same address in every process, and its trampolines the
-/// same distance from the code. Two writes without any address leak took over its thread.
+/// Regression: the agent's memory had the same addresses in every process, so two writes without an address leak took
+/// over its thread.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -68,7 +66,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
                 |maps: &Vec<Mapping>| maps.iter().filter(|m| which(m)).map(|m| m.start).collect();
             found.iter().map(starts).collect()
         };
-        // The stack, the state, two segments, the list of mappings, and one page.
+        // The agent has at least its stack, state, two segments, list of mappings, and one page.
         let far = of(&Mapping::is_far);
         assert!(far.iter().all(|starts| starts.len() >= 6), "{found:#x?}");
         let stacks = of(&|m| m.is_far() && m.is_anonymous("rw-p", STACK));
@@ -112,7 +110,6 @@ fn mapped_while_traced(program: &Path) -> Vec<Mapping> {
     mapped
 }
 
-/// SECURITY.md lists what remains, by size.
 #[test]
 fn only_what_security_md_lists_remains_in_a_program() {
     let docs = std::fs::read_to_string(root().join("SECURITY.md")).expect("it is there");
@@ -183,8 +180,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process with a thread's ids may trace it, so any process with the ids of the agent's thread could
-/// read and write root's memory.
+/// Regression: a process may trace a thread that has the process's ids, so any process with the ids of the agent's
+/// thread could read and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -6,12 +6,11 @@ use tiptoe_tests::{Futexes, Probe, Report, WaitingTarget, is_root, scaled, skipp
 
 use crate::locks::rows;
 
-/// Arguments of `turns`: rounds, long waits, milliseconds of a long wait.
+/// Returns rounds, long waits, and milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }
 
-/// Returns tiptoe's report on threads that wake each other, their own times, and the kernel's counts.
 fn watched(budget: &str) -> (Report, ExpectedCounts, Option<[u64; 2]>) {
     let arguments = turns();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -70,7 +69,6 @@ fn waits_beyond_the_budget_are_counted_and_estimated() {
     }
 }
 
-/// The weights of timed waits add up to about the number of waits.
 #[test]
 #[ignore = "nightly: asserts times and shares"]
 fn estimates_are_near() {
@@ -80,11 +78,10 @@ fn estimates_are_near() {
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
         // Sampling must cover both locks, in whatever order their waits occur.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
-        // Within a factor of two.
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits may get large weights, and a few no weight.
+        // A few waits may get large weights, and a few none.
         assert!(
             reported > own / 4 && reported < 4 * own,
             "{reported} of {own}: {row:#}"
@@ -112,7 +109,7 @@ fn without_a_budget_all_waits_are_timed() {
         let row = find_row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // The program reads its clock before and after each call, so its time is longer.
+        // The program reads its clock outside the call, so its time is longer.
         assert!(reported > 0 && reported <= own, "{reported} of {own}");
     }
 }
@@ -138,7 +135,6 @@ fn total(histogram: &Value) -> u64 {
     counts + number(histogram, "zero_count")
 }
 
-/// With few waits a second, all are timed within the default budget.
 #[test]
 fn long_waits_are_all_timed() {
     let run = Probe::lock_within("1%").run(&target("slow_holder"), &["300"]);

@@ -31,8 +31,6 @@ fn through_kernel() -> Probe {
     Probe::lock().with(&["--via", "kernel"])
 }
 
-/// Runs a program that contends for one kind of lock, with tiptoe attached. Returns its report and perf's waits and
-/// wakes.
 fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut program = Process::waiting(program, arguments);
     let pid = program.pid();
@@ -49,11 +47,10 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// The note on uncounted calls. If another test's tiptoe is preempted while it changes a BPF map, the kernel runs
-/// no BPF program on that CPU, and only perf counts there.
+/// If another test's tiptoe is preempted while it changes a BPF map, the kernel runs no BPF program on that CPU, so
+/// only perf counts there.
 const MISSED: &str = "the kernel did not run the program";
 
-/// Returns the BPF runs that the report says are missing.
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();
     let missed = drops.flatten().filter(|dropped| is_missed(dropped));
@@ -65,7 +62,6 @@ fn is_missed(dropped: &Value) -> bool {
     reason.is_some_and(|reason| reason.contains(MISSED))
 }
 
-/// Asserts that all calls were counted, but for runs that the report counts as missing.
 #[track_caller]
 fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     let reported = report.lock_calls().map(|count| count.unwrap_or(0));
@@ -81,7 +77,6 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
 /// Up to this number, all waits may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
-/// Asserts that all calls are in the right rows, and none was dropped.
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
     let locks = &report.value["locks"];
     assert_counted(report, [*waits, *wakes], kind);
@@ -154,7 +149,6 @@ fn every_kind_is_counted_as_perf_counts_it() {
     }
 }
 
-/// The cost is the BPF programs' run time by the kernel.
 #[test]
 fn the_cost_is_measured() {
     if !is_possible() {
@@ -175,7 +169,6 @@ fn the_cost_is_measured() {
     );
 }
 
-/// The report names the waiter, the lock, the time and the holder, also in a static program.
 #[test]
 fn a_slow_holder_is_named() {
     if !is_possible() {
@@ -199,7 +192,7 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
-        // The program reads its clock before and after each call, so its time is longer.
+        // The program reads its clock outside the call, so its time is longer.
         let reported = row["total_ns"].as_u64().unwrap_or(0);
         assert!(reported > 0 && reported <= own, "{reported} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
@@ -208,7 +201,6 @@ fn a_slow_holder_is_named() {
     }
 }
 
-/// The times of waits are near those of the program.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
@@ -221,7 +213,6 @@ fn a_slow_holder_is_blamed_for_most_of_the_waiting_time() {
     assert!(reported <= own && reported > own / 2, "{reported} of {own}");
 }
 
-/// The report names the lock's variable, and libc's function that releases it.
 #[test]
 fn musl_programs_are_seen_started_or_running() {
     if !is_possible() {
@@ -249,7 +240,6 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-/// Threads of Go's runtime are reported by its functions, with a note on what they wait for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {
@@ -295,7 +285,6 @@ fn a_program_under_seccomp_is_seen() {
     );
 }
 
-/// Another tracer's probe is on the agent's site, whose calls the kernel's tracepoints must count.
 #[test]
 fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     if !is_possible() {
@@ -342,7 +331,6 @@ fn the_kernel_counts_locks_at_sites_that_cannot_be_patched() {
     }
 }
 
-/// Forked children are not traced.
 #[test]
 fn children_are_not_counted() {
     if !is_possible() {
@@ -377,7 +365,6 @@ fn children_are_not_counted() {
     }
 }
 
-/// The trace ends at exec, as with an agent.
 #[test]
 fn another_program_is_not_counted() {
     if !is_possible() {
@@ -392,7 +379,6 @@ fn another_program_is_not_counted() {
     assert!(notes.contains("ran another program"), "{notes}");
 }
 
-/// A killed tiptoe leaves nothing in the program or the kernel.
 #[test]
 fn a_tiptoe_that_is_killed_leaves_nothing() {
     if !is_possible() {
@@ -419,7 +405,6 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert!(program.finish().1.success());
 }
 
-/// One error that says what to do, and status 2.
 #[test]
 fn what_cannot_be_done_is_said() {
     if !is_possible() {
@@ -462,7 +447,7 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: a second tiptoe waited five seconds for the first one's agent, then reported it as a lock.
+/// Regression: a second tiptoe waited for the first one's agent, then reported it as a lock.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

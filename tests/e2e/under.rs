@@ -33,7 +33,6 @@ fn notes(report: &Report) -> String {
     report.value["notes"].to_string()
 }
 
-/// Starts the program under tiptoe, and attaches to it: the output is as without tiptoe, and counts are exact.
 fn check(program: &Path, mode: &str) {
     let alone = text(&alone(program, &[mode]).stdout);
     let expected = ExpectedCounts::parse(&alone);
@@ -60,7 +59,6 @@ fn only_what_is_below_counts() {
     sampled(&MODES).for_each(|mode| check(&program, mode));
 }
 
-/// A call that began under one tracer must not count for the next, nor disturb it.
 #[test]
 fn calls_that_began_before_the_trace_are_none_of_it() {
     let program = target("under");
@@ -104,7 +102,7 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// The budget must not reduce the outer function to counting, because then no call would be known to be inside.
+/// If the outer function were only counted, no call would be known to be inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

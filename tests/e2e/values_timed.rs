@@ -12,7 +12,6 @@ fn probe(argument: &str) -> Probe {
     Probe::new(&FUNCTIONS).with(&["--latency", "--by", argument])
 }
 
-/// Returns a run's report, whose totals must be exact.
 fn by(argument: &str) -> Report {
     let run = probe(argument).run(&target("timed_values"), &[]);
     let truth = Truth::parse(&String::from_utf8_lossy(&run.stdout));
@@ -32,7 +31,6 @@ fn timed(part: &Value) -> u64 {
     counts + number(&part["histogram"], "zero_count")
 }
 
-/// Returns a function's parts by key. Asserts that they add up to it, and that each returned call was timed.
 fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     let event = report.event(function).expect("counted");
     let parts = event["by"].as_array().expect("split").iter();
@@ -66,7 +64,6 @@ fn parts(report: &Report, function: &str) -> BTreeMap<String, Value> {
     parts
 }
 
-/// Returns each value's entries, returns and left frames.
 fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
     let ends = |part| ["count", "returns", "left"].map(|key| number(part, key));
     let parts = parts.iter();
@@ -75,7 +72,6 @@ fn ends(parts: &BTreeMap<String, Value>) -> BTreeMap<&str, [u64; 3]> {
         .collect()
 }
 
-/// Returns the calls of `works` with each value.
 fn works() -> BTreeMap<String, [u64; 3]> {
     let mut expected: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     let mut add = |value, calls: [u64; 3]| {
@@ -106,7 +102,7 @@ fn check(report: &Report) {
     let expected = expected.iter().map(|(key, ends)| (key.as_str(), *ends));
     let works = parts(report, "works");
     assert_eq!(ends(&works), expected.collect());
-    // The only call that sleeps.
+    // Only this call sleeps.
     let longest = number(&works["arg0=7"]["histogram"], "max_ns");
     assert!(longest >= 20_000_000, "{longest}");
     let each = ["arg0=0", "arg0=1", "arg0=2", "arg0=3", "arg0=4"];
@@ -144,7 +140,6 @@ fn other_arguments() {
     assert_eq!(ends(&works), expected.into());
 }
 
-/// Only calls that pass the filter count for a value.
 #[test]
 fn values_of_what_a_filter_passes() {
     let probe = Probe::new(&["works"]).with(&["--latency", "--by", "arg1"]);
@@ -177,7 +172,6 @@ fn a_running_program_is_timed_by_value_again_and_again() {
     }
 }
 
-/// Calls beyond the budget are still counted by value.
 #[test]
 fn within_a_budget_each_value_has_its_count() {
     let probe = Probe::within("0.001%", &["works"]).with(&["--latency", "--by", "arg1"]);
@@ -199,7 +193,6 @@ fn parts_unchecked(report: &Report, function: &str) -> BTreeMap<String, u64> {
     parts.map(part).collect()
 }
 
-/// Some of many functions have times, all others counts, in process.
 #[test]
 fn all_functions_of_python3_by_value() {
     let Some(python) = installed("python3") else {

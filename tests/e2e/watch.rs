@@ -1,4 +1,4 @@
-//! `tiptoe watch`: what its tests share, and scenarios that are unlike those of `watch_cases`.
+//! `tiptoe watch`: what its tests share, and scenarios unlike those of `watch_cases`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::watch_before::traced;
 pub(crate) const EVERY: &[&str] = &["kernel", "kernel-task", "agent"];
 pub(crate) const KERNELS: &[&str] = &["kernel", "kernel-task"];
 
-/// Waits for the right to use debug registers. `None`, with a note, if this machine cannot run these tests.
+/// Returns `None`, with a note, if this machine cannot run these tests.
 pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(RegisterLock::wait());
@@ -25,7 +25,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Waits for the debug registers if an instrument needs them, because other tests count free ones.
+/// Takes the lock, because other tests count free debug registers.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -35,7 +35,6 @@ pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
 }
 
-/// Watches a running program, and lets the test wait for messages.
 pub(crate) fn heard(options: &[&str], pid: u32) -> LoggedTiptoe {
     let mut command = command();
     command
@@ -44,13 +43,11 @@ pub(crate) fn heard(options: &[&str], pid: u32) -> LoggedTiptoe {
     LoggedTiptoe::start(command.args(["-p", &pid.to_string()]))
 }
 
-/// Runs a check by each of these backends. Fails with the names of those by which it failed.
 pub(crate) fn on(backends: &[&str], check: impl Fn(&str)) {
     let Some(_turn) = turn() else { return };
     each(backends, check);
 }
 
-/// Lets a waiting program run to its good end under a watch.
 pub(crate) fn attached(watch: &Probe, mut program: Process) -> Report {
     let watched = watch.attach(&[program.pid()]);
     watched.wait_ready();
@@ -79,7 +76,6 @@ pub(crate) fn hits(report: &Report, variable: usize) -> u64 {
     hits.as_u64().expect("hits")
 }
 
-/// Returns the number after this word in the output.
 pub(crate) fn said(run: &Run, word: &str) -> u64 {
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
@@ -96,7 +92,7 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-/// Regression: accesses before the clock started, but after the first event was enabled, were reported at 0.
+/// Regression: accesses between the first enabled event and the start of the clock were reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     on(EVERY, |via| {
@@ -119,7 +115,6 @@ fn the_first_accesses_of_a_running_program_had_no_time() {
     });
 }
 
-/// Each line has its own value, in its thread's order.
 #[test]
 fn every_access_has_a_line() {
     on(EVERY, |via| {
@@ -140,8 +135,7 @@ fn every_access_has_a_line() {
     });
 }
 
-/// A line may be up to one tick (10 ms) older than an earlier one, because its access may not have been readable
-/// then.
+/// A line may be one tick (10 ms) older than an earlier one, because its access may not have been readable then.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -155,7 +149,6 @@ fn lines_are_in_order() {
     }
 }
 
-/// Returns a run of a target that always stores, within a budget of 1%.
 fn hot(via: &str) -> Run {
     let watched = Probe::watch_within("1%").with(&["stats.hits", "--via", via]);
     watched.run(&target("watched"), &["hot", "1000"])
@@ -171,7 +164,8 @@ fn a_hot_variable_does_not_stop_its_program() {
         let number = |key: &str| watch["allowance"][key].as_u64().expect("a number");
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
-        // The hits of each window, and one for each CPU. The last window is not counted yet. Threads stop later than CPUs.
+        // A window has its hits, and one for each CPU. The last window is not counted yet. Threads stop later than
+        // CPUs.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);
@@ -182,7 +176,7 @@ fn a_hot_variable_does_not_stop_its_program() {
     });
 }
 
-/// The recorded accesses are few, and a fair sample: a tenth is from one place, within four standard deviations.
+/// A tenth of the recorded accesses must be from one place, within four standard deviations.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {
@@ -208,7 +202,6 @@ fn running_programs_are_watched_and_continue() {
         program.go();
         let report = watched.finish();
         assert!(hits(&report, 0) > 0, "{:#}", report.value);
-        // The program continues as if it had not been watched.
         let said = program.line();
         assert!(said.starts_with("hits "), "{said:?}");
         assert!(program.finish().1.success());
@@ -226,7 +219,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
         drop(killed);
         let has_ended = || !has_events(pid);
         wait_until("the agent's end", Duration::from_secs(20), has_ended);
-        // All registers are free again, and the next tiptoe can use the agent.
+        // All registers must be free again, and the agent usable by the next tiptoe.
         let all = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
         let report = attached(&watch(&all).with(&["--via", via]), program);
         assert_eq!(hits(&report, 0), 20);
@@ -276,7 +269,7 @@ fn a_debugger_keeps_its_registers() {
         run.stderr
     );
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
-    // One register is free, and using it must not disturb gdb.
+    // One register is free, and its use must not disturb gdb.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();

@@ -31,7 +31,6 @@ pub(crate) fn has_events(pid: u32) -> bool {
     })
 }
 
-/// Copies of tiptoe and a target for every user, in a folder for reports.
 struct PublicFolder(PathBuf);
 
 impl PublicFolder {
@@ -49,7 +48,6 @@ impl PublicFolder {
         PublicFolder(folder)
     }
 
-    /// Watches a command as a user without rights. Returns the report and the command's output.
     fn run(&self, options: &[&str], mode: &str, rounds: u64) -> Run {
         let report = self.0.join("report");
         let mut command = Command::new("setpriv");
@@ -66,7 +64,6 @@ impl PublicFolder {
 
 impl Drop for PublicFolder {
     fn drop(&mut self) {
-        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -99,8 +96,7 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
-/// Regression: a thread's inherited breakpoints were accounted for only at its first hit: 2 reservations for 200
-/// threads, one of which hits.
+/// Regression: a thread's inherited breakpoints were accounted for only at its first hit.
 #[test]
 fn threads_are_accounted_for_at_their_birth() {
     let Some(_turn) = turn() else { return };
@@ -111,7 +107,7 @@ fn threads_are_accounted_for_at_their_birth() {
         assert_eq!(hits(report, 0), 1);
         let sides = &report.value["watch"]["reservations"];
         let count = |key| sides[0][key].as_u64().expect("a count");
-        // A birth that meets another reservation is accounted for later, unless the thread has ended.
+        // A birth during another reservation is accounted for later, unless the thread has ended.
         let (reserved, unreserved) = (count("reservations"), count("unreserved"));
         assert_eq!(reserved + unreserved, registers * 201, "{sides:#}");
         assert!(reserved >= unreserved, "{sides:#}");

@@ -5,9 +5,7 @@ use tiptoe_tests::{Process, Report, command, target};
 
 use crate::watch::{EVERY, attached, hits, on, rows, turn, watch};
 
-/// The status of a command killed by SIGTRAP.
 pub(crate) const TRAPPED: i32 = 128 + libc::SIGTRAP;
-/// The message of a test that fails by such a trap.
 pub(crate) const STRAY_TRAP: &str = "a trap without a reason ended the program, as a virtual machine may give it while breakpoints move";
 
 const COUNTS: [&str; 5] = [
@@ -18,8 +16,7 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Returns each access of the target in this mode, and the report. Panics with [`STRAY_TRAP`] if SIGTRAP killed the
-/// target.
+/// Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -48,7 +45,7 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
 }
 
 /// Returns the number of lines with a known and an unknown old value. Stored values count up by one, so each shows
-/// its old one: asserts that none is wrong.
+/// its old one.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {
@@ -81,7 +78,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         assert!(known > 0 && unknown > 0, "{known}, {unknown}");
         let in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
         let in_rows = in_rows.sum::<Option<u64>>();
-        // Some lines may have been dropped, without room.
+        // Some lines may have been dropped, because the ring had no room.
         assert!(in_rows >= Some(unknown as u64), "{in_rows:?} of {unknown}");
     });
 }

@@ -1,5 +1,5 @@
-//! `tiptoe watch`: each access counts once, on any thread, with the stored value. A table of scenarios, and one of
-//! refusals, each with the backends by which it holds.
+//! `tiptoe watch`: each access counts once, on any thread, with the stored value. Tables of scenarios and refusals
+//! name the backends by which they hold.
 
 use serde_json::{Map, Value, json};
 use tiptoe_tests::{Run, scaled, target};
@@ -11,8 +11,7 @@ const AUTO: &[&str] = &["auto"];
 const TASK: &[&str] = &["kernel-task"];
 const AGENT: &[&str] = &["agent"];
 
-/// Returns what a scenario may name: the report's watch, with its rows by function and with `hits`, `whole`,
-/// `row_count`, `notes`, `stdout` and `stderr`.
+/// Returns what a scenario may name: the report's watch, with rows by function and other keys.
 fn parts(run: &Run) -> Value {
     let report = run.good();
     let mut by_function = Map::new();
@@ -45,7 +44,6 @@ fn parts(run: &Run) -> Value {
     parts
 }
 
-/// Asserts what a scenario expects at this path of [`parts`].
 fn assert_part(run: &Run, path: &str, expected: &Value, found: &Value) {
     let text = found.as_str().map_or(found.to_string(), str::to_owned);
     let is_as_expected = match expected {
@@ -80,7 +78,7 @@ fn assert_part(run: &Run, path: &str, expected: &Value, found: &Value) {
     );
 }
 
-/// Runs a case by each backend and asserts the report's parts. Those below a backend's name are only expected of it.
+/// Parts below a backend's name are only expected of that backend.
 fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &Value) {
     let (program, arguments) = arguments.split_first().expect("a program");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -101,9 +99,9 @@ fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &V
     });
 }
 
-/// Makes a test of each row, which has cases: the backends, the target with its arguments, the options, and what is
-/// expected of the report: parts of [`parts`]. Of strings, `~TEXT` and `!TEXT` are in the found text and not, `$WORD`
-/// is the number that the target prints after this word, `#` any number, and the key `*` every element.
+/// Makes a test of each row: the backends, the target with its arguments, the options, and the expected [`parts`]. Of
+/// strings, `~TEXT` and `!TEXT` are in the found text and not, `$WORD` is the number that the target prints after
+/// this word, `#` any number, and the key `*` every element.
 macro_rules! scenarios {
     ($($(#[$about:meta])* $name:ident: $([$backends:ident] [$($argument:expr),*] [$($option:literal),*] $expected:tt)+)*) => {$(
         $(#[$about])*
@@ -140,7 +138,7 @@ scenarios! {
             "rows/store_two": {"count": scaled(100_000), "racy": 0, "values": [{"value": "2", "count": scaled(100_000)}]}
         }
 
-    // Each stack has its own caller. The store by read(2), perhaps by several stores, is not seen by the agent.
+    // The agent does not see the stores by read(2).
     values_are_printed_by_their_types:
         [EVERY] ["watched", "values", 1] ["stats.level", "mode", "stats.state"] {
             "whole": true,
@@ -179,21 +177,19 @@ scenarios! {
             "hits": [0], "notes": "~nothing was counted of `watched:late->next`"
         }
 
-    // Only the report, a file, may say so.
     the_watch_ends_with_its_process:
         [EVERY] ["watched", "again", 1] ["stats.hits"] {
             "hits": [1], "notes": "~called exec", "stderr": "!called exec"
         }
 
-    /// Regression: a stack without room for a signal frame killed the program. The frame must go to the alternate
-    /// stack.
+    /// Regression: a stack without room for a signal frame killed the program. The alternate stack must be used.
     stores_on_a_stack_without_room_for_a_signal_are_seen:
         [EVERY] ["small_stacks", "coroutine"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "handled"] ["total"] {"whole": true, "hits/0": "$total"}
 
-    /// The program's own handler gets its traps, and may be watched. The agent hides its thread while the program enters
-    /// a user namespace. Of 1,000 stores while the signal is blocked it sees one pending signal, of no instruction.
+    /// The agent hides its thread while the program enters a user namespace. Of 1,000 stores while the signal is
+    /// blocked the agent sees one pending signal, of no instruction.
     a_programs_own_traps_reach_its_handler:
         [EVERY] ["trapping", "handled"] ["total"] {
             "whole": true, "stdout": "total 1200 traps 200\n", "rows/add/count": 1000, "rows/on_trap/count": 200
@@ -206,14 +202,13 @@ scenarios! {
             "agent": {"rows/add/count": 10, "variables/0/at_least": true, "drops": "~blocked SIGTRAP"}
         }
 
-    /// Some virtual machines lose a trap's cause. Such a trap must not be passed on, because it would kill the program.
+    /// Some virtual machines lose a trap's cause. Such a trap would kill the program if the agent passed it on.
     traps_without_a_reason_are_not_the_programs:
         [AGENT] ["trapping", "strays"] ["total"] {
             "stdout": "total 6 traps 1\n", "hits": [6], "drops": "~whose trap had no cause", "variables/0/at_least": true
         }
 }
 
-/// Options that are refused by these backends, and what the message says.
 struct Refusal {
     backends: &'static [&'static str],
     options: &'static [&'static str],
@@ -239,8 +234,7 @@ const REFUSALS: &[Refusal] = refusals! {
     [KERNELS] ["libc.so.6:environ"] "no binary `libc", "not loaded";
     [EVERY] ["owner", "--when", "new = 1"] "new = 1";
     [EVERY] ["share", "--when", "new > 1"] "share";
-    // Regression: a command's variable that could not be located was never watched. Two watches of one variable, by a
-    // pointer that is not set yet, were accepted, and the second counted nothing.
+    // Regression: of two watches of one variable by an unset pointer, the second counted nothing.
     [EVERY] ["own_node->next"] "each thread has its own `own_node->next`";
     [EVERY] ["late->next", "late->next:4"] "are at the same address";
     [AUTO] ["stats.hits", "stats.state", "owner", "total"] "--all-slots";

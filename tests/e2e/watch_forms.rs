@@ -16,7 +16,6 @@ const ANY: [&str; 7] = [
     ".watch.drops[].reason",
 ];
 
-/// Returns a watched command's report, after the lines of `--trace`.
 fn printed(options: &str, mode: &str, rounds: u64) -> String {
     let mut tiptoe = command();
     tiptoe
@@ -31,7 +30,7 @@ fn printed(options: &str, mode: &str, rounds: u64) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// Replaces hexadecimal numbers by `0x0` and units of time, which depend on chance, by `T`.
+/// Replaces hexadecimal numbers, and units of time, which depend on chance.
 fn plain(text: &str) -> String {
     let of_line = |line: &str| {
         let mut plain = String::new();
@@ -65,13 +64,12 @@ fn plain(text: &str) -> String {
     text.lines().map(of_line).collect()
 }
 
-/// Asserts the form that a file of `forms` has.
 fn assert_form(form: &Form, name: &str) {
     let file = root().join(format!("tests/e2e/forms/watch-{name}.txt"));
     form.assert_is(&std::fs::read_to_string(file).expect("a form"));
 }
 
-/// Lines and keys must stay, because programs read them.
+/// Programs read these lines and keys.
 #[test]
 fn the_json_keeps_its_form() {
     on(EVERY, |via| {
@@ -108,8 +106,6 @@ fn the_text_keeps_its_form() {
     });
 }
 
-/// Returns the form of the messages of a tiptoe that watches this program until they contain `words`, and of its
-/// report's notes.
 fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
     let watched = heard(options, program.pid());
     watched.wait_ready();
@@ -127,7 +123,6 @@ fn talk(options: &[&str], program: &mut Process, words: &str) -> [Form; 2] {
     [said, notes.join("\n")].map(|text| Form::of_text(&plain(&text)))
 }
 
-/// The notes during a run, and in its report.
 #[test]
 fn notes_keep_their_form() {
     on(EVERY, |via| {
@@ -147,7 +142,6 @@ fn notes_keep_their_form() {
     });
 }
 
-/// The command's status is the watch's.
 #[test]
 fn exit_statuses_are_the_commands() {
     on(EVERY, |via| {

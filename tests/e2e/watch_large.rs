@@ -10,23 +10,22 @@ use tiptoe_tests::{Report, command, symbol_value, target};
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
 
-/// How much more memory tiptoe may use: 280 MB for 500 MB of debug information.
+/// tiptoe may use 280 MB more for 500 MB of debug information.
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
-/// The sections' shares, as in C++ programs. The rest is lists of locations and ranges, which a watch never reads.
+/// The sections' shares, as in C++ programs. A watch never reads the rest, lists of locations and ranges.
 const INFO: f64 = 0.44;
 const STRINGS: f64 = 0.28;
 const LINES: f64 = 0.12;
 const OTHERS: f64 = 0.15;
-/// The bytes of a unit, with its lines, strings and other sections.
 const UNIT: usize = 200_000;
-/// Kinds of entries in a unit, below 128 to fit one LEB128 byte.
+/// A unit has fewer than 128 kinds of entries, so that each fits one LEB128 byte.
 const KINDS: u8 = 120;
 const ENTRY: usize = 16;
 const STRING: usize = 48;
 
-/// The names of the variable and its type; all other strings are filler.
+/// Strings other than these names are filler.
 const NAMES: [&str; 5] = ["large", "large_t", "hits", "long", "unit.cc"];
 
 fn string_number(name: &str) -> usize {
@@ -38,9 +37,9 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Returns the abbreviations: kind, tag, whether it has children, attributes and forms.
+/// Each entry has its kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // By their DWARF numbers.
+    // The names stand for DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];
@@ -100,7 +99,6 @@ fn abbreviations() -> Vec<u8> {
     all
 }
 
-/// Returns a unit of `.debug_info` with these entries in its root.
 fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> Vec<u8> {
     let mut unit = vec![0; 4];
     unit.extend(4u16.to_le_bytes());
@@ -119,7 +117,6 @@ fn unit(abbreviations: usize, lines: usize, code: [u64; 2], entries: &[u8]) -> V
 
 const ENTRIES: u32 = 11 + 1 + 4 + 4 + 16;
 
-/// Returns the entries of `struct large_t { long hits; } large` at an address.
 fn variable(address: u64) -> Vec<u8> {
     let last = 2 + KINDS;
     let (of_struct, of_long) = (ENTRIES, ENTRIES + 6 + 10 + 1);
@@ -138,7 +135,6 @@ fn variable(address: u64) -> Vec<u8> {
     entries
 }
 
-/// Returns a line program of `len` bytes, with 40 files.
 fn lines(len: usize) -> Vec<u8> {
     let mut header = vec![
         1, 1, 1, -5i8 as u8, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1,
@@ -159,7 +155,6 @@ fn lines(len: usize) -> Vec<u8> {
     lines
 }
 
-/// Writes the sections, `total` bytes in all, to files of their names.
 fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Result<()> {
     let file = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
     let part = |share: f64| (total as f64 * share) as usize;
@@ -201,7 +196,6 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
     file("ranges")?.write_all(&vec![1; part(OTHERS) / 2])
 }
 
-/// Makes `hot` with this debug information, which names its variable `calls` `large.hits`.
 fn program(folder: &Folder, total: usize) -> PathBuf {
     let address = symbol_value(&target("hot"), "calls");
     write_sections(folder.path(), total, address).expect("sections");
@@ -244,7 +238,6 @@ fn check(total: usize) {
     assert!((memory as f64) < most, "{memory} bytes of {most}: {said}");
 }
 
-/// Regression: `.debug_info`, `.debug_str` and `.debug_line` were read into memory and kept.
 #[test]
 fn a_watch_reads_what_it_needs_of_large_debug_information() {
     check(100_000_000);

@@ -43,7 +43,6 @@ fn a_variable_behind_a_pointer_is_followed() {
     });
 }
 
-/// Regression: a variable whose pointer was null when the command began was refused.
 #[test]
 fn a_variable_behind_a_null_pointer_was_refused() {
     on(EVERY, |via| {
@@ -65,7 +64,7 @@ fn a_variable_behind_a_null_pointer_was_refused() {
     });
 }
 
-/// Regression: the second of two pointers to one object counted nothing, and was reported as never set.
+/// Regression: the second pointer was reported as never set.
 #[test]
 fn a_second_pointer_to_an_object_was_never_found() {
     on(EVERY, |via| {
@@ -98,7 +97,6 @@ fn a_second_pointer_to_an_object_was_never_found() {
     });
 }
 
-/// Returns how often a tiptoe that watches this variable for a second has slept.
 fn sleeps(variable: &str, pid: u32) -> i64 {
     let mut tiptoe = command();
     tiptoe.args(["watch", variable, "--duration", "1s", "--budget", "off"]);
@@ -137,7 +135,7 @@ fn unmapped_memory_ends_its_watch() {
     });
 }
 
-/// Regression: an unmapped variable kept its address, so that its pointers were not followed any more.
+/// Regression: the pointers of an unmapped variable were not followed any more.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     on(EVERY, |via| {
@@ -158,7 +156,7 @@ fn the_address_of_an_ended_variable_was_taken() {
     });
 }
 
-/// A freed object's address may later be another object's, so an access by `free` must be reported.
+/// Another object may later get the address, so an access by `free` must be reported.
 #[test]
 fn a_freed_object_is_reported() {
     on(EVERY, |via| {

@@ -30,7 +30,6 @@ impl Wait for Yield {
     }
 }
 
-/// Maps the data segment that a tiptoe shares with its target.
 fn segment(tiptoe: u32) -> Words<'static> {
     let files = read_dir(format!("/proc/{tiptoe}/fd")).expect("our own child");
     let mut files = files.flatten().map(|file| file.path());
@@ -61,7 +60,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
     }
 }
 
-/// Gives all registers of a process to another holder, in the place of its one thread's.
+/// Gives all registers of the process to another holder, in the place of its one thread's.
 fn take_all(words: Words<'_>, pid: u32) {
     let cpus = available_parallelism().expect("CPUs").get() as u32;
     let geometry = Geometry::of_process(cpus).expect("few CPUs");
@@ -72,13 +71,12 @@ fn take_all(words: Words<'_>, pid: u32) {
     };
     let released = accounting.release(&Request::new(thread, Kind::Data, 0));
     released.expect("the thread's register is reserved");
-    // One is left to debuggers already.
+    // Three registers are free, because one is left to debuggers.
     accounting
         .reserve_wide(Kind::Data, 3, 1)
         .expect("three are free");
 }
 
-/// Regression: the accounting's answer to a birth was thrown away.
 #[test]
 fn threads_without_a_reservation_are_reported() {
     let Some(_turn) = turn() else { return };
@@ -99,7 +97,7 @@ fn threads_without_a_reservation_are_reported() {
     );
     program.go();
     assert_eq!(program.line(), "ready");
-    // The agent's thread refuses them once it has run.
+    // The agent's thread refuses the new threads once it has run.
     wait_until("all refused", LIMIT, || recorded.refused() == THREADS);
     program.go();
     assert_eq!(program.line(), "done");

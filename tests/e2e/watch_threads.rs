@@ -1,5 +1,4 @@
-//! `tiptoe watch` by breakpoints of threads: each thread has each breakpoint exactly once, however threads start
-//! and end.
+//! `tiptoe watch` by breakpoints of threads: each thread has each breakpoint exactly once.
 
 use std::process::Command;
 
@@ -11,8 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// The length of a chain of threads. All 50 chains have more threads than the accounting has room for (16,384), so ended
-/// threads must be released. The ring of births and ends has room for all (65,536), even if tiptoe reads it late.
+/// All 50 chains have more threads than the accounting has room for (16,384), so ended threads must be released; the
+/// ring of births and ends has room for all (65,536), even if tiptoe reads it late.
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -20,7 +19,6 @@ fn placement(report: &Report) -> &Value {
     &report.value["watch"]["form"]
 }
 
-/// Starts a program that waits for a line of stdin, and returns once it prints `ready`.
 fn ready(mode: &str, rounds: u64) -> Process {
     let mut command = Command::new(target("watched"));
     let mut program = Process::start(command.args([mode, &rounds.to_string()]));
@@ -28,15 +26,13 @@ fn ready(mode: &str, rounds: u64) -> Process {
     program
 }
 
-/// Returns the number after the last word of its output.
 fn total(program: &mut Process) -> u64 {
     let said = program.line();
     let number = said.split_whitespace().last();
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Returns the hits without a cause, which the agent may have on some virtual machines. Asserts that nothing else was
-/// lost.
+/// Returns the hits without a cause, which the agent has on some virtual machines. Nothing else may be lost.
 fn strays(report: &Report, via: &str) -> u64 {
     if via != "agent" {
         is_whole(report);
@@ -55,7 +51,6 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
     watched.run(&target("watched"), &[mode, &rounds.to_string()])
 }
 
-/// Chains of threads that start and end before and during the attach.
 fn check_living(via: &str, options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
     let watched = watch(options)
@@ -79,7 +74,7 @@ fn threads_that_start_and_end_are_each_seen_exactly_once() {
     on(EVERY, |via| {
         let times = if via == "kernel-task" { scaled(100) } else { 1 };
         (0..times).for_each(|_| check_living(via, &["total"]));
-        // All registers are taken, so that a second breakpoint of a thread would fail.
+        // All registers are taken, so a second breakpoint of a thread would fail.
         let four = ["total", "stats.hits", "mode", "stats.state", "--all-slots"];
         check_living(via, &four);
     });
@@ -98,7 +93,7 @@ fn later_threads_inherit_the_breakpoints() {
         (&attached["threads"], &attached["without"]),
         (&1.into(), &0.into())
     );
-    // Each thread stores once, but the first.
+    // Each thread but the first stores once.
     let sides = &report.value["watch"]["reservations"];
     let count = |key| sides[0][key].as_u64().expect("a count");
     assert_eq!((count("reservations"), count("unreserved")), (total + 1, 0));
@@ -127,7 +122,6 @@ fn thousands_of_threads_with_four_watches_each() {
     });
 }
 
-/// After the detach, the program's threads hold no register.
 #[test]
 fn all_registers_are_released() {
     on(EVERY, |via| {
@@ -146,7 +140,7 @@ fn all_registers_are_released() {
     });
 }
 
-/// Two processes use the same addresses, so a CPU's breakpoint would stop both.
+/// A CPU's breakpoint would stop both processes.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };
@@ -195,8 +189,7 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: the kernel does not say which program holds a register, so another tiptoe was only listed among
-/// all processes with perf events. A killed tiptoe must hold nothing.
+/// Regression: the kernel does not say which program holds a register. A killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
@@ -239,7 +232,6 @@ fn the_watch_of_another_tiptoe_is_named() {
     }
 }
 
-/// Watches a thread's instance of a thread-local variable, until it ends.
 #[test]
 fn the_variable_of_one_thread() {
     on(EVERY, |via| {
@@ -280,8 +272,7 @@ fn the_variable_of_one_thread() {
     });
 }
 
-/// Other threads reuse an ended thread's memory: their stores must not count for its variable, and other watches
-/// continue.
+/// Other threads reuse an ended thread's memory, and their stores must not count.
 #[test]
 fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     on(EVERY, |via| {
@@ -308,7 +299,6 @@ fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     });
 }
 
-/// More variables than registers take turns, and pinned ones are always watched.
 #[test]
 fn variables_take_turns() {
     on(EVERY, |via| {
@@ -339,7 +329,6 @@ fn variables_take_turns() {
     });
 }
 
-/// After a breakpoint was moved, its hits count for its new variable.
 #[test]
 fn turns_do_not_mix_variables() {
     let all = [

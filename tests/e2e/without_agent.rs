@@ -1,5 +1,5 @@
-//! Commands that the agent cannot serve: the kernel counts, with the reason; from the first call on if that is
-//! known beforehand, or if the agent can hold the program back.
+//! Commands that the agent cannot serve: the kernel counts, from the first call on if tiptoe knows beforehand or if
+//! the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,8 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Runs `program` under tiptoe, started through other commands. Asserts that the kernel counted, for the reason in
-/// `words`.
+/// Starts `program` through other commands.
 fn by_kernel(
     through: &[&str],
     program: &Path,
@@ -64,8 +63,8 @@ fn a_program_of_another_user() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// Regression: without `process_vm_readv` the report said that nothing was called, and without `memfd_create` the
-/// kernel was not tried.
+/// Regression: without `process_vm_readv` the report said that nothing was called; without `memfd_create` the kernel
+/// was not tried.
 #[test]
 fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     if !is_root() {
@@ -80,7 +79,7 @@ fn a_command_under_a_filter_that_refuses_a_call_of_the_agents() {
     }
 }
 
-/// tiptoe cannot know that this loader accepts no agent. The program runs, and is counted once tiptoe notices.
+/// tiptoe cannot know beforehand that the loader ignores the agent, so early calls are not counted.
 #[test]
 fn a_loader_that_ignores_the_agent() {
     if !is_root() {
@@ -122,7 +121,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
 }
 
-/// Regression: `--by` was ignored silently, because only the agent splits counts.
+/// Counts of Go programs cannot be split, because only the agent splits counts.
 #[test]
 fn counts_of_go_were_not_split_and_nothing_said_so() {
     if !is_root() {
@@ -145,8 +144,7 @@ fn counts_of_go_were_not_split_and_nothing_said_so() {
     }
 }
 
-/// Regression: calls of `deep` that restarted with a larger stack were counted twice, and nothing said that the
-/// kernel takes no times.
+/// Regression: calls of `deep` that restarted with a larger stack were counted twice.
 #[test]
 fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {

@@ -12,16 +12,14 @@ use tiptoe_tests::{Probe, Report, command, installed};
 use super::{EVERYTHING, each};
 use crate::servers::{CACHE_CLIENT, HTTP_CLIENT, Server};
 
-/// The servers' user, because they give up root or refuse to run as root.
+/// The servers run as this user, because they give up root or refuse to run as root.
 const NOBODY: u32 = 65534;
 
-/// A server at `DIR/socket`, and its client.
 struct Service {
     path: PathBuf,
     arguments: &'static str,
     is_nobodys: bool,
     prepare: fn(&Service, &Path),
-    /// Returns a socket's client, which prints the answers.
     client: fn(&Path) -> Command,
 }
 
@@ -54,7 +52,6 @@ impl Service {
         String::from_utf8_lossy(&answered.stdout).into_owned()
     }
 
-    /// Starts the server, runs the client, and stops it. Returns the answers and the server's status.
     fn serve(
         &self,
         start: impl FnOnce(&Path) -> Command,
@@ -95,7 +92,6 @@ impl Service {
     }
 }
 
-/// Returns the tiptoe command, copied to a folder that every user may read.
 fn reachable(launch: &Command, folder: &Path) -> Command {
     let copy = folder.join("tiptoe");
     fs::copy(command().get_program(), &copy).expect("the folder is ours");
@@ -184,7 +180,6 @@ do $$ begin perform 1 / 0; exception when division_by_zero then raise notice 'ca
 /// Retries, because the socket exists before the server answers.
 const ASKS: &str = r#"until pg_isready -q -h "$0"; do sleep 0.1; done; exec psql -h "$0" "$@""#;
 
-/// postgres, whose clients are served by forks of the traced process.
 fn postgres() -> Result<Service, String> {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A note on switches that the kernel did not report.
 const HIDDEN_SWITCHES: &str = "counts of events there may be charged to another cgroup";
 
 #[test]
@@ -38,18 +37,16 @@ fn cgroups_are_created_and_removed() {
     }
 }
 
-/// A task that is moved while it runs is charged to its new cgroup from then on.
 #[test]
 fn a_running_task_is_moved() {
     both_ways(|more| moved_while_it_runs(more, has_time));
 }
 
-/// The CPU time of a moved task must be that of cpu.stat.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // One kernel tick, from the move to the event that reports it.
+        // The move is reported up to one kernel tick (10 ms) later.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -60,7 +57,6 @@ fn has_time(counted: f64, _: f64, cgroup: &str) {
     assert!(counted > 0.0, "{cgroup}: {counted}");
 }
 
-/// Asserts that both times are large and differ by at most `most`.
 fn assert_near(counted: f64, kernel: f64, most: f64, cgroup: &str) {
     let off = (counted - kernel).abs();
     assert!(off <= most, "{cgroup}: {counted}, off by {off}");
@@ -119,7 +115,6 @@ fn a_thousand_cgroups_are_counted_separately() {
         })
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // Half of the cgroups exist before counting.
     for cgroup in 0..tasks_ * each / 2 {
         within.make(&format!("c{cgroup}"));
     }
@@ -140,7 +135,7 @@ fn a_thousand_cgroups_are_counted_separately() {
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// The check at each switch finds no inconsistency while processes start and end; `session` asserts that.
+/// The check at each switch must find no inconsistency; `session` asserts that.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -149,7 +144,7 @@ fn counts_are_consistent_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // The script ends when its parent changes, so with this process.
+    // The script ends when its parent changes, so it ends with this process.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -174,8 +169,8 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Hundreds of processes and threads end during the count. Their whole time must be in the sums: it is charged when
-/// the kernel frees their memory.
+/// Hundreds of tasks end during the count. The kernel charges a task's last time only when it frees the task's
+/// memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -203,14 +198,12 @@ fn ends(more: Option<&str>) {
     check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
-/// A process with many busy threads moves to another cgroup and back.
 #[test]
 #[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
     both_ways(|more| moved_threads(more, has_time));
 }
 
-/// These threads' CPU time must move with them.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
@@ -229,7 +222,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // Moved each time its cgroup has used 100 ms more. The program ends when its stdin closes, so with tiptoe.
+    // The process is moved each time its cgroup has used 100 ms more. The program ends when its stdin closes.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
@@ -254,7 +247,6 @@ fn moved_threads(more: Option<&str>, check: Check) {
     }
 }
 
-/// Two concurrent runs must not mix their lists of cgroups.
 #[test]
 fn runs_have_their_own_cgroups() {
     let Some(within) = cgroup() else { return };

@@ -21,14 +21,13 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Without BPF the kernel's cgroup events count, without these the cgroups' files. The report must say which.
+/// Without BPF the kernel's cgroup events count, and without these events the cgroups' files.
 #[test]
 fn without_bpf_kernel_events_or_files_are_used() {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let a = within.make("a");
     let pattern = format!("{name}/a");
-    // As root without BPF, and as an ordinary user.
     let denied: [(&[&str], &str); 2] = [
         (
             &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],
@@ -74,7 +73,6 @@ fn without_bpf_kernel_events_or_files_are_used() {
     }
 }
 
-/// A faulty event must be reported even if others could be counted.
 #[test]
 fn unknown_tracepoints_are_refused() {
     let Some(within) = cgroup() else { return };

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// blocking ROUNDS [wait]: system calls with a time-out, one thread each, ROUNDS times 100 ms. Each
-// must return what it returns without a tracer: its time-out, after its time, and never EINTR.
+// blocking ROUNDS [wait]: system calls with a time-out of 100 ms, ROUNDS times, one thread each. Each must return as
+// without a tracer: after its time, and never EINTR.
 #include "common.h"
 #include <linux/futex.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// busy PLUGIN [wait]: threads that are inside malloc, the loader and stdio nearly always, until
-// stdin closes. Prints `called` for each line of stdin, once all of them have called again.
+// busy PLUGIN [wait]: threads that are nearly always inside malloc, the loader and stdio, until stdin closes. For each
+// line it prints `called` once all have called again.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

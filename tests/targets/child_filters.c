@@ -1,8 +1,8 @@
 // cflags: -O2 -fcf-protection=none
-// child_filters MODE CALLS [wait]: calls two functions CALLS times, and as often in a forked child. A jump fits on one
-// of them, only a trap byte on the other. MODE:
+// child_filters MODE CALLS [wait]: calls two functions CALLS times, and again in a forked child. A jump fits on one,
+// only a trap byte on the other. MODE:
 // `unseen`: the child enters strict seccomp by a system call that no hook sees;
-// `filter`: its filter kills it for any call but write and exit_group, also for a return from a signal handler;
+// `filter`: its filter allows only write and exit_group, not even the return from a signal handler;
 // `traced`: its parent traces it, and must see only the stop that the child raises;
 // `exec`: the filter also allows execve, but no change of the signal mask.
 #include "common.h"
@@ -22,7 +22,6 @@ __attribute__((noipa)) int fixed(void) { return 7; }
 
 static void call(int calls) {
     for (int i = 0; i < calls; i++) CHECK(turned(i) == i + 1 && fixed() == 7);
-    // A second call site.
     CHECK(turned(calls) == calls + 1);
 }
 

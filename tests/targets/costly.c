@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// costly CALLS MODE [LIBRARY] [wait]: calls functions on which only a trap fits. `threads`: main and two later threads call
-// one. `many`: main calls thirty. `reloaded`: the function is in a library, which is loaded at the start, and a second time
-// at another address.
+// costly CALLS MODE [LIBRARY] [wait]: calls functions on which only a trap fits. `threads`: main and two later threads
+// call one. `many`: main calls thirty. `reloaded`: calls that of a library, which is loaded twice, at different
+// addresses.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // cflags: -O2
-// mapped_twice CALLS [wait]: maps one page of its text a second time, as Node.js does with its interpreter's
-// code. Calls the function on that page at both addresses, and functions on other pages.
+// mapped_twice CALLS [wait]: maps a page of its text twice, as Node.js does. Calls a function there at both addresses,
+// and functions on other pages.
 #include "common.h"
 #include <link.h>
 

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread registers.S
-// registers CALLS [wait]: fills every register before each call and checks all of them after, in two
-// threads, each thread's first hit included.
+// registers CALLS [wait]: fills every register before each call and checks all after it, in two threads, first hits
+// included.
 #include "common.h"
 #include <pthread.h>
 

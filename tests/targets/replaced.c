@@ -1,6 +1,6 @@
 // cflags: -O2 -Wl,-z,noexecstack
-// replaced copy|other [wait]: replaces the page of a function that is too short for a jump while it
-// is probed, by the same code (copy) or by code with a trap of its own (other).
+// replaced copy|other [wait]: replaces the page of a probed function that is too short for a jump, by the same code
+// (copy) or by code with its own trap (other).
 #include "common.h"
 #include <signal.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -std=c++20 -fomit-frame-pointer -pthread
-// runtime_waits KIND [wait]: a thread waits in `wait_KIND` by a facility of the C++ library, often and long enough to be
-// seen, and another thread ends its waits.
+// runtime_waits KIND [wait]: a thread waits in `wait_KIND` by a facility of the C++ library; another thread ends its
+// waits.
 #include "common.h"
 #include <atomic>
 #include <chrono>
@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-// Inlines all of the headers' code into the function, unless APART is defined.
+// Inlines all of the headers' code, unless APART is defined.
 #ifdef APART
 #define WAITS extern "C" PROBED
 #else
@@ -50,7 +50,6 @@ WAITS void wait_join() { other->join(); KEEP(); }
 WAITS void wait_once() { std::call_once(*hot_once, [] {}); }
 WAITS void wait_future() { hot_promise->get_future().wait(); }
 
-// Holds the lock for which the other thread will wait.
 static void holding(auto &lock, void (*wait)()) {
     lock.lock();
     std::thread waiter(wait);

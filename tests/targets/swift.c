@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// swift: stops the tiptoe that started it, waits once for a lock, and ends. Only then its child continues tiptoe, so
-// tiptoe cannot look at the program while it lives.
+// swift: stops the tiptoe that started it, waits once for a lock, and ends. Only then its child continues tiptoe, which
+// thus never sees the program alive.
 #include "common.h"
 #include <sys/syscall.h>
 

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// timed_values [wait]: calls with known arguments that return, are left, recurse, begin in four threads and a signal
-// handler, and end on another thread than they began on; the truth of each value is in the test.
+// timed_values [wait]: calls with known arguments that return, are left, recurse, begin in a signal handler, and end on
+// another thread; the truth is in the test.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -30,7 +30,7 @@ PROBED long sinks(long depth) {
 
 PROBED long many(long value) { KEEP(); return value; }
 
-// Ends on another thread than it began on, where it also calls `works`.
+// Ends on another thread than it began on.
 PROBED long moves(long value) {
     CHECK(swapcontext(&fiber, &starter) == 0);
     return works(value, 0);

@@ -1,5 +1,5 @@
 // cflags: -O2
-// workers: forks three workers of itself, prints `ready`, and ends when its stdin closes.
+// workers: forks three workers, and ends when stdin closes.
 #include "common.h"
 
 PROBED int work(int x) { KEEP(); return x + 1; }

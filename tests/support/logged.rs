@@ -10,10 +10,10 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// How long an awaited message may take on a busy machine.
+/// A message may take this long on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running tiptoe with its messages and report.
+/// A running tiptoe.
 #[derive(Debug)]
 pub struct LoggedTiptoe {
     /// The command.
@@ -47,7 +47,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+    /// Waits until tiptoe counts. Fails the test if it ends before. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -62,7 +62,7 @@ impl LoggedTiptoe {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for tiptoe's end, and returns its report.
+    /// Waits for tiptoe's end. Returns its report.
     pub fn finish(self) -> Report {
         let LoggedTiptoe {
             process,

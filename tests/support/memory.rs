@@ -1,4 +1,4 @@
-//! Reads a running program's code, to see probes being written and removed.
+//! Reads a running program's code, to see its probes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,13 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
-/// How long a probe may take to appear or disappear on a busy machine.
+/// A probe may take this long to appear or disappear on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A probe may be this far after the entry: an `endbr64`, a no-operation and four instructions may precede it.
+/// A probe may be this far after the entry, because an `endbr64`, a no-operation and four instructions may precede it.
 const WINDOW: usize = 64;
 
-/// The location of a probe, which may be there or not.
+/// The possible location of a probe.
 #[derive(Debug)]
 pub struct Site {
     memory: File,
@@ -25,8 +25,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol` in `program`, which process `pid` runs. It must not be probed yet, because its
-    /// bytes are saved as the original ones.
+    /// Returns the entry of `symbol`. It must not be probed yet, because its bytes are saved as the original ones.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
@@ -82,12 +81,12 @@ impl Site {
     }
 }
 
-/// Returns how many bytes of a running program's and its libraries' code differ from their files.
+/// Returns how many bytes of a program's and its libraries' code differ from their files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns how many bytes of one file's code differ; `name` ends its path.
+/// Returns how many bytes differ in the file whose path `name` ends.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
@@ -115,7 +114,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     maps.lines().filter_map(differing).sum()
 }
 
-/// Returns the file offset of `symbol` in `program`, which process `pid` runs.
+/// Returns the file offset of `symbol`.
 pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     let address = base(pid, program) + symbol_value(program, symbol);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
@@ -131,7 +130,7 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Returns the load address of the program's file: 0 unless it is position-independent.
+/// Returns 0 unless the file is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
@@ -154,7 +153,7 @@ pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
 }
 
-/// Returns names and values of a program's symbol table, then its dynamic one, without imports.
+/// Returns names and values of the symbol table, then the dynamic one, without imports.
 pub fn symbols(program: &Path) -> Vec<(String, u64)> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("an ELF file");

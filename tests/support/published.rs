@@ -1,11 +1,10 @@
-//! The JSON Schemas in the book, which `cargo run -p xtask -- schema` writes. Tests of the crates that have the
-//! types include this file.
+//! The book's JSON Schemas, which `cargo run -p xtask -- schema` writes. Tests of the types' crates include this file.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// Panics unless the book has the schema of what `option` prints, from today's types and their documentation.
+/// Panics unless the book has the current schema of what `option` prints.
 pub(crate) fn check<Line: JsonSchema>(name: &str, option: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src");
     let file = format!("{folder}/{name}.schema.json");

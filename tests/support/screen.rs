@@ -1,4 +1,4 @@
-//! A terminal for tests, on which a program runs and whose content a test reads.
+//! A terminal for tests.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::process::wait_until;
 
-/// How long a program may take to write a text.
+/// A program may take this long to write a text.
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// A program on its own terminal.
@@ -71,7 +71,7 @@ impl OnTerminal {
         wait_until(text, LIMIT, || self.written().contains(text));
     }
 
-    /// Returns all it wrote, with escape sequences.
+    /// Returns all that was written, with escape sequences.
     pub fn written(&self) -> String {
         let seen = self.seen.lock().expect("no reader panics");
         String::from_utf8_lossy(&seen).into_owned()
@@ -89,7 +89,7 @@ impl OnTerminal {
             .expect("the terminal takes it");
     }
 
-    /// Waits for the end. Returns all it wrote, the remaining lines, and its status.
+    /// Waits for the end. Returns all that was written, the remaining lines, and the status.
     pub fn finish(mut self) -> (String, Vec<String>, ExitStatus) {
         let status = self.child.wait().expect("our child");
         let reader = self.reader.take().expect("it is joined once");
@@ -100,7 +100,6 @@ impl OnTerminal {
 
 impl Drop for OnTerminal {
     fn drop(&mut self) {
-        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -131,7 +130,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
     both
 }
 
-/// Returns the lines on a terminal after this output. Fails for escape sequences that tiptoe does not use.
+/// Fails for escape sequences that tiptoe does not use.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Locks for things that a machine has only once, such as debug registers. The lock is on the kernel's folder for
-//! the thing, so that all processes find the same lock and no file is left.
+//! Locks for what a machine has once, such as debug registers. The lock is on the kernel's folder for it, so all
+//! processes find it and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ pub fn wait(folder: &Path) -> File {
     file
 }
 
-/// Waits for the lock of a file, created if needed.
+/// Waits for a file's lock. Creates the file.
 pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);

@@ -1,6 +1,5 @@
-//! Sequences of mappings: after any maps, unmaps and moves the page table must agree with a plain model of pages,
-//! and probes must be found wherever their file is mapped. Each five bytes are a change. The last list then
-//! replaces another space's mappings.
+//! After any maps, unmaps and moves the page table must agree with a plain model of pages, and probes must be found
+//! wherever their file is mapped. Each five bytes are a change. The last list then replaces another space's mappings.
 #![no_main]
 
 use std::ops::Range;
@@ -54,7 +53,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-/// Adds a probe to one in sixteen pages of the first file.
+/// One in sixteen pages of the first file gets a probe.
 fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
@@ -63,7 +62,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// Makes a change. Offsets often fit, so that neighbours become one mapping.
+/// Offsets often fit, so that neighbours become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {

@@ -1,5 +1,5 @@
-//! The event grammar: any text is read, or refused at an offset inside it, and prints text that reads back as the
-//! same value.
+//! The event grammar: any text is read, or refused at an offset inside it, and prints text that reads back as the same
+//! value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

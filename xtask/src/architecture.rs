@@ -1,4 +1,4 @@
-//! Rules on ARCHITECTURE.md: its length, and that the named files, functions and tests exist.
+//! Checks ARCHITECTURE.md's length, and that the named files, functions and tests exist.
 
 use std::path::PathBuf;
 

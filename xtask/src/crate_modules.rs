@@ -11,14 +11,13 @@ use crate::root;
 
 /// A module: a file or a part of one.
 pub struct Module {
-    /// The file's index in [`CrateModules::paths`].
+    /// The index in [`CrateModules::paths`].
     pub file: usize,
     /// Items but modules.
     pub items: Vec<Item>,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
     defined: BTreeSet<String>,
-    /// Names from `use`, each with its path.
     used: BTreeMap<String, Vec<String>>,
     /// The paths before `::*`.
     globs: Vec<Vec<String>>,
@@ -29,7 +28,7 @@ pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// A crate's modules, the root first.
 pub struct CrateModules {
-    /// The files, from the crate's `src`.
+    /// The files, from `src`.
     pub paths: Vec<String>,
     /// Each file's text.
     pub texts: Vec<String>,
@@ -39,7 +38,7 @@ pub struct CrateModules {
 }
 
 impl CrateModules {
-    /// Reads a crate's library, or its program without one. The folder is such as `host/price`.
+    /// Reads the library, or the program without one, of a crate such as `host/price`.
     pub fn read(folder: &str) -> Self {
         let source = root().join("crates").join(folder).join("src");
         let doors = ["lib.rs", "main.rs"].map(|name| source.join(name));
@@ -59,7 +58,7 @@ impl CrateModules {
         crate_modules
     }
 
-    /// Adds a file, whose modules have their files in `folder`.
+    /// The file's modules have their files in `folder`.
     fn add_file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let text = std::fs::read_to_string(path);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -112,8 +111,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that each file uses of each other, except by `pub use`, which hands a name on, and of
-    /// modules that this module is inside.
+    /// Returns the names that each file uses of each other, except by `pub use`, which hands a name on, and of modules
+    /// that this module is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -138,7 +137,7 @@ impl CrateModules {
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// Returns the file that defines a path; `None` if the path names a module or is of another crate.
+    /// `None` if the path names a module or is of another crate.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -268,7 +267,7 @@ struct References {
 }
 
 impl References {
-    /// Adds the paths that a macro call's tokens may contain.
+    /// Adds the paths that a macro call may contain.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -329,7 +328,7 @@ impl Visit<'_> for References {
     }
 }
 
-/// Returns whether an item is only for tests and models.
+/// Returns whether an item is for tests or models.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let mut lists = attributes
         .iter()

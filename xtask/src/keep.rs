@@ -1,4 +1,4 @@
-//! Runs one test under a keeper (`tests/support/keeper.rs`), which ends everything that the test started.
+//! Runs one test under a keeper (`tests/support/keeper.rs`).
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

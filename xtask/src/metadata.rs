@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::root;
 
-/// One package of ours.
+/// One of our packages.
 #[derive(Debug, Clone)]
 pub struct Package {
     /// The name, such as `tiptoe-wire`.
     pub name: String,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// Normal and build dependencies, without those of tests, which are not in a product.
+    /// Normal and build dependencies.
     pub dependencies: Vec<String>,
 }
 

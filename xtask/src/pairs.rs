@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // With symbols, which shipped programs lack, because they name the functions.
+        // Symbols name the functions, but shipped programs lack them.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -95,7 +95,7 @@ fn parse(code: &str) -> Bodies {
     bodies
 }
 
-/// Returns the number of pairs, and those whose instructions differ in number or kind.
+/// Returns the number of pairs, and those whose instructions differ.
 pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     let pairs: Vec<_> = bodies
         .iter()
@@ -113,7 +113,7 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Returns the instructions without operands and trailing padding.
+/// Excludes operands and trailing padding.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

@@ -1,5 +1,4 @@
-//! Draws the pictures of README and the book as SVG: a terminal with a real run's output, and bars of measured
-//! numbers.
+//! Draws the pictures of README and the book as SVG: a terminal with output, and bars of numbers.
 
 use std::fmt::Write as _;
 
@@ -18,7 +17,6 @@ const LONGEST: f64 = 430.0;
 const LABELS: f64 = 120.0;
 const STEP: usize = 34;
 
-/// How text looks, as escape sequences select it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Look {
     is_bold: bool,
@@ -59,7 +57,7 @@ impl Look {
     }
 }
 
-/// Draws lines of a terminal, with the colors of their escape sequences.
+/// Draws lines of a terminal, with their colors.
 pub fn terminal(lines: &str) -> String {
     let lines: Vec<Vec<(Look, String)>> = lines.lines().map(runs).collect();
     let len = |line: &Vec<(Look, String)>| line.iter().map(|(_, text)| text.chars().count()).sum();
@@ -83,7 +81,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Splits a line into runs of text that look alike, without other escape sequences.
+/// Splits a line into runs that look alike, without other escape sequences.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();
@@ -101,8 +99,8 @@ fn runs(line: &str) -> Vec<(Look, String)> {
     runs
 }
 
-/// Draws a bar for each line `NUMBER LABEL`, with its number and its share of the first. Other lines become text
-/// below; the first line is the title.
+/// Draws a bar for each line `NUMBER LABEL`, with its share of the first. Other lines become text below; the first line
+/// is the title.
 pub fn bars(lines: &str) -> String {
     let mut lines = lines.lines();
     let title = lines.next().unwrap_or_default();

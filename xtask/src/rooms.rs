@@ -1,6 +1,6 @@
-//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, at most
-//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle of files has no first file to read. A module's
-//! use of the modules that it is inside makes no circle, because a reader comes from there.
+//! Rules inside a crate: no circle of files, because it has no first file to read; no type name twice, no tuple as a
+//! parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use the modules that it is
+//! inside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,7 @@ use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 /// Over all files, without blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
-/// Returns crates' faults that begin with none of `exceptions`, and exceptions without a fault. A folder is such as
-/// `host/price`.
+/// Returns crates' faults but `exceptions`, and exceptions without a fault. A folder is such as `host/price`.
 pub fn faults<'a>(folders: impl Iterator<Item = &'a str>, exceptions: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = folders.flat_map(of_crate).collect();
     let unused = exceptions.iter().filter(|exception| {
@@ -65,7 +64,7 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// Returns the circles, in which each file uses each other, perhaps through others.
+/// In a circle, each file uses each other, perhaps through others.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();
@@ -94,7 +93,7 @@ fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the files that a file uses, perhaps through others.
+/// Follows uses through other files.
 fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut next = vec![file];
@@ -105,7 +104,6 @@ fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// A crate's definitions that rules are about.
 #[derive(Default)]
 struct Definitions {
     module: usize,

@@ -50,7 +50,7 @@ pub fn undefined(path: &Path) -> Vec<String> {
     lines("nm", &["-D", "--undefined-only"], path)
 }
 
-/// Returns the text relocations. There must be none, because they need writable code.
+/// Returns the text relocations, which are forbidden because they need writable code.
 pub fn text_relocations(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -58,8 +58,7 @@ pub fn text_relocations(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the instructions on vector and x87 registers in a function and in those that it calls or jumps to by
-/// name, except `but`.
+/// Returns the vector and x87 instructions of a function and its named callees, except `but`.
 pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<String> {
     let code = lines("objdump", &["-d", "--no-show-raw-insn"], path);
     let label = |line: &str| {

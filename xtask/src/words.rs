@@ -1,5 +1,5 @@
-//! Counts words of the dialect that readers must translate, and words that carry reasons, in comments, pages and
-//! messages. A count shows only what to read again.
+//! Counts words of the dialect that readers must translate, and words that carry reasons. A count shows only what to
+//! read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -59,14 +59,13 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The most words of the dialect in 1,000.
+/// Words in 1,000.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The rows of pages and of printed texts. Help is in the rows of crates, because it is comments of the source.
+/// Help is in the rows of crates, because it is comments of the source.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
-/// The counts of a crate's comments, or of other texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCount {
     words: usize,
@@ -80,7 +79,7 @@ impl WordCount {
         WordCount::of_words(&prose_words(&comments(source)))
     }
 
-    /// Counts the sentences in the string literals of a Rust file's product part.
+    /// Counts the sentences in a Rust file's string literals, without its tests.
     fn of_messages(source: &str) -> Self {
         let product = source.split("#[cfg(test)]").next().unwrap_or_default();
         WordCount::of_words(&prose_words(&literals(product)))
@@ -109,7 +108,7 @@ impl WordCount {
     }
 }
 
-/// Returns a table: a line for each crate, the pages and the messages, and the sum of all comments.
+/// Returns a line for each crate, the pages and the messages, and the sum of all comments.
 pub fn table() -> String {
     let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
     for (name, count) in counts() {
@@ -178,8 +177,7 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Returns a text's words in lower case, without examples. Empty lines become empty words, so that no phrase
-/// continues across them.
+/// Omits examples. Empty lines become empty words, so that no phrase continues across them.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -189,7 +187,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Without names of code, in backticks, because only renaming could change them.
+            // Omits names of code, in backticks, because only renaming could change them.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -224,7 +222,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns the text of all comments, with an empty line where code separates them.
+/// An empty line separates comments with code in between.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -259,7 +257,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Returns the length of the string or character at the beginning, so that slashes inside are no comment.
+/// Includes characters, so that slashes inside are no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

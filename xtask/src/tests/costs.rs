@@ -1,4 +1,4 @@
-//! `tests/costs.txt`: the run times of the longest tests, which start first.
+//! `tests/costs.txt`: the run times of the longest tests.
 
 use std::collections::HashMap;
 use std::fmt::Write;

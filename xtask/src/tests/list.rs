@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::root;
 
-/// What `cargo test --no-run` built.
+/// The output of `cargo test --no-run`.
 #[derive(Debug)]
 pub struct Built {
     programs: Vec<Program>,
@@ -18,7 +18,7 @@ pub struct Built {
 
 #[derive(Debug)]
 struct Program {
-    /// The package, with an integration test's target: `tiptoe-wire`, `tiptoe-tests::e2e`.
+    /// The package, with an integration test's target: `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
     folder: PathBuf,
@@ -37,7 +37,7 @@ pub struct Test {
     pub folder: PathBuf,
 }
 
-/// Builds all test programs and the command. `None` if something does not build, which cargo has printed.
+/// Builds all. `None` if that fails, which cargo has printed.
 pub fn build() -> Option<Built> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);

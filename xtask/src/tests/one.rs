@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A longer test is killed, after the programs that it started (`tests/support/process.rs`).
+/// A longer test is killed, after the programs that it started.
 const LIMIT_S: &str = "120";
 
 /// How a test ended.
@@ -46,8 +46,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is in a folder named by the test and, for several runs, by `part`; the folder is removed
-/// if the test passes.
+/// Runs a test. Its output is in a folder named by the test and `part`, and is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -80,7 +79,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Exactly one test must have run. Otherwise a test renamed since the listing would pass without running.
+    // Exactly one test must have run, because a test renamed since the listing would pass without running.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

@@ -1,5 +1,5 @@
-//! Runs tests in two pools: tests that need something that the machine has only once, one at a time, and all others
-//! concurrently. Tests that need the whole machine run afterwards.
+//! Runs tests that need what the machine has once one at a time, all others concurrently. Tests that need the whole
+//! machine run afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::one::{self, Outcome};
 
 /// Each line is the name of a test, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
-/// The first word of a line whose tests need the whole machine.
+/// Begins a line whose tests need the whole machine.
 const ALONE: &str = "alone ";
 
 /// Runs the tests. Returns their outcomes in no order.
@@ -63,7 +63,7 @@ fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
     queue.lock().expect("no panic").pop_front()
 }
 
-/// Sorts tests, longest first. Those without a recorded cost are short or new, and start last.
+/// Tests without a recorded cost are short or new, and start last.
 fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
     let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
     tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// cancelled [wait]: cancels a thread that waits for a condition, prints `cancelled`, and ends when stdin closes.
+// cancelled [wait]: cancels a thread that waits for a condition.
 #include "common.h"
 #include <sys/syscall.h>
 

@@ -1,10 +1,10 @@
 // cflags: -O2 -fcf-protection=none
-// child_filters MODE CALLS [wait]: calls two functions CALLS times, and again in a forked child. A jump fits on one,
-// only a trap byte on the other. MODE:
+// child_filters MODE CALLS [wait]: calls two functions CALLS times, also in a forked child. On one only a trap byte
+// fits. MODE:
 // `unseen`: the child enters strict seccomp by a system call that no hook sees;
-// `filter`: its filter allows only write and exit_group, not even the return from a signal handler;
+// `filter`: its filter allows only write and exit_group, not even a signal handler's return;
 // `traced`: its parent traces it, and must see only the stop that the child raises;
-// `exec`: the filter also allows execve, but no change of the signal mask.
+// `exec`: the filter allows execve, but no change of the signal mask.
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>

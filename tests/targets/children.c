@@ -1,8 +1,7 @@
 // cflags: -O2 -pthread
-// children MODE CALLS [wait]: starts 20 children in one way (fork, _Fork, clone, vfork, posix_spawn) while two threads
-// call the probed function. The children call it too, but only the parent's calls may be counted. Children of vfork and
-// posix_spawn exec this program (MODE `child`). Before that, vfork's call the function in their parent's memory, and
-// posix_spawn's call dup2.
+// children MODE CALLS [wait]: starts 20 children by MODE (fork, _Fork, clone, vfork, posix_spawn) while two threads
+// call the probed function. Only the parent's calls may be counted. vfork's children call the function before exec,
+// posix_spawn's dup2.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +22,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// From a thread that already has counters.
+// The thread already has counters.
 static void be_child(void) {
     int status;
     call(NULL);

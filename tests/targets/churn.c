@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// churn THREADS [wait]: two creators of THREADS short threads. Each calls `churned` three times and ends by return,
+// churn THREADS [wait]: two creators of short threads, which call `churned` three times and end by return,
 // pthread_exit, cancellation, or a bare exit system call.
 #include "common.h"
 #include <pthread.h>

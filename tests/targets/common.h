@@ -28,13 +28,13 @@
         }                                                                                     \
     } while (0)
 
-// Prints the calls of `name` in this process, which a probe must count.
+// Prints the calls of `name`, which a probe must count.
 static inline void expect(const char *name, uint64_t count) {
     printf("expect %s %llu\n", name, (unsigned long long)count);
     fflush(stdout);
 }
 
-// The number is a constant before the system call.
+// Hooks see only calls whose number is a constant before them.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;
@@ -43,7 +43,7 @@ static inline __attribute__((always_inline)) long own_call(long number, long fir
     return result;
 }
 
-// With `wait` as last argument, prints `ready` and starts at the next line of stdin.
+// With `wait` as last argument, prints `ready` and waits for a line.
 static inline void wait_for_start(int argc, char **argv) {
     char line[64];
     if (argc < 2 || strcmp(argv[argc - 1], "wait") != 0) return;
@@ -58,8 +58,8 @@ static inline void die_with_parent(void) {
     if (getppid() != parent) _exit(1);
 }
 
-// Waits until a thread sleeps in this system call, with a first argument within `size` bytes from `object`, or any if
-// that is NULL. Allocates nothing.
+// Waits until a thread sleeps in this system call, with a first argument within `size` bytes from `object`, if any.
+// Allocates nothing.
 static inline void until_asleep(pid_t thread, long call, const void *object, size_t size) {
     char path[64], text[96];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
@@ -81,7 +81,7 @@ static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwi
     return strtoull(argv[index], NULL, 10);
 }
 
-// Created detached, because glibc may crash if a thread ends while it is being detached.
+// The thread is created detached, because glibc may crash if a thread ends while it is being detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;
@@ -91,7 +91,7 @@ static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_destroy(&attr);
 }
 
-// Returns the size of a signal frame on this CPU: 0.5 to 11 KB. Older headers lack the number's name.
+// Returns the size of a signal frame: 0.5 to 11 KB by CPU. Older headers lack the number's name.
 static inline size_t signal_frame(void) {
     enum { NUMBER = 51 };
     size_t frame = getauxval(NUMBER);
@@ -108,5 +108,5 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// For four nested handlers. In each, lazy binding may save the CPU's state once more.
+// Has room for four nested handlers, in each of which lazy binding may save the CPU's state.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

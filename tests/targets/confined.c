@@ -2,9 +2,9 @@
 // confined WAYS CALLS [wait]: gives up the rights of WAYS, separated by `:`. Before and after, it calls the probed
 // function CALLS times; in between it prints `done` and waits for a line. A way is a NAME, through libc, or
 // `inline-NAME`, by an inline system call:
-// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2) to another process's pid namespace), fs-root (a root
-// that no other thread has), ids, caps, nnp, root (chroot(2)), landlock, filter (a seccomp(2) filter of this thread),
-// tsync (of all threads), strict (of all; allows only read, write, wait and exit), undumpable.
+// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2)), fs-root (no other thread has this root), ids, caps,
+// nnp, root, landlock, filter (seccomp(2), this thread), tsync (all threads), strict (all; allows only read, write,
+// wait and exit), undumpable.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -24,8 +24,8 @@
 // Long enough for a jump.
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// Has no hook, because its number comes from another register. That register has only constants, so decoding shows that
-// the call does not block signals.
+// No hook sees it, because its number comes from another register. Decoding shows that it does not block signals,
+// because that register has only constants.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \
@@ -82,7 +82,6 @@ static void filter(int flags) {
     CHECK(MAKE_ANY(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) == 0);
 }
 
-// Allows all threads only to read, write, wait for each other and end.
 static void only_read_and_write(void) {
 #define MAY(number) \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)

@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
-// contended KIND ROUNDS [seccomp] [wait]: threads contend for a lock of this kind, ROUNDS times each, or until stdin
-// closes if 0. `seccomp` adds a filter that allows everything. Prints `done`, how often the lock was held and the
-// expected number, and ends when stdin closes.
+// contended KIND ROUNDS [seccomp] [wait]: threads contend for a lock of this kind, ROUNDS times each; 0 means until
+// stdin closes. `seccomp` adds a filter that allows everything. Prints `done`, how often the lock was held and the
+// expected number.
 #include "common.h"
 #include <limits.h>
 #include <linux/filter.h>
@@ -245,7 +245,7 @@ static void *contend(void *number) {
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // All must end after the same round, because they wait for each other. None is ahead of the first.
+        // All must end after the same round, because they wait for each other. The first is never behind.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }
@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // Done before counting begins, because creating a priority-inheriting lock makes a system call.
+    // Creating a priority-inheriting lock makes a system call, so it precedes the count.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

@@ -1,5 +1,5 @@
-//! contended_rust KIND ROUNDS [wait]: threads contend for a lock of std or parking_lot, ROUNDS times each. With `wait`
-//! it first prints `ready` and reads a line. Prints `done` and all rounds, and exits when stdin closes.
+//! contended_rust KIND ROUNDS [wait]: threads contend for a lock of std or parking_lot, ROUNDS times each. Prints
+//! `done` and all rounds, and exits when stdin closes.
 
 use std::cell::Cell;
 use std::hint::black_box;

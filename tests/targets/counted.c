@@ -10,7 +10,6 @@
 static uint64_t calls;
 static pthread_barrier_t start;
 
-// One fault for each page.
 static void touch(uint64_t pages) {
     char *at = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED && madvise(at, pages * 4096, MADV_NOHUGEPAGE) == 0);
@@ -60,7 +59,7 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// Returns the voluntary switches, because a sleep whose time is over at once makes none.
+// Returns voluntary switches, because a sleep whose time is already over makes none.
 static uint64_t switches(void) {
     struct rusage used;
     CHECK(!getrusage(RUSAGE_SELF, &used));

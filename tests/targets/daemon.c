@@ -1,6 +1,6 @@
 // cflags: -O2
-// daemon HOW [wait]: gives up root, and so /proc/self/mem. Then works at least ten times, until stdin closes. HOW:
-// drops, or locked (with a filter, so that nothing can write its code).
+// daemon HOW [wait]: gives up root, and so /proc/self/mem. HOW: drops, or locked (with a filter, so that nothing can
+// write its code).
 #include "common.h"
 #include <fcntl.h>
 #include <grp.h>

@@ -2,7 +2,7 @@
 use std::panic;
 
 mod till {
-    /// Adds one; the trait object keeps the call.
+    /// The trait object keeps the call.
     pub trait Step {
         fn step(&self, x: u64) -> u64;
     }

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread firsts.S
-// firsts THREADS [wait]: threads call functions that differ in their first instruction, and check the results, until
-// stdin closes.
+// firsts THREADS [wait]: threads call the functions of firsts.S until stdin closes.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 // cflags: -O2
-// forks FORKS [wait]: starts children in each way; FORKS of them get a copy of its memory. Each checks its results.
+// forks FORKS [wait]: starts children in each way; FORKS of them get a copy of its memory.
 #include "common.h"
 #include <spawn.h>
 #include <sched.h>

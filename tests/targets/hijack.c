@@ -1,5 +1,5 @@
-// hijack PID: makes the agent's thread of a traced process execute system calls, as any thread of that process could by
-// writing to its stack. Prints each call and its result, or a negated errno.
+// hijack PID: makes an agent's thread execute system calls, as any thread of its process could by writing to its stack.
+// Prints each result, or a negated errno.
 #include "agent_thread.h"
 #include <fcntl.h>
 #include <sys/ptrace.h>
@@ -14,7 +14,6 @@ static int memory;
 static struct user_regs_struct saved;
 static unsigned long instruction;
 
-// Returns the address of a system call instruction in the agent's code.
 static unsigned long find_instruction(const char *process) {
     char path[64], line[512], permissions[8];
     unsigned long start, end;
@@ -36,7 +35,7 @@ static void stopped(void) {
     CHECK(waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status));
 }
 
-// `text`, if any, is an argument, copied below the thread's stack.
+// `text` is an argument, copied below the thread's stack.
 static void call(const char *name, long number, long first, const char *text, long second, long third) {
     struct user_regs_struct regs = saved;
     unsigned long room = saved.rsp - 4096;
@@ -53,8 +52,8 @@ static void call(const char *name, long number, long first, const char *text, lo
         else regs.rdi = room;
     }
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &regs) == 0);
-    // Stops before and after the call. A single step would raise SIGTRAP, which the thread blocks: for a blocked fault
-    // the kernel resets the program's handler.
+    // A single step would raise SIGTRAP, which the thread blocks: for a blocked fault the kernel resets the program's
+    // handler. So it stops before and after the call.
     for (int stop = 0; stop < 2; stop++) {
         CHECK(ptrace(PTRACE_SYSCALL, thread, 0, 0) == 0);
         stopped();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// holders SCENARIO [TYPE]: threads hold a lock for different times, each by its own function, while others wait. Prints
-// for each function how long it held the lock during waits, summed over the waits.
+// holders SCENARIO [TYPE]: each role holds a lock by its own function, while others wait. Prints for each function how
+// long it held the lock during waits, summed over the waits.
 #include "common.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -30,7 +30,7 @@ static void note(struct interval *all, atomic_uint *count, enum role role, uint6
     all[at] = (struct interval){role, from, to};
 }
 
-// Below 100 us it spins, because a sleep takes longer.
+// A sleep takes longer than 100 us, so shorter times spin.
 static void sleep_us(unsigned us) {
     if (us >= 100) usleep(us);
     else for (uint64_t until = now() + us * 1000; now() < until;) {}
@@ -56,7 +56,7 @@ static void take(enum how how) {
 static unsigned generation;
 static uint64_t announced;
 
-// Inlined, so that each role has its own call sites of lock and unlock.
+// Inlined, so that each role has its own call sites.
 static inline __attribute__((always_inline)) void cycle(const struct part *part) {
     uint64_t asked = now();
     take(part->how);
@@ -95,7 +95,7 @@ static void *run(void *part) {
     return NULL;
 }
 
-// In random order, so that no role has its own thread.
+// The order is random, so that no role has its own thread.
 static void *run_all(void *parts) {
     const struct part *all = parts;
     uint64_t seed = (uintptr_t)&parts;
@@ -109,7 +109,7 @@ static void *run_all(void *parts) {
 
 #define SCENARIO(name, ...) {name, {__VA_ARGS__}}
 static const struct { const char *name; struct part parts[4]; } scenarios[] = {
-    // The slow thread takes the lock again before the thread it has woken.
+    // The slow thread takes the lock again before the woken thread.
     SCENARIO("barging", {SLOW, LOCKS, 2000, 0, 1}, {QUICK, LOCKS, 0, 100, 8}),
     SCENARIO("turns", {SLOW, LOCKS, 4000, 300, 1}, {MIDDLE, LOCKS, 1500, 300, 1}, {QUICK, LOCKS, 500, 300, 2}),
     SCENARIO("mixed", {SLOW, LOCKS, 3000, 300, 1}, {MIDDLE, LOCKS, 1000, 300, 1}, {QUICK, LOCKS, 300, 300, 2}),

@@ -1,5 +1,5 @@
 // cflags: -O2 -g
-// inlined CALLS [wait]: a function that is inlined into one caller, and called from another.
+// inlined CALLS [wait]: a function that is inlined into one of two callers.
 #include "common.h"
 
 static volatile int sink;

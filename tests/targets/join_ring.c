@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
 // join_ring [wait]: the first thread holds a priority-inheriting mutex and joins the second, which waits for the mutex.
-// Another thread prints `stuck`. Ends when stdin closes.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

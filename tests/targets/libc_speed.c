@@ -1,5 +1,5 @@
 // cflags: -O2
-// libc_speed [wait]: prints the ns of putc and malloc. Both are fast only while libc knows of one thread.
+// libc_speed [wait]: prints the ns of putc and malloc, which are fast only while libc knows of one thread.
 #include "common.h"
 #include <time.h>
 

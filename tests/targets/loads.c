@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads load, use and unload libraries, which report the expected counts.
-// With HELD 1 the first library is loaded before the start.
+// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads load, use and unload libraries. With HELD 1 the first one is
+// loaded before the start.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE; two
 // threads read under a rwlock in the heap. The holder spins until the next line. Then it sleeps, and five threads wait
 // for one lock each, three times over 20 ms. It prints `waited` with the holder's id. After one more line they wait for
-// ever, and it prints `stuck`. Ends when stdin closes.
+// ever, and it prints `stuck`.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,7 +36,7 @@ static long sleeps(void) {
     return used.ru_nvcsw;
 }
 
-// Waits for the mutex of this number, or to write under the rwlock.
+// `which` is a mutex, or the rwlock to write.
 static void wait_ms(intptr_t which, uint64_t ms) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -87,8 +87,8 @@ static void *holds(void *none) {
     return none;
 }
 
-// The thread that reads and prints has no locks on its stack, because those threads must sleep whenever it prints. It
-// maps no memory after `ready`.
+// This thread has no locks on its stack, because those threads must sleep whenever it prints. It maps no memory after
+// `ready`.
 static void *speaks(void *none) {
     char line[64];
     puts("ready");

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// mappings ROUNDS [wait]: three threads map, split, move and unmap code of files while a fourth hits traps. Prints
-// `settled` when the mappings stay, and ends when stdin does.
+// mappings ROUNDS [wait]: three threads map, split, move and unmap code while a fourth hits traps. Prints `settled`
+// when the mappings stay.
 #include "common.h"
 #include <fcntl.h>
 #include <pthread.h>

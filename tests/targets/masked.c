@@ -1,8 +1,8 @@
 // cflags: -O2 -pthread
 // masked HOW: a thread that blocks SIGTRAP calls a function on which only a trap byte fits. HOW: mask (its own mask);
-// sigsuspend, ppoll, pselect, epoll (sleeps under a mask, and its SIGUSR1 handler calls); handler (a handler runs, and
-// its return restores the mask). Prints `called` for a line of stdin once it has called. With `mask` there are many
-// such threads, so that some are preempted inside the trap's handler.
+// sigsuspend, ppoll, pselect, epoll (sleeps under a mask, and its SIGUSR1 handler calls); handler (its return restores
+// the mask). Prints `called` for a line of stdin once it has called. With `mask` there are many threads, so that some
+// are preempted inside the trap's handler.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ static sigset_t everything, waiting;
 static const char *how;
 static int events;
 
-// The branch to the second instruction leaves no room for a jump on the first.
+// The branch to the second instruction leaves no room for a jump.
 __asm__(".text\n.type trapped, @function\n.globl trapped\n"
         "trapped: mov $1, %eax\n1: mov $2, %edx\n dec %eax\n jnz 1b\n ret\n.size trapped, . - trapped");
 extern void trapped(void);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -Wl,-z,now shapes.S
-// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks that block them, while functions are probed. MODE:
-// see `modes`; `held` sets its masks before its start.
+// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks that block them, while functions are probed. `held`
+// sets its masks before its start.
 #include "common.h"
 #include <poll.h>
 #include <pthread.h>
@@ -68,7 +68,6 @@ static void mask(int how, int signal) {
     CHECK(pthread_sigmask(how, &set, NULL) == 0);
 }
 
-// Each returns what the call returned.
 static int by_sigsuspend(const sigset_t *mask, int ms) { (void)ms; return sigsuspend(mask); }
 static struct timespec time_of(int ms) { return (struct timespec){ms / 1000, ms % 1000 * 1000000}; }
 static int by_ppoll(const sigset_t *mask, int ms) {
@@ -102,7 +101,7 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
-// epoll may return EINTR for another thread's signal, so waits again if no handler ran.
+// epoll may return EINTR for another thread's signal, so it waits again if no handler ran.
 static int waits(int way, const sigset_t *mask, int ms) {
     int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
     do result = ways[way](mask, ms);
@@ -114,7 +113,6 @@ static int sender_way;
 static volatile int wanted, stop;
 static pthread_t waiter;
 
-// At varying moments.
 static void *send_when_wanted(void *unused) {
     for (int n = 0; !stop; n++) {
         if (!__atomic_exchange_n(&wanted, 0, __ATOMIC_ACQ_REL)) { sched_yield(); continue; }
@@ -340,8 +338,8 @@ static void after(int signal) {
     depth--;
 }
 
-// SA_ONSTACK must hold also on a small stack (hence `-z now`: lazy binding needs more room); with SA_NODEFER handlers
-// must nest.
+// SA_ONSTACK must hold on a small stack (hence `-z now`: lazy binding needs more room); with SA_NODEFER handlers must
+// nest.
 static void flags(void) {
     size_t frame = signal_frame(), sizes[] = {frame + 2048, 6 * frame};
     for (int s = 0; s < 2; s++) {
@@ -387,7 +385,7 @@ static void jumps_out(void) {
     }
 }
 
-// Checks, in a new program, which signals its parent blocked and ignored.
+// A new program must inherit blocked and ignored signals.
 static int inherited(void) {
     struct sigaction old;
     return blocks(SIGTRAP) && !blocks(SIGILL) && sigaction(SIGILL, NULL, &old) == 0 && old.sa_handler == SIG_IGN ? 0 : 98;
@@ -456,7 +454,6 @@ static void held(pthread_t thread) {
     CHECK(seen[SIGTRAP] == 2 && !pending(SIGTRAP));
 }
 
-// Waits during attach and detach.
 static void stays(pthread_t thread) {
     char line[64];
     CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0);

@@ -1,4 +1,3 @@
-// Maps, threads and caught panics of Rust, after a line of stdin.
 use std::collections::BTreeMap;
 use std::panic;
 use std::thread;

@@ -1,8 +1,7 @@
 // cflags: -O2 -ldl
 // moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
-//   move    moves their page by mremap(2)
-//   all     moves all pages around them
-//   keep    leaves the page's addresses mapped to the file (MREMAP_DONTUNMAP)
+//   all     moves all pages around theirs
+//   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
 //   child   moves their page in a forked child
 //   inline  moves by an inline system call
 //   again   maps their page of the file once more
@@ -20,7 +19,7 @@
 
 enum { PAGE = 4096, AROUND = 64, PAGES = 2 * AROUND + 1 };
 
-// One fits a jump, and one only a trap, in the middle of many pages.
+// One fits a jump, the other only a trap.
 __asm__(".section .text.pages,\"ax\",@progbits\n"
         ".p2align 12\n"
         "first_page: .fill 64 * 4096, 1, 0xcc\n"
@@ -58,7 +57,6 @@ static int of_program(struct dl_phdr_info *info, size_t size, void *unused) {
     return 1;
 }
 
-// Returns how far the code is from its first address.
 static ptrdiff_t again(const char *how) {
     CHECK(dl_iterate_phdr(of_program, NULL) == 1);
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);

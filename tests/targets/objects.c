@@ -1,5 +1,5 @@
 // cflags: -O2 -ldl
-// objects [wait]: loads and unloads a library, then prints what `dl_iterate_phdr` and `dladdr` find.
+// objects [wait]: unloads a library, then prints what `dl_iterate_phdr` and `dladdr` find.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

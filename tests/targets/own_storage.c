@@ -5,7 +5,7 @@
 //   set     this thread, for a while
 //   inline  the same, by inline system calls
 //   written by code written at run time, on a block that leads trampolines to no counters
-//   thread  a thread created with its own block, before the start
+//   thread  a thread created with its own block
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>
@@ -32,7 +32,7 @@ static void check_untouched(void) {
 
 static __attribute__((noinline)) void child(void *storage) {
     int status;
-    // Not glibc's `clone`, because that requires a function and a stack.
+    // glibc's `clone` requires a function and a stack.
     long pid = syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, storage);
     if (!pid) {
         call();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// parts [wait]: four threads with two names call `works` 100, 200, 300 and 400 times. Each leaves its first call
-// without a return. The longest call is in the thread `long`.
+// parts [wait]: four threads with two names call `works`, and leave their first call without a return. The longest call
+// is in the thread `long`.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // cflags: -O2
-// plain_calls ROUNDS [wait]: calls libc functions that are only a system call. A timer's signals interrupt its reads,
-// which must be restarted.
+// plain_calls ROUNDS [wait]: calls libc functions that are only a system call. Signals interrupt its reads, which must
+// be restarted.
 #include "common.h"
 #include <signal.h>
 #include <sys/time.h>

@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
 // privileges MODE [wait]: calls that the agent's thread would break. MODE: setuid (no thread may keep rights), unshare
-// (a user namespace), setns (its own mount namespace), single (libc must know one thread only), child (a forked child
-// gives up root, enters a namespace and installs a filter, like a server's worker).
+// (a user namespace), setns (its own mount namespace), single (libc must know one thread only), child (like a server's
+// worker: gives up root, enters a namespace, installs a filter).
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Checks also threads that are not libc's for root's ids and groups, and capabilities.
+// Checks also threads that are not libc's.
 static int any_has_rights(void) {
     DIR *folder = opendir("/proc/self/task");
     int any = 0, threads = 0;

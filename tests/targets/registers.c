@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread registers.S
-// registers CALLS [wait]: fills every register before each call and checks all after it, in two threads, first hits
-// included.
+// registers CALLS [wait]: checks every register after a call, in two threads, first hits included.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // cflags: -O2 -rdynamic -Wno-frame-address
-// ret_caller MODE [wait]: functions that find and print their caller. MODE: see `modes`.
+// ret_caller MODE [wait]: functions that find and print their caller.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -99,8 +99,8 @@ void ask_next(void) {
     show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
 }
 
-// Generated code, `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`, without unwind information. Like the runtimes of
-// Java and JavaScript, the program looks for its return address in another function's frame.
+// Generated code without unwind information: `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`. Like Java's runtime, the
+// program looks for its return address in another function's frame.
 static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
 enum { AFTER_CALL = 6 };
 static void **volatile frame;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // ret_calls MODE [wait]: variadic calls, a leaf in its red zone, the smallest signal stack, threads with all signals
-// blocked. MODE: see `modes`.
+// blocked.
 #include "ret_common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -68,7 +68,7 @@ static void variadic(void) {
     }
 }
 
-// A leaf with values below its stack pointer. It counts without a call, which would overwrite them.
+// The leaf's values are below its stack pointer. It counts without a call, which would overwrite them.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);
@@ -91,8 +91,7 @@ PROBED void handles(int signal) {
     LEAVE(handles);
 }
 
-// A probed function needs up to 1 KB of stack, and a signal frame if no jump fits. The next byte below is in a page
-// without access.
+// A probed function needs up to 1 KB of stack, and a signal frame if no jump fits. A page without access follows.
 static void smallest_stack(void) {
     struct sigaction action = {.sa_handler = handles, .sa_flags = SA_ONSTACK};
     use_guarded_stack(2 * signal_frame() + 1024);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // ret_cancel MODE [wait]: threads end inside probed frames, by pthread_exit and cancellation. Cleanup handlers,
-// destructors (as ret_cancel_cc) and key destructors must run. MODE: see `modes`.
+// destructors (as ret_cancel_cc) and key destructors must run.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -30,7 +30,6 @@ static void clean(void *count) {
     ADD(*(uint64_t *)count);
 }
 
-// Has a destructor in C++, else nothing.
 #ifdef __cplusplus
 struct Guard { ~Guard() { clean(&destroyed); } };
 #define GUARD() Guard guard
@@ -92,7 +91,7 @@ static void reads(void) {
 }
 static void sleeps(void) { sem_post(&inside); pause(); }
 static void tests(void) { sem_post(&inside); for (;;) { pthread_testcancel(); sched_yield(); } }
-// Cancelled at any instruction, none of them in a probed function.
+// Cancellation may hit any instruction, none of them in a probed function.
 static void spins(void) {
     int old;
     CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old) == 0);
@@ -115,7 +114,7 @@ static void batch(void (*how)(void), int cancels) {
     }
 }
 
-// A cancellation may hit any instruction of the function and its trampoline.
+// Cancellation may hit any instruction of the function and its trampoline.
 PROBED int busy_one(int x) { KEEP(); return x + 1; }
 static void storms(void) {
     int old;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC). A tracer's reading must
-// not kill it. MODE: see `modes`.
+// not kill it.
 #include "ret_common.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -93,7 +93,6 @@ static void fork_and_forbid(void) {
         forbid_unseen();
     }
 }
-// The child returns from the calls that its parent was in.
 static void forks(void) {
     int status;
     CHECK(outer(fork_and_forbid) == 2);
@@ -106,7 +105,7 @@ static void forks(void) {
     calls();
 }
 
-// Before the first probed call, by a call that no hook sees.
+// No hook sees this call, which precedes the first probed one.
 static void before(void) {
     forbid_unseen();
     calls();

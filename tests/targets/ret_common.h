@@ -10,7 +10,6 @@ static inline void truth(const char *name, uint64_t entries, uint64_t left, uint
     fflush(stdout);
 }
 
-// The calls that did not return were left or are running.
 static inline void unfinished(const char *name, uint64_t entries, uint64_t returned) {
     expect(name, entries);
     printf("returns %s %llu\n", name, (unsigned long long)returned);
@@ -23,12 +22,11 @@ struct calls { const char *name; uint64_t entered, returned; };
 #define CALLS(function) static struct calls function##_calls = {#function, 0, 0}
 #define ENTER(function) __atomic_fetch_add(&function##_calls.entered, 1, __ATOMIC_RELAXED)
 #define LEAVE(function) __atomic_fetch_add(&function##_calls.returned, 1, __ATOMIC_RELAXED)
-// A call that neither returned nor is running was left.
 #define TELL_INSIDE(function, inside)                                                           \
     truth(function##_calls.name, function##_calls.entered,                                      \
           function##_calls.entered - function##_calls.returned - (inside), inside)
 #define TELL(function) TELL_INSIDE(function, 0)
-// For calls that were left or are running, if the program cannot know which.
+// The program cannot know whether these calls were left or are running.
 #define TELL_UNFINISHED(function)                                                               \
     unfinished(function##_calls.name, function##_calls.entered, function##_calls.returned)
 

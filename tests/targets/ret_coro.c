@@ -2,7 +2,7 @@
 // ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks from
 // mmap and malloc), switched (by hand), travels (each step on another thread), copied (one stack, saved to the heap and
 // put back, as greenlet does), nested (a coroutine in a coroutine), linked (each ends by a return), abandoned (never
-// finished, its stack reused: whether its frames are left is unknown).
+// finished, its stack reused).
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ struct task {
     struct task *inner;
 };
 static struct task tasks[TASKS], inner_tasks[TASKS];
-// Not thread-local, because a task that changes its thread must not keep an address in the old thread's storage.
+// Not thread-local, because a task may change its thread and must not keep an address in the old thread's storage.
 static struct task *volatile current;
 static void (*suspend)(struct task *), (*resume)(struct task *);
 
@@ -36,7 +36,7 @@ PROBED void yields(int x) {
     LEAVE(yields);
 }
 
-// Yields at several depths, so that frames of many tasks are live at once.
+// It yields at several depths, so that frames of many tasks are live at once.
 PROBED uint64_t step(int id, int i, int depth) {
     ENTER(step);
     uint64_t sum = (uint64_t)(id * i);
@@ -75,7 +75,7 @@ PROBED void inner_body(struct task *task) {
 
 static void (*run_body)(struct task *) = body;
 
-// Its resumer has set `current`. Never returns.
+// Its resumer has set `current`.
 static void entry(void) {
     struct task *self = current;
     run_body(self);
@@ -119,7 +119,7 @@ static void make_context(struct task *task, char *stack) {
     task->context.uc_stack.ss_size = STACK;
     makecontext(&task->context, entry, 0);
 }
-// Looks like a call of `entry`: six registers, its address, and an unused return address.
+// The stack looks like a call of `entry`: six registers, its address, and an unused return address.
 static void make_switch(struct task *task, char *stack) {
     void **top = (void **)(stack + STACK) - 3;
     task->stack = stack;
@@ -144,7 +144,7 @@ static int living(void) {
 static void round_robin(void) {
     for (int turn = 0; living(); turn++)
         for (int i = 0; i < TASKS; i++) {
-            // Out of order, so that stacks above and below alternate.
+            // The order alternates stacks above and below.
             struct task *task = &tasks[(i * 7 + turn) % TASKS];
             if (!task->done) resumes(task);
             CHECK(leaf(i) == i + 1);
@@ -190,7 +190,6 @@ static void mode_nested(void) {
     round_robin();
 }
 
-// A context's first function is probed: it returns into libc's code.
 static ucontext_t home;
 PROBED void linked_body(int id, int more) {
     ENTER(linked_body);
@@ -235,7 +234,7 @@ static void mode_travels(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// Half-way through, new tasks get the stacks, so that the frames on them are never left.
+// New tasks get the stacks, so that the frames on them are never left.
 static void mode_abandoned(void) {
     by_switch();
     for (int i = 0; i < 20 * TASKS; i++) resumes(&tasks[i % TASKS]);

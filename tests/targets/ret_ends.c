@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // ret_ends MODE [wait]: processes and threads fork, exec or end inside probed frames; only this process's calls are in
-// the truth. MODE: see `modes`.
+// the truth.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -35,7 +35,6 @@ static void tell(void) {
     TELL(leaf);
 }
 
-// The child returns through the inherited frames.
 static int forks(int x) {
     pid_t pid = x % 2 ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     CHECK(pid >= 0);

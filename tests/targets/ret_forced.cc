@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Prints each frame that its stop function gets, as
-// object and offset: the same with probes. MODE: see `modes`.
+// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Its stop function prints each frame, as object and
+// offset: the same with probes.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -94,7 +94,7 @@ static struct _Unwind_Exception the_same;
 static void end(void) { unwind(to_the_end, &the_same, 3); unwind(to_the_end, &the_same, 0); }
 static void jumped(void) { enough = 5; unwind(jumps, &the_same, 3); enough = 7; unwind(jumps, &the_same, 4); }
 static void refused(void) { enough = 3; unwind(refuses, &the_same, 3); unwind(refuses, &the_same, 1); }
-// Each has its own exception object; most of these are not used again.
+// Most exception objects are used once.
 static void many(void) {
     static struct _Unwind_Exception all[100];
     prints = false, enough = 4;
@@ -105,7 +105,7 @@ static void *threaded(void *exception) {
     unwind(to_the_end, (struct _Unwind_Exception *)exception, 2);
     return NULL;
 }
-// One after the other, so that each reuses what the previous one left.
+// The threads are successive, so that each reuses what the previous one left.
 static void threads(void) {
     for (int i = 0; i < 50; i++) {
         struct _Unwind_Exception exception;

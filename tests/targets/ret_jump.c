@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// ret_jump MODE [wait]: longjmp and siglongjmp over probed frames. MODE: see `modes`.
+// ret_jump MODE [wait]: longjmp and siglongjmp over probed frames.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread ret_registers.S -lm
-// ret_registers CALLS [wait]: callees fill scratch registers, whole vectors and the x87 stack before they return. The
-// caller checks all, in two threads, first hits included.
+// ret_registers CALLS [wait]: callees fill scratch registers, whole vectors and the x87 stack before they return, in
+// two threads, first hits included.
 #include "ret_common.h"
 #include <fenv.h>
 #include <immintrin.h>
@@ -34,7 +34,7 @@ static unsigned short control(void) {
 static void fill(struct state *in, uint64_t seed) {
     uint64_t *words = (uint64_t *)in;
     for (size_t w = 0; w < sizeof *in / 8; w++) words[w] = mix(seed * 256 + w);
-    // Normal numbers only, because the processor changes others when it loads them.
+    // Numbers are normal, because the processor changes others when it loads them.
     for (int n = 0; n < 8; n++) {
         in->x87[n][0] |= 1ull << 63;
         in->x87[n][1] = 0x3fff;

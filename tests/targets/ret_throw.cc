@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -x c ret_c_frames.c -x none
-// ret_throw MODE [wait]: C++ exceptions leave probed frames. MODE: see `modes`; `uncaught` dies of SIGABRT.
+// ret_throw MODE [wait]: C++ exceptions leave probed frames. `uncaught` dies of SIGABRT.
 #include "ret_common.h"
 #include <exception>
 #include <future>
@@ -26,7 +26,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// Throws if `x` is odd. A destructor calls it and catches its exception while another exception unwinds.
+// Throws if `x` is odd. A destructor calls it and catches its exception while another unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;
@@ -148,7 +148,6 @@ PROBED void stored(std::exception_ptr *into, int x) {
 }
 }
 
-// Unprobed; keeps the exception's text.
 template <typename F> static int guarded(F run) {
     try {
         return run();
@@ -208,7 +207,7 @@ static void threads() {
     for (auto &future : futures) guarded([&future] { return future.get(); });
 }
 
-// Four coroutines with live probed frames each throw and catch on their own stack.
+// The coroutines throw and catch on their own stacks while others' probed frames are live.
 enum { FIBERS = 4 };
 static ucontext_t fibers[FIBERS], scheduler;
 static int next_fiber;
@@ -246,7 +245,7 @@ extern "C" PROBED void throws_handling(int signal) {
     if (counted(signal)) throw Error(signal);
     LEAVE(throws_handling);
 }
-// Through a pointer, because the header declares that raise never throws.
+// The header declares that raise never throws, so it is called through a pointer.
 static int (*volatile raiser)(int) = raise;
 extern "C" PROBED int raises(int x) {
     ENTER(raises);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_trace MODE [wait]: prints its stack from inside probed frames, as object and offset: the same with probes. MODE:
-// see `modes`; the truth of `profiled` and `profiled_threads` varies.
+// ret_trace MODE [wait]: prints its stack from inside probed frames, as object and offset: the same with probes. The
+// truth of `profiled` and `profiled_threads` varies.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -39,7 +39,6 @@ static __attribute__((noinline)) void by_backtrace(void) {
     for (int i = 0; i < count; i++) print_frame(i, frames[i]);
 }
 
-// By backtrace_symbols, without the addresses.
 static __attribute__((noinline)) void by_symbols(void) {
     void *frames[64];
     int count = backtrace(frames, 64);
@@ -69,7 +68,7 @@ static __attribute__((noinline)) void by_unwind(void) {
     printf("_Unwind_Backtrace %d\n", _Unwind_Backtrace(frame, &walk));
 }
 
-// Stops at the third frame, as a profiler with a limit does.
+// Stops early, as a profiler with a limit does.
 static _Unwind_Reason_Code third(struct _Unwind_Context *context, void *data) {
     int *seen = static_cast<int *>(data);
     if (++*seen < 3) return _URC_NO_REASON;
@@ -157,8 +156,8 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
-// A profiler's timer stops each thread at any instruction. Every walk must lead only through functions of the program
-// and its libraries, to the thread's start.
+// A profiler's timer stops each thread at any instruction. Every walk must lead through functions of the program and
+// its libraries to the thread's start.
 enum { SAMPLES = 500, THREADS = 3 };
 static volatile int samples, whole, strange;
 #define ADD(counter) __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED)

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -D_FORTIFY_SOURCE=0
 // ret_twice MODE [wait]: libc functions that return twice, or read their caller's address. Their entries must be
-// counted, and their returns never. MODE: see `modes`.
+// counted, and their returns never.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -72,7 +72,6 @@ PROBED void *next_inside(const char *name) {
     LEAVE(next_inside);
     return found;
 }
-// Overrides libc's function.
 int getpagesize(void) { return 12345; }
 static void by_dlsym(void) {
     for (int i = 0; i < ROUNDS; i++) {
@@ -110,7 +109,7 @@ int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
     TELL(keeps); TELL(next_inside);
-    // A tracer may notice that these jump to a function that reads its caller's address, and time neither.
+    // These jump to a function that reads its caller's address, so a tracer may time neither.
     expect("next_tail", next_tail_calls.entered);
     expect("opens_tail", opens_tail_calls.entered);
     return 0;

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -mno-avx
-// ret_values CALLS [wait]: every kind of return value, each checked by its caller.
+// ret_values CALLS [wait]: every kind of return value.
 #include "ret_common.h"
 #include <complex.h>
 #include <immintrin.h>
@@ -34,7 +34,6 @@ SAME(of_union, union either)
 CALLS(of_nothing);
 PROBED void of_nothing(long *into, long x) { ENTER(of_nothing); *into = x; LEAVE(of_nothing); }
 
-// Only if this CPU has 32-byte vectors.
 CALLS(of_m256); CALLS(of_m256i);
 #define AVX __attribute__((target("avx")))
 PROBED AVX __m256d of_m256(__m256d x) { ENTER(of_m256); KEEP(); LEAVE(of_m256); return x; }
@@ -49,7 +48,7 @@ PROBED long double sums_x87(long double a, long double b) {
     return sum;
 }
 
-// gcc keeps values in scratch registers across its calls (-fipa-ra), because it is local and changes little.
+// gcc keeps values in scratch registers across its calls (-fipa-ra), because it is local.
 CALLS(touches_little);
 PROBED static long touches_little(long x) {
     __asm__("" : "+r"(x));

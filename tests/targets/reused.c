@@ -1,6 +1,5 @@
 // cflags: -O2 -rdynamic -ldl
-// reused LIBRARY ROUNDS: unloads a library, and maps its own code there, full of traps that it handles; then loads the
-// library again.
+// reused LIBRARY ROUNDS: unloads a library, maps its own traps there, which it handles, and loads the library again.
 #include "common.h"
 #include <dlfcn.h>
 #include <setjmp.h>

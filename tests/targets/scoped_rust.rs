@@ -59,7 +59,6 @@ fn main() {
         println!("ready");
         let _ = std::io::stdin().read(&mut [0; 64]);
     }
-    // Each thread polls a task once and sends it to the other.
     let (first, to_first) = channel::<Task>();
     let (second, to_second) = channel::<Task>();
     for _ in 0..rounds {

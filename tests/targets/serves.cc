@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // serves SOCKET: a thread for each connection answers its lines. Every third number, and a line without a number, is
-// thrown through probed frames. `quit` ends the program.
+// thrown through probed frames.
 #include "ret_common.h"
 #include <stdexcept>
 #include <string>

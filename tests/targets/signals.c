@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread shapes.S
-// signals MODE [wait]: signals that trap bytes raise must stay the program's. Probed functions run throughout. MODE:
-// see `modes`.
+// signals MODE [wait]: signals that trap bytes raise must stay the program's while probed functions run.
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +27,6 @@ static void hit(void) {
     calls += 100;
 }
 
-// Known places of own traps.
 PROBED void own_trap(void) { __asm__ volatile(".globl trap_here\ntrap_here: int3"); }
 PROBED void own_illegal(void) { __asm__ volatile(".globl illegal_here\nillegal_here: ud2"); }
 
@@ -112,7 +110,7 @@ static void *inherit(void *unused) {
     return unused;
 }
 
-// Probed functions must run although every signal is blocked from the thread's start.
+// Probed functions must run although every signal is blocked.
 static void blocked_thread(void) {
     sigset_t all, old;
     pthread_t id;
@@ -170,7 +168,6 @@ static void deadly(void) {
     hit();
 }
 
-// The program's status must be the fault's.
 static void dies(void) { hit(); expect("called", calls); own_illegal(); }
 
 static const struct { const char *name; void (*run)(void); } modes[] = {

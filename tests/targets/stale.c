@@ -1,5 +1,5 @@
-// stale PID: makes the agent's thread sleep after it has given up its session, before it replaces the session's memory.
-// Prints `seized` once that thread is traced, and its id once it sleeps untraced. Wakes it when stdin ends.
+// stale PID: makes the agent's thread sleep before it replaces the memory of a session that it gave up. Prints `seized`
+// once that thread is traced, and its id once it sleeps untraced. Wakes it when stdin ends.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -25,7 +25,6 @@ int main(int argc, char **argv) {
         CHECK(waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status));
         CHECK(ptrace(PTRACE_GETREGS, thread, 0, &call) == 0);
     } while (call.orig_rax != SYS_mremap || !(call.r10 & MREMAP_FIXED));
-    // Makes it sleep instead of making the call.
     asleep = call;
     asleep.orig_rax = SYS_ppoll;
     asleep.rdi = asleep.rsi = asleep.rdx = asleep.r10 = 0;

@@ -1,6 +1,6 @@
 // cflags: -O1 -fcf-protection=none
-// steps: single-steps itself by the trap flag. Its handler must see each instruction once, at its own address. The
-// probed functions are patched by a jump over many instructions, over one, and by a trap.
+// steps: single-steps itself by the trap flag. Its handler must see each instruction once, at its own address, although
+// functions are patched.
 #include "common.h"
 #include <ucontext.h>
 

@@ -30,7 +30,6 @@ PROBED long sinks(long depth) {
 
 PROBED long many(long value) { KEEP(); return value; }
 
-// Ends on another thread than it began on.
 PROBED long moves(long value) {
     CHECK(swapcontext(&fiber, &starter) == 0);
     return works(value, 0);
@@ -42,7 +41,6 @@ static void *runs(void *number) {
     long thread = (long)(intptr_t)number;
     for (long i = 0; i < ROUNDS; i++) {
         CHECK(works(i % 10, 0) == i % 10);
-        // Each thread has another set of values.
         CHECK(works((thread + 1) << 20, 0) == (thread + 1) << 20);
         if (setjmp(place) == 0) works(i % 2 ? -1 : 3, 1);
         CHECK(sinks(4) == 10);

@@ -1,6 +1,5 @@
 // cflags: -O2
-// tracer CGROUP [wait]: traces context switches by a BPF program, and counts one cgroup on CPU 0, as another tool
-// would.
+// tracer CGROUP [wait]: traces context switches by BPF, and counts one cgroup on CPU 0, as another tool would.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/bpf.h>

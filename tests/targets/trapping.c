@@ -1,5 +1,5 @@
 // cflags: -O1 -g -pthread
-// trapping MODE: uses SIGTRAP itself, and stores to `total` in between. MODE: see `main`.
+// trapping MODE: uses SIGTRAP itself, and stores to `total` in between.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -31,7 +31,6 @@ static void on_int1(int signal, siginfo_t *info, void *context) {
 
 KEPT static void add(void) { total++; }
 
-// Handles its own traps, and signals that it sends itself.
 static void handled(void) {
     signal(SIGTRAP, on_trap);
     for (int i = 0; i < 1000; i++) {
@@ -61,7 +60,7 @@ static long mask(long how, unsigned long *set) {
     return result;
 }
 
-// By an inline system call, which no hook sees.
+// No hook sees this inline system call.
 static void hidden(void) {
     unsigned long set = 1ul << (SIGTRAP - 1);
     if (mask(SIG_BLOCK, &set)) exit(3);
@@ -70,7 +69,6 @@ static void hidden(void) {
     for (int i = 0; i < 10; i++) add();
 }
 
-// Traps without a cause, and one of the program's own.
 static void strays(void) {
     siginfo_t info = {.si_signo = SIGTRAP, .si_code = TRAP_BRKPT};
     for (int i = 0; i < 5; i++) {

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// under MODE [wait]: calls `leaf` and `step` below `serves` and elsewhere; the truth is of those below. MODE: see
-// `modes`.
+// under MODE [wait]: calls `leaf` and `step` below `serves` and elsewhere; the truth is of those below.
 #include "common.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,7 +8,7 @@
 #include <thread>
 #include <ucontext.h>
 
-// The calls of `serves` that this thread is in. Decremented where a destructor runs or a jump lands.
+// Counts this thread's running calls of `serves`. A destructor decrements it, or the place where a jump lands.
 static thread_local int depth;
 static uint64_t leaves, steps;
 struct Inside {
@@ -44,7 +43,6 @@ struct Leaf {
     ~Leaf() { leaf(1); }
 };
 
-// Ends in every way, from some depth.
 extern "C" __attribute__((noinline)) int deeper(int how, int levels) {
     volatile char room[64] = {};
     if (levels > 0) return deeper(how, levels - 1) + room[levels % 64] + step(levels);
@@ -146,7 +144,6 @@ static void forks() {
     for (int i = 0; i < 20; i++) { serves(6, 1); outside(); }
 }
 
-// The thread is inside while it runs on the coroutine's stack.
 static char stack[1 << 16];
 static void coroutine() { serves(7, 1); swapcontext(&other, &home); }
 static void begin() {
@@ -166,7 +163,7 @@ static void coroutines() {
         outside();
     }
 }
-// Begins on one thread and returns on another; neither is inside afterwards. (Each has its own depth.)
+// `resumes` begins on one thread and returns on another; neither is inside afterwards, because each has its own depth.
 static void *resumes(void *) {
     depth = 0;
     CHECK(swapcontext(&home, &other) == 0);

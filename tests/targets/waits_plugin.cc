@@ -11,7 +11,6 @@ extern "C" PROBED __attribute__((flatten)) void wait_in_plugin(std::promise<void
     KEEP();
 }
 
-// Each wait is 20 ms.
 extern "C" PROBED void wait_often(int turns) {
     for (int turn = 0; turn < turns; turn++) {
         std::promise<void> promise;
@@ -24,7 +23,7 @@ extern "C" PROBED void wait_often(int turns) {
     }
 }
 
-// Prints `waits` when the wait has begun, and waits for a line of stdin.
+// Prints `waits` when the wait has begun, and ends it at a line of stdin.
 extern "C" PROBED void wait_for_line(void) {
     std::promise<void> promise;
     std::thread setter([&] {

@@ -16,7 +16,7 @@ int main(void) {
         close(living[0]), close(living[1]);
         for (;;) pause();
     }
-    // If the parent ended before a worker's prctl, the worker would not die, and would keep the test's pipes open.
+    // Without this a worker whose parent ended before its prctl would live on, and keep the test's pipes open.
     close(living[1]);
     CHECK(read(living[0], &byte, 1) == 0);
     puts("ready");

@@ -1,5 +1,5 @@
-//! The segments' decoders: no reader may panic or return anything outside the shape, which the first two bytes give. An
-//! accepted site must decode to itself after encoding. A trap must find a head of the site that contains its address.
+//! No decoder may panic or return anything outside the shape, which the first two bytes give. An accepted site must
+//! decode to itself after encoding. A trap must find a head of the site that contains its address.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;
@@ -48,7 +48,6 @@ fn scopes(words: &[u64]) {
     }
 }
 
-/// Checks the words as the segment's first, and as its directory and slabs.
 fn data(words: &[u64], geometry: Geometry) {
     let segment: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
         .map(|_| AtomicU64::new(0))

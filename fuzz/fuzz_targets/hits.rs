@@ -1,6 +1,6 @@
-//! The ring of hits: what was written must be read, in order; abandoned cells must be skipped in the end, and a full
-//! ring must refuse a cell. After the target has overwritten words, readings must still end, with no more hits than a
-//! ring holds, and no more of a stack than is kept. Each four bytes are a step: the action and its arguments.
+//! The ring of hits: what was written must be read, in order; abandoned cells must be skipped, and a full ring must
+//! refuse a cell. After the target has overwritten words, readings must end, with no more hits than a ring holds. Each
+//! four bytes are a step: the action and its arguments.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -10,7 +10,6 @@ use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
-/// The words before the cells: the head, the tail.
 const FRONT: usize = 16;
 /// A cell's indices of its value and of the count of read bytes, and its length in words.
 const VALUE: usize = 26;
@@ -47,9 +46,8 @@ struct Ring<'a> {
     hits: Hits<'a>,
     reader: HitReader,
     cells: Vec<usize>,
-    /// Reserved, unread cells in order: a complete hit and its count of bytes.
+    /// The reserved, unread cells: a complete hit and its count of bytes.
     open: VecDeque<Option<(Hit, u64)>>,
-    /// The words that the target overwrote.
     lied: Option<Vec<usize>>,
     number: u64,
 }
@@ -139,7 +137,7 @@ impl Ring<'_> {
         );
     }
 
-    /// Overwrites a word that readings use, as a hostile target can.
+    /// A hostile target can overwrite a word that readings use.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {

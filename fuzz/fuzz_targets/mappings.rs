@@ -1,5 +1,5 @@
-//! After any maps, unmaps and moves the page table must agree with a plain model of pages, and probes must be found
-//! wherever their file is mapped. Each five bytes are a change. The last list then replaces another space's mappings.
+//! The page table must agree with a plain model of pages, and probes must be found wherever their file is mapped. Each
+//! five bytes are a change. The last list then replaces another space's mappings.
 #![no_main]
 
 use std::ops::Range;
@@ -12,11 +12,10 @@ use tiptoe_uprobe::lookup::{FileOffset, Mapping, Shape, Space, SpaceError};
 mod cells;
 use cells::{Cells, Change};
 
-/// The bytes of memory for one address of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// The tables for [`ADDRESSES`] pages, and as many for a move.
+/// Half of the tables are for a move.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -118,7 +117,7 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// Replaces another space's mappings, made by the first half of the changes.
+/// The first half of the changes makes another space's mappings.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

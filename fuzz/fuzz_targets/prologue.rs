@@ -1,6 +1,6 @@
-//! Relocation: shaping and placing must not panic. A patch's copy must decode to the displaced instructions with the
-//! same operands: a branch in its near form, a call as the push of its return address and a jump. The first three bytes
-//! choose the function's size, the offset, and the body; the rest are the bytes.
+//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands: a branch
+//! in its near form, a call as the push of its return address and a jump. The first three bytes choose the function's
+//! size, the offset, and the body; the rest are the bytes.
 #![no_main]
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -154,7 +154,7 @@ impl<'p> Copy<'p> {
         next
     }
 
-    /// Returns whether control continues after them.
+    /// Returns whether control continues afterwards.
     fn matches(&mut self, want: &Instruction) -> bool {
         if want.is_call_near() || want.is_call_near_indirect() {
             self.pushes(want.next_ip());

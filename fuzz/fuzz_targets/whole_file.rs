@@ -1,5 +1,5 @@
-//! All lookups of a session in a whole file must end soon, without a panic. The input is a watch, up to a zero, and the
-//! file, which is also each debug file.
+//! A session's lookups in a file must end soon, without a panic. The input is a watch, up to a zero, and the file,
+//! which is also each debug file.
 #![no_main]
 
 #[path = "common/locate.rs"]

@@ -1,4 +1,4 @@
-//! Takes debug registers by perf_event_open. Such tests must run one at a time, because a CPU has only four.
+//! Takes debug registers. Such tests must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
@@ -31,12 +31,12 @@ pub enum Access {
 pub struct Breakpoint(File);
 
 impl Breakpoint {
-    /// Opens a breakpoint for a thread (on all CPUs or one) or a CPU.
+    /// Opens a breakpoint for a thread or a CPU.
     pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
         let words = attr(access);
         let thread = thread.unwrap_or(-1);
         let cpu = cpu.map_or(-1, u32::cast_signed);
-        // SAFETY: the words are a perf_event_attr of the stated size, and outlive the call.
+        // SAFETY: the perf_event_attr has the stated size, and outlives the call.
         let fd = unsafe {
             let number = libc::SYS_perf_event_open;
             let opened = libc::syscall(number, words.as_ptr(), thread, cpu, -1, CLOEXEC);
@@ -45,21 +45,21 @@ impl Breakpoint {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: nothing else owns the new descriptor.
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
     /// Changes what it stops at.
     pub fn change(&self, access: Access) -> io::Result<()> {
         let words = attr(access);
-        // SAFETY: the words are a perf_event_attr of the stated size, and outlive the call.
+        // SAFETY: the perf_event_attr has the stated size, and outlives the call.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), MODIFY_ATTRIBUTES, words.as_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Opens breakpoints until the kernel refuses, at most 32.
+    /// Opens at most 32 breakpoints, until the kernel refuses.
     pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
         let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
         open.take(32).collect()
@@ -81,10 +81,10 @@ fn attr(access: Access) -> [u64; 16] {
     words
 }
 
-/// Becomes the debugger of a process with one thread, and stops it. Only the calling thread is its debugger.
+/// Stops a process with one thread, as its debugger. Only the calling thread is its debugger.
 pub fn trace(pid: i32) -> io::Result<()> {
     let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
-    // SAFETY: the calls take numbers, and the status outlives them.
+    // SAFETY: the status outlives the calls.
     unsafe {
         answer(libc::ptrace(libc::PTRACE_SEIZE, pid, none, options))?;
         answer(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none))?;
@@ -107,12 +107,12 @@ fn answer(result: i64) -> io::Result<()> {
     }
 }
 
-/// The right to use debug registers, until it is dropped.
+/// The right to use debug registers.
 #[derive(Debug)]
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the right, which other checkouts' tests share, because the machine has only these registers.
+    /// Waits for the right, which other checkouts' tests share.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

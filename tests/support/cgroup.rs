@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup. Only one exists at a time, because a test that counts all cgroups must see no others.
+/// A cgroup. Only one exists at a time, because some tests count all cgroups.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -14,13 +14,13 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup below the root. Fails if that is not allowed.
+    /// Makes a cgroup. Fails if that is not allowed.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Must begin with the keeper's name, because the keeper removes such cgroups if this process is killed.
+        // The keeper removes cgroups with its name if this process is killed.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);

@@ -1,4 +1,4 @@
-//! Makes roots of Debian releases, programs for them, whole machines, and kernels.
+//! Makes roots of Debian releases, programs for them, machines, and kernels.
 //!
 //! apt downloads the packages once to `target/test-roots`. A program must run inside and outside of its root, so it
 //! names the loader and libraries by their paths outside, which a link makes valid after a chroot.
@@ -31,7 +31,7 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Returns the root of a release such as `trixie`. Fails if its packages cannot be downloaded.
+    /// Returns a release's root. Fails if its packages cannot be downloaded.
     pub fn new(release: &str) -> Result<Debian, String> {
         let root = made(release, release, |packages, place| {
             packages.download(PACKAGES);
@@ -51,8 +51,7 @@ impl Debian {
             format!("-B{first}"),
             format!("-L{first}"),
             format!("-L{second}"),
-            // RPATH, not RUNPATH, because it must also hold for libraries that libc loads, such as libgcc_s when a
-            // thread is cancelled.
+            // RPATH, not RUNPATH, because it must also hold for libraries that libc loads later.
             format!("-Wl,--disable-new-dtags,-rpath={second}"),
             format!("-Wl,--dynamic-linker={}", loader.display()),
         ];
@@ -65,13 +64,13 @@ impl Debian {
         WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
-    /// Returns the command that runs a program in the root. Paths are the same inside and outside.
+    /// Returns the command that runs a program in the root, by its path outside.
     pub fn command(&self, program: &Path) -> Command {
         entered(&self.root, program)
     }
 }
 
-/// Returns the command that runs a program, by its path inside, in any root, with its own /proc and /dev.
+/// Returns the command that runs a program in any root, by its path inside.
 pub fn entered(root: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", ENTER, "sh"]);
@@ -79,7 +78,7 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages, without their dependencies. Fails if they cannot be downloaded.
+/// Returns a folder with these packages, without dependencies. Fails if they cannot be downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -115,7 +114,6 @@ pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     })
 }
 
-/// Fails if the packages cannot be reached.
 fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _turn = MAKING.lock();

@@ -1,6 +1,4 @@
-//! Saves the state of a failed test's processes, before they are killed.
-//!
-//! `xtask` includes this file by path, because it must not link what it tests.
+//! Saves the state of a failed test's processes. `xtask` includes this file, because it must not link what it tests.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +6,10 @@ use std::process::Command;
 
 const OF_PROCESS: &[&str] = &["cmdline", "status", "maps", "limits", "cgroup"];
 const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
-/// gdb runs under timeout(1), because it may wait for a process that does not stop.
+/// gdb may wait for a process that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
-/// Writes a file for each process into `folder`: its state, and all threads' stacks as the kernel and gdb see them.
-/// Unreadable files are skipped, because a process may end at any time.
+/// Writes each process's state and stacks into `folder`. Skips unreadable files, because a process may end at any time.
 pub fn save(folder: &Path, pids: &[i32]) {
     if fs::create_dir_all(folder).is_err() {
         return;

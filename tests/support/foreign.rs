@@ -1,4 +1,4 @@
-//! Puts kernel uprobes on a program, as perf and bpftrace do.
+//! Puts kernel uprobes on a program, as perf does.
 
 use std::ffi::CString;
 use std::fs::{DirEntry, File};
@@ -8,10 +8,8 @@ use std::path::Path;
 
 use crate::memory::file_offset;
 
-/// Holds the type number of the uprobe PMU.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// `struct perf_event_attr` up to its second extension.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Attr {
@@ -38,8 +36,8 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread, although the kernel's trap is
-    /// in all. `None` without uprobe events.
+    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread, although all have the trap.
+    /// `None` without uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -59,12 +57,12 @@ impl ProbePoint {
         self
     }
 
-    /// Puts a uprobe there until the result is dropped.
+    /// Puts a uprobe there until dropped.
     pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe there until the result is dropped.
+    /// Puts a return uprobe there until dropped.
     pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }
@@ -110,6 +108,6 @@ pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     };
     let error = std::io::Error::last_os_error();
     assert!(event >= 0, "no uprobe at {:#x}: {error}", attr.offset);
-    // SAFETY: a new descriptor that nothing else owns.
+    // SAFETY: nothing else owns the new descriptor.
     unsafe { File::from_raw_fd(event as i32) }
 }

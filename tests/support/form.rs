@@ -1,5 +1,5 @@
-//! Computes the form of a report: all that programs rely on, without its numbers. It is a set of lines, because the
-//! number and order of rows depend on chance.
+//! The form of a report: what programs rely on, without numbers. It is a set of lines, because the number and order of
+//! rows depend on chance.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Form {
         self.0.insert(format!("{path}: {said}"));
     }
 
-    /// Asserts the form. Lines with `?` depend on chance and may be missing.
+    /// Asserts the form. Lines with `?` may be missing.
     pub fn assert_is(&self, expected: &str) {
         let lines = expected.lines().filter(|line| !line.is_empty());
         let (chance, always): (BTreeSet<&str>, BTreeSet<&str>) =

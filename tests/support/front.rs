@@ -4,10 +4,9 @@
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`.
-//! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills the rest.
-//!
-//! Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
+//! If the keeper is killed, the test process gets SIGKILL by `PR_SET_PDEATHSIG`, and the front, also a subreaper, kills
+//! the rest. Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's
+//! *thread*.
 
 use std::io;
 use std::time::Duration;
@@ -52,7 +51,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
         std::process::exit(1);
     }
     for (name, value) in left.environment(&crate::root()) {
-        // SAFETY: there is one thread, so no other reads the environment.
+        // SAFETY: no other thread reads the environment, because there is one.
         unsafe { std::env::set_var(name, value) };
     }
 }
@@ -69,7 +68,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
                     }
                 }
             }
-            // SAFETY: kill takes two numbers; the keeper is our child and not reaped.
+            // SAFETY: our child is not reaped, so the pid is its own.
             Some(_) => unsafe {
                 libc::kill(keeper, libc::SIGTERM);
             },
@@ -78,7 +77,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
 }
 
 fn fork() -> i32 {
-    // SAFETY: no other thread can hold a lock in the child, because there is one thread.
+    // SAFETY: no other thread can hold a lock, because there is one.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     child

@@ -1,8 +1,8 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
 //! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, it kills the whole tree and removes the test's temporary folder, mounts in it, and cgroups. `front` and
-//! `xtask` start keepers. `xtask` includes this file by path, because it must not link what it tests.
+//! SIGTERM, it kills the whole tree and removes the [`Leftovers`]. `xtask` includes this file, because it must not link
+//! what it tests.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// The variable with the name of the [`Leftovers`]. A process that has it needs no keeper.
+/// Names the [`Leftovers`]. A process with this variable needs no keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
-/// Where a failing test saves its state (see `evidence`).
+/// Where a failing test saves its state.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
 /// The status of a test that ran out of time, as timeout(1) has it.
 pub const OUT_OF_TIME: i32 = 124;
@@ -32,7 +32,7 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the exit status as a shell reports it.
+    /// Returns the status as a shell reports it.
     pub fn status(self) -> i32 {
         match self {
             End::Code(code) | End::Killed(code) => code,
@@ -47,7 +47,7 @@ impl End {
 /// # Errors
 /// The keeper has already ended.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. Children must not inherit descriptors that a runner left open.
+    // SAFETY: neither call touches memory. Children must not inherit a runner's descriptors.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -59,7 +59,7 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// What a test may leave besides processes: temporary files and cgroups.
+/// A test's temporary files and cgroups.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
     /// The beginning of the cgroups' names.
@@ -86,7 +86,7 @@ impl Leftovers {
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns a kept test's variables. All tests share a cache of prices, which must not be the user's.
+    /// Returns a kept test's variables. Tests share a cache of prices, which must not be the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -95,7 +95,7 @@ impl Leftovers {
         ]
     }
 
-    /// Removes the leftovers, after the test's processes.
+    /// Removes the leftovers. The test's processes must have ended.
     pub fn remove(&self) {
         remove_cgroups(&self.name);
         remove_folder(&self.folder);
@@ -105,7 +105,7 @@ impl Leftovers {
 /// Makes the caller a keeper until its parent `front` ends. It has its own session, because a terminal's signals must
 /// reach only the front.
 pub fn be_keeper(front: i32) {
-    // SAFETY: the calls touch no memory. setsid fails only if the caller leads a session.
+    // SAFETY: the calls touch no memory.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -118,23 +118,21 @@ pub fn be_keeper(front: i32) {
 
 /// Makes the caller the subreaper of its descendants.
 pub fn adopt() {
-    // SAFETY: prctl with these arguments touches no memory.
+    // SAFETY: the call touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the signals that a keeper waits for. Must precede the fork, because a signal could otherwise be lost.
+/// Blocks the keeper's signals. Must precede the fork, because a signal could otherwise be lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set is initialised and outlives the call. SIGCHLD gets its default, because ignored children cannot
-    // be waited for.
+    // SAFETY: the set outlives the call. SIGCHLD gets its default, because ignored children cannot be waited for.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 
-/// Waits until the child `test` ends, `limit` passes, or SIGTERM. Then kills everything below and removes the
-/// leftovers.
+/// Waits for `test`, `limit` or SIGTERM. Then kills everything below and removes the leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -167,7 +165,7 @@ fn wait_for(test: i32, limit: Option<Duration>) -> End {
     }
 }
 
-/// Kills and reaps everything below the caller. Prints what does not end.
+/// Kills and reaps everything below. Prints what does not end.
 pub fn kill_all() {
     let until = Instant::now() + DYING;
     loop {
@@ -180,7 +178,7 @@ pub fn kill_all() {
             return;
         }
         for pid in left {
-            // SAFETY: kill takes two numbers; a descendant keeps its id until it is reaped.
+            // SAFETY: a descendant keeps its id until it is reaped.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         while reap().is_some() {}
@@ -242,7 +240,7 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills a cgroup's processes, and removes it and those below. Gives up after [`DYING`].
+/// Kills and removes a cgroup and those below. Gives up after [`DYING`].
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
@@ -262,7 +260,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Detaches mounts first, because otherwise other file systems' files would be removed.
+/// Mounts are detached first, because otherwise other file systems' files would be removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts
@@ -311,7 +309,7 @@ pub fn wait_signal(limit: Duration) -> Option<i32> {
         tv_sec: limit.as_secs() as i64,
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // SAFETY: both structures outlive the call, and information about the signal is not requested.
+    // SAFETY: both structures outlive the call; the information may be null.
     let signal =
         unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
     (signal > 0).then_some(signal)
@@ -339,6 +337,6 @@ pub fn pid() -> i32 {
 
 /// Returns the parent's id.
 pub fn parent() -> i32 {
-    // SAFETY: getppid has no arguments and cannot fail.
+    // SAFETY: getppid touches no memory.
     unsafe { libc::getppid() }
 }

@@ -1,4 +1,4 @@
-//! Helpers of the end-to-end tests: build targets, run the command, read its report.
+//! Helpers of the end-to-end tests.
 //!
 //! Targets print `expect FUNCTION COUNT`, and check their own results: one that exits with 0 was not disturbed. Targets
 //! whose calls may end without a return also print those ends (see `truth`).
@@ -46,7 +46,7 @@ pub use waiting::WaitingTarget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// Before `main`, because a keeper must be forked while there is one thread.
+/// A keeper must be forked while there is one thread, so this precedes `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;
@@ -63,19 +63,18 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Scales `whole` by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make nightly`, 1 in `make stress`), to at least
-/// one.
+/// Scales `whole` by `TIPTOE_TEST_SCALE` (0.004 in the gate, 1 in `make stress`), to at least one.
 pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// Returns all cases in `make stress`, otherwise every third. For cases that nearly repeat each other.
+/// Returns all cases in `make stress`, otherwise every third.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)
 }
 
-/// Checks each case. Fails with the names of the failed ones.
+/// Checks each case. Fails with the failed ones' names.
 pub fn each<'c>(cases: impl IntoIterator<Item = &'c &'c str>, check: impl Fn(&str)) {
     let failure = |case: &'c &'c str| {
         let error = catch_unwind(AssertUnwindSafe(|| check(case))).err()?;
@@ -102,7 +101,7 @@ pub fn installed(program: &str) -> Option<PathBuf> {
 
 /// Returns whether this process is root.
 pub fn is_root() -> bool {
-    // SAFETY: geteuid touches no memory and cannot fail.
+    // SAFETY: geteuid touches no memory.
     unsafe { libc::geteuid() == 0 }
 }
 

@@ -10,7 +10,6 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// A message may take this long on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running tiptoe.
@@ -24,7 +23,7 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command that lacks only the arguments for its outputs.
+    /// Starts a tiptoe command, adding its outputs.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ.
@@ -47,7 +46,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Waits until tiptoe counts. Fails the test if it ends before. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -57,7 +56,7 @@ impl LoggedTiptoe {
         std::fs::read_to_string(&self.talk).expect("our own file")
     }
 
-    /// Waits until the messages contain `words`.
+    /// Waits for a message with `words`.
     pub fn wait_for(&self, words: &str) {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }

@@ -10,10 +10,9 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
-/// A probe may take this long to appear or disappear on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A probe may be this far after the entry, because an `endbr64`, a no-operation and four instructions may precede it.
+/// An `endbr64`, a no-operation and four instructions may precede a probe.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.
@@ -30,7 +29,7 @@ impl Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// Returns one instruction, for a probe on exactly that.
+    /// Returns one instruction.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }
@@ -61,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that an injection writes temporarily are none.
+    /// Waits until a probe is there. Bytes that an injection writes temporarily do not count.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -81,12 +80,12 @@ impl Site {
     }
 }
 
-/// Returns how many bytes of a program's and its libraries' code differ from their files.
+/// Returns how many bytes of a program's code differ from its files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns how many bytes differ in the file whose path `name` ends.
+/// Returns how many bytes of code differ in the file whose path ends with `name`.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
@@ -135,7 +134,7 @@ fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // Only file names, because the path differs in another root.
+    // The path differs in another root, so only file names are compared.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))
@@ -153,7 +152,7 @@ pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
 }
 
-/// Returns names and values of the symbol table, then the dynamic one, without imports.
+/// Returns the symbol table, then the dynamic one, without imports.
 pub fn symbols(program: &Path) -> Vec<(String, u64)> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("an ELF file");

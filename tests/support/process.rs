@@ -37,7 +37,7 @@ impl Process {
         }
     }
 
-    /// Starts a target that waits, and returns once it prints `ready`.
+    /// Starts a target that waits, until it prints `ready`.
     pub fn waiting(program: &Path, arguments: &[&str]) -> Process {
         let mut process = Process::start(Command::new(program).args(arguments).arg("wait"));
         assert_eq!(process.line(), "ready");
@@ -83,7 +83,7 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
-    /// Waits for the end without closing stdin.
+    /// Waits for the end.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
@@ -95,7 +95,7 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill takes two numbers; `self` has not reaped the child, so the pid is its own.
+        // SAFETY: `self` has not reaped the child, so the pid is its own.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 }
@@ -180,7 +180,7 @@ impl Drop for FedProcess {
     }
 }
 
-/// Kills a process group that hangs, after saving its state.
+/// Kills a hung process group, after saving its state.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -200,7 +200,7 @@ impl Watchdog {
             if !seen.load(Relaxed) {
                 eprintln!("killed after {limit:?}: process group {leader}");
                 save_evidence(leader);
-                // SAFETY: kill takes two numbers; the group belongs to the test.
+                // SAFETY: the group belongs to the test.
                 unsafe { libc::kill(-leader, libc::SIGKILL) };
             }
         });
@@ -214,13 +214,12 @@ impl Drop for Watchdog {
     }
 }
 
-/// 60 s, or `TIPTOE_TEST_LIMIT`.
 fn limit() -> Duration {
     let limit = std::env::var("TIPTOE_TEST_LIMIT").ok();
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Includes descendants, and all else that this test started.
+/// Includes all that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());
@@ -230,7 +229,7 @@ fn save_evidence(leader: i32) {
     }
 }
 
-/// Waits until `condition` holds. Fails the test after `limit`.
+/// Waits until `condition` holds. Panics after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + limit;
     while !condition() {

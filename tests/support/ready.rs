@@ -28,7 +28,7 @@ impl Ready {
         (started, Ready(near))
     }
 
-    /// Waits until tiptoe counts. Fails the test if it ends before. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait(&self) {
         let mut said = String::new();
         (&self.0).read_to_string(&mut said).expect("text");

@@ -1,11 +1,9 @@
-//! Records what a test cannot do on this machine; printed at once, and at the end of `make test`.
-//!
-//! Crates that do not depend on these helpers include this file.
+//! Records what a test cannot do on this machine. Crates that do not depend on these helpers include this file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Records in `TIPTOE_SKIPS` or `target/test-skips` that the test cannot do `what`, and why.
+/// Records that the test cannot do `what`, and why; printed at the end of `make test`.
 pub fn skipped(what: &str, why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a thread");

@@ -18,18 +18,18 @@ pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`, with flags that do not extend its name.
+/// Builds a target into `folder`; the flags do not extend its name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // After the source, because the linker skips libraries to which nothing has referred yet.
+    // The linker skips libraries to which nothing has referred yet, so they follow the source.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Returns a Rust target that needs crates, an example of `tiptoe-targets`.
+/// Returns an example of `tiptoe-targets`.
 pub fn rust_target(name: &str) -> PathBuf {
     let path = crate::tiptoe::built().join("examples").join(name);
     assert!(
@@ -52,7 +52,7 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// Builds a Go target, linked to libc if it imports "C". Fails with the compiler's message.
+/// Builds a Go target. Fails with the compiler's message.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
@@ -74,7 +74,7 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     )
 }
 
-/// Returns the launcher and arguments of a Java target. Fails with the compiler's message.
+/// Returns a Java target's command. Fails with the compiler's message.
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
@@ -110,7 +110,7 @@ fn build(
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Renamed when complete, because a killed compiler must not leave half a program.
+    // Renamed when complete, because a compiler may be killed.
     let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
@@ -181,7 +181,7 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Compares with all sources, because a changed header must cause a new build.
+/// A changed header must cause a new build, so this compares with all sources.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

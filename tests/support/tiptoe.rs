@@ -31,7 +31,7 @@ pub(crate) fn built() -> PathBuf {
     test.ancestors().nth(2).expect("target/debug").to_owned()
 }
 
-/// A tiptoe command under construction, by default `probe`, with exact counts by `--budget off`.
+/// A tiptoe command under construction, by default `probe --budget off`.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     instrument: Option<&'static str>,
@@ -136,7 +136,7 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the command that launches `program`, and the report's path for [`take_report`].
+    /// Returns the command that launches `program`, and the report's path.
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -243,7 +243,7 @@ pub struct AttachedTiptoe {
 }
 
 impl AttachedTiptoe {
-    /// Waits until tiptoe counts. Fails the test if it ends before. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }

@@ -112,6 +112,7 @@ impl Report {
         }
     }
 
+    /// Returns the number of all ends.
     pub fn ends(&self, function: &str) -> u64 {
         let ends = ["returns", "left", "inside", "only_counted"];
         ends.iter().map(|end| self.number(function, end)).sum()

@@ -1,5 +1,6 @@
 // cflags: -O2 -ldl
 // moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
+//   move    moves their page by mremap(2)
 //   all     moves all pages around theirs
 //   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
 //   child   moves their page in a forked child

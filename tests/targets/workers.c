@@ -16,7 +16,8 @@ int main(void) {
         close(living[0]), close(living[1]);
         for (;;) pause();
     }
-    // Without this a worker whose parent ended before its prctl would live on, and keep the test's pipes open.
+    // Waits for each worker's prctl, because otherwise a worker could outlive its parent and keep the test's pipes
+    // open.
     close(living[1]);
     CHECK(read(living[0], &byte, 1) == 0);
     puts("ready");

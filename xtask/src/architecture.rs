@@ -7,7 +7,7 @@ use crate::{read, root};
 
 const MOST_LINES: usize = 150;
 
-/// Returns the page's faults, a line each.
+/// Returns the faults.
 pub fn faults() -> Vec<String> {
     let page = read("ARCHITECTURE.md");
     let tests = tests();

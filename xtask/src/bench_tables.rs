@@ -13,8 +13,8 @@
 //! -->
 //! ```
 //!
-//! A cell is the bench's row that meets the conditions of `where`, of the table's row and of its column. `less` takes
-//! the difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
+//! A cell is the row that meets the conditions of `where`, of the table's row and of its column. `less` takes the
+//! difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
 //! cell is empty; two are an error. The table ends before `<!-- end -->`. If the run lacks the bench, a sentence
 //! replaces the table.
 
@@ -24,12 +24,13 @@ use serde_json::Value;
 
 use crate::read;
 
+/// The page with the tables.
 pub const PAGE: &str = "docs/src/costs.md";
 const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
-/// How a bench's note begins if the machine was busy.
+/// Begins a bench's note if the machine was busy.
 const DOUBT: &str = "not to be trusted: ";
 
 type Conditions = Vec<(String, String)>;
@@ -256,7 +257,6 @@ impl Selection {
         Ok(table.replace("|  |", "| |").replace("|  |", "| |"))
     }
 
-    /// Returns the conditions of the cell, changed by those of the base.
     fn of_base(&self, conditions: Conditions) -> Conditions {
         let is_changed = |field: &String| self.base.iter().any(|(other, _)| other == field);
         let kept = conditions
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
     }
 
-    /// Regression: the page had a busy machine's numbers without the bench's doubt.
+    /// Regression: the page lacked the bench's doubt about a busy machine.
     #[test]
     fn a_doubt_of_the_bench_is_below_its_table() {
         let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;

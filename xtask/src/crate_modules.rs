@@ -1,4 +1,4 @@
-//! A crate's modules, and the names that each file uses of others, without items for tests, loom and miri.
+//! A crate's modules, and the names that files use of others, without items for tests, loom and miri.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,11 +19,10 @@ pub struct Module {
     children: BTreeMap<String, usize>,
     defined: BTreeSet<String>,
     used: BTreeMap<String, Vec<String>>,
-    /// The paths before `::*`.
     globs: Vec<Vec<String>>,
 }
 
-/// For two files, the names that the first uses of the second.
+/// The names that the first of two files uses of the second.
 pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// A crate's modules, the root first.
@@ -38,7 +37,7 @@ pub struct CrateModules {
 }
 
 impl CrateModules {
-    /// Reads the library, or the program without one, of a crate such as `host/price`.
+    /// Reads the library, otherwise the program, of a crate such as `host/price`.
     pub fn read(folder: &str) -> Self {
         let source = root().join("crates").join(folder).join("src");
         let doors = ["lib.rs", "main.rs"].map(|name| source.join(name));
@@ -58,7 +57,6 @@ impl CrateModules {
         crate_modules
     }
 
-    /// The file's modules have their files in `folder`.
     fn add_file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let text = std::fs::read_to_string(path);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -111,8 +109,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that each file uses of each other, except by `pub use`, which hands a name on, and of modules
-    /// that this module is inside.
+    /// Returns the names that files use of each other. Excludes `pub use`, which hands a name on, and modules that the
+    /// user is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -156,7 +154,6 @@ impl CrateModules {
         self.find_inside(start, rest, depth)
     }
 
-    /// Finds a path whose first name a module has.
     fn find_inside(&self, module: usize, path: &[String], depth: usize) -> Option<usize> {
         // A circle of `use` must end.
         if depth > 16 {
@@ -267,7 +264,6 @@ struct References {
 }
 
 impl References {
-    /// Adds the paths that a macro call may contain.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;

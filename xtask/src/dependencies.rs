@@ -1,4 +1,4 @@
-//! The command's dependencies, by `cargo metadata`: those in it, and those that only build it.
+//! The command's dependencies, by `cargo metadata`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,6 @@ const ROOTS: [&str; 2] = ["tiptoe", "tiptoe-agent"];
 pub struct Dependencies {
     metadata: Value,
     runtime: BTreeSet<String>,
-    /// Includes packages that only build the command.
     all: BTreeSet<String>,
 }
 
@@ -28,7 +27,7 @@ pub struct Package<'a> {
 }
 
 impl Dependencies {
-    /// Resolves the dependencies for the supported platform.
+    /// Resolves the dependencies.
     pub fn resolve() -> Dependencies {
         let metadata = ask(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let mut dependencies = Dependencies {
@@ -74,8 +73,8 @@ impl Dependencies {
         reached
     }
 
-    /// Excludes dependencies of tests. Build scripts and procedural macros are followed only if `has_build_edges`,
-    /// because their code is not in the command.
+    /// Build scripts and procedural macros are followed only if `has_build_edges`, because their code is not in the
+    /// command.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes

@@ -32,7 +32,6 @@ pub fn missing(folder: &str) -> Vec<String> {
 fn missing_in(source: &str) -> Vec<String> {
     let (mut documented, mut has_example, mut hidden) = (false, false, false);
     let (mut in_trait, mut missing) = (false, Vec::new());
-    // Unit tests are last in a file.
     let lines = source
         .lines()
         .take_while(|line| !line.starts_with("mod tests"));

@@ -1,4 +1,4 @@
-//! Rules on links to headings, and on the book's list of pages.
+//! Checks links to headings, and the book's list of pages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// Returns the book's pages that its list lacks, which mdBook would not build.
+/// Returns pages that the book's list lacks, which mdBook would not build.
 pub fn unlisted() -> Vec<String> {
     let list = read(SUMMARY);
     let pages = tracked(&["docs/src/*.md"]);
@@ -59,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// As mdBook and GitHub make them.
+/// mdBook and GitHub make the same ids.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {

@@ -11,7 +11,7 @@ pub struct CrateLayer {
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// The crates on which it may depend, by the last part of their folder.
+    /// The crates that it may use, by the last part of their folder.
     pub may_use: Vec<String>,
     /// Whether it must be `#![no_std]`.
     pub is_no_std: bool,

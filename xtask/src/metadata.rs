@@ -1,4 +1,4 @@
-//! The packages under `crates/`, by `cargo metadata`.
+//! The packages under `crates/`.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,6 @@ pub fn packages() -> Vec<Package> {
     list(&value["packages"]).filter_map(package).collect()
 }
 
-/// Returns the output of `cargo metadata` with these arguments.
 pub(crate) fn ask(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])

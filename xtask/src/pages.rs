@@ -1,4 +1,4 @@
-//! Rules on users' pages: README's length and numbers, and links.
+//! Checks README's length and numbers, and links.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{read, root};
 
 /// A new user must be able to read README in one go.
 pub const MOST_LINES: usize = 150;
-/// The most numbers of README outside examples. Tables of numbers belong in docs/src/costs.md.
+/// Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
 
 const PAGES: [&str; 4] = [
@@ -17,7 +17,6 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// The text before a link's target, and the character after it.
 const LINKS: [(&str, &[char]); 5] = [
     ("](", &[')', ' ', '#']),
     ("]: ", &[' ', '#']),
@@ -42,7 +41,7 @@ fn too_long_in(page: &str) -> Vec<String> {
     by_lines.into_iter().chain(by_numbers).collect()
 }
 
-/// Returns README, the root's other pages, and the book's.
+/// Returns all pages for users.
 pub fn all() -> Vec<String> {
     let book = tracked(&["docs/src/*.md"]);
     let book = book.iter().map(|path| path.display().to_string());
@@ -70,7 +69,6 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
 /// Omits anchors, other sites and the page itself.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
-        // Only in a definition of a reference.
         let is_link = opening != "]: " || line.starts_with('[');
         let after = line.split(opening).skip(1).filter(move |_| is_link);
         let targets = after.filter_map(|rest| rest.split(ends).next().map(str::to_owned));
@@ -100,7 +98,7 @@ fn numbers(page: &str) -> Vec<String> {
     numbers
 }
 
-/// Excludes fenced blocks, comments and code between backticks.
+/// Excludes fenced blocks, comments and code.
 pub(crate) fn prose(page: &str) -> Vec<String> {
     let without_code = |line: &str| line.split('`').step_by(2).collect();
     let lines = prose_with_code(page);

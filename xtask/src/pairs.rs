@@ -1,4 +1,4 @@
-//! A lock without a hook must have the same instructions as the bare lock.
+//! A lock without a hook must have the bare lock's instructions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,6 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Excludes operands and trailing padding.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

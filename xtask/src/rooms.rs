@@ -1,5 +1,5 @@
 //! Rules inside a crate: no circle of files, because it has no first file to read; no type name twice, no tuple as a
-//! parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use the modules that it is
+//! parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those that it is
 //! inside.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +8,10 @@ use syn::visit::{self, Visit};
 
 use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 
-/// Over all files, without blank lines and comments.
+/// Excludes blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
-/// Returns crates' faults but `exceptions`, and exceptions without a fault. A folder is such as `host/price`.
+/// Returns the faults but `exceptions`, and exceptions without a fault.
 pub fn faults<'a>(folders: impl Iterator<Item = &'a str>, exceptions: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = folders.flat_map(of_crate).collect();
     let unused = exceptions.iter().filter(|exception| {
@@ -64,7 +64,6 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// In a circle, each file uses each other, perhaps through others.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();
@@ -93,7 +92,6 @@ fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     texts.collect()
 }
 
-/// Follows uses through other files.
 fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut next = vec![file];
@@ -109,7 +107,6 @@ struct Definitions {
     module: usize,
     path: String,
     text: String,
-    /// Each type's name with its modules.
     types: BTreeMap<String, BTreeMap<usize, String>>,
     impl_lines: BTreeMap<String, usize>,
     tuples: Vec<String>,

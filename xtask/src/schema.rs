@@ -1,4 +1,4 @@
-//! Makes the book's page of JSON keys from the JSON Schemas beside it.
+//! Makes the book's page of JSON keys from the schemas beside it.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn page(page: &str, schemas: &[String]) -> String {
     made
 }
 
-/// Each type of an output's lines is followed by those that it uses.
+/// Each type is followed by those that it uses.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);
@@ -91,7 +91,6 @@ fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
 
-/// A section is a heading and a table of keys or words.
 fn section(name: &str, schema: &Value) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", description(schema));
     let variants = schema["oneOf"].as_array();
@@ -137,7 +136,6 @@ fn description(schema: &Value) -> String {
     text.replace('|', "\\|")
 }
 
-/// Names a key's type, with its unit.
 fn kind(key: &str, schema: &Value) -> String {
     if let Some(target) = schema["$ref"].as_str() {
         let name = type_of(target);

@@ -1,10 +1,9 @@
-//! Puts the output of commands, recorded by `scripts/sessions.sh`, into the pages.
+//! Puts output that `scripts/sessions.sh` recorded into the pages.
 
 use std::path::Path;
 
 use crate::{pages, read, root};
 
-/// Replaces omitted lines.
 const CUT: &str = "[…]";
 
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
@@ -33,7 +32,6 @@ pub fn put(folder: &str) -> i32 {
     0
 }
 
-/// Replaces each block that begins with the session's command.
 fn with(page: &str, session: &str) -> String {
     let session: Vec<&str> = session.trim_end().lines().collect();
     let mut lines = page.lines().peekable();

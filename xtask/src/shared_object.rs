@@ -9,7 +9,7 @@ use crate::root;
 
 const NAME: &str = "libtiptoe_agent.so";
 
-/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest under the target folder.
+/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());
@@ -37,7 +37,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
     }
 }
 
-/// Returns the needed libraries (NEEDED).
+/// Returns the needed libraries.
 pub fn needed(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()

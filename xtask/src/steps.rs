@@ -10,11 +10,10 @@ const TRAP: libc::c_long = 0xcc;
 /// A function that takes more steps waits or does not return.
 const MOST: usize = 10_000;
 
-/// Runs a program until each of `functions` was called once. Returns their counts, callees included. The addresses are
-/// from `nm`, of a position-independent program.
+/// Counts each function's first call, callees included. The addresses are from `nm`, of a position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
-    // SAFETY: the closure makes only a system call between fork and exec.
+    // SAFETY: the closure makes only a system call.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME) {
             0 => Ok(()),

@@ -1,12 +1,11 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
-//! - `cargo test --workspace --no-run` builds all; end-to-end tests drive its command (`TIPTOE_BIN`).
+//! - End-to-end tests drive the command of the same build (`TIPTOE_BIN`).
 //! - Tests that need something that a machine has once (`tests/owners.txt`) run one at a time, all others concurrently.
 //!   The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.
 //! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the gate passes.
-//!   `--nightly` does not run it again.
-//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
+//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`, which runs no test again.
 
 mod costs;
 mod list;
@@ -24,11 +23,9 @@ use crate::root;
 /// What to run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Also nightly tests, without a second try.
     is_nightly: bool,
     writes_costs: bool,
     repeat: usize,
-    /// Parts of the names of tests; if empty, all run.
     filters: Vec<String>,
 }
 
@@ -87,7 +84,6 @@ pub fn run(options: &Options) -> i32 {
     sum_up(&passed, &flaky, &failed, left_out)
 }
 
-/// Runs the failed tests one at a time. Those that pass are flaky.
 fn try_again(
     failed: Vec<Outcome>,
     tests: &[Test],

@@ -15,14 +15,12 @@ use xtask::{
 /// Each serializable type of these crates is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// A free lock may execute this many more instructions with the hook `Waits`. A mutex has seven: a prefetch, four of
-/// parking_lot's `try_lock`, which loads and tests the state first, a copy of the address, and a jump. A reader-writer
-/// lock has the prefetch.
+/// With the hook `Waits` a mutex has seven more instructions: a prefetch, four of parking_lot's `try_lock`, which loads
+/// and tests the state first, a copy of the address, and a jump. A reader-writer lock has the prefetch.
 const MOST_OF_WAITS: usize = 7;
 /// A bump with a hook releases the lock and takes it again.
 const MOST_OF_A_BUMP: usize = 17;
 
-/// Exceptions to [`sources::MAX_LINES`], with reasons.
 const LONG_FILES: &[&str] = &[];
 
 const WRITE_TO_STDERR: &[&str] = &[
@@ -40,7 +38,7 @@ const WRITE_TO_STDERR: &[&str] = &[
 const OPEN_A_TARGETS_FILES: &[&str] = &[
     // Opens only regular files within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
-    // Only in tests.
+    // The path is only in a test.
     "crates/core/sys/src/host/procfs/mounts.rs",
     // Does not follow the link.
     "crates/core/sys/src/rights.rs",

@@ -1,4 +1,4 @@
-//! Runs tests that need what the machine has once one at a time, all others concurrently. Tests that need the whole
+//! Tests that need what the machine has once run one at a time, all others concurrently. Tests that need the whole
 //! machine run afterwards.
 
 use std::collections::{HashMap, VecDeque};
@@ -12,10 +12,8 @@ use super::one::{self, Outcome};
 
 /// Each line is the name of a test, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
-/// Begins a line whose tests need the whole machine.
 const ALONE: &str = "alone ";
 
-/// Runs the tests. Returns their outcomes in no order.
 pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> Vec<Outcome> {
     let owners = crate::read(OWNERS);
     let owners: Vec<&str> = owners
@@ -40,13 +38,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // One more than CPUs, because a test waits about as long as it works.
+    // A test waits about as long as it works.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // One thread, because most of these tests wait more than they work.
+        // Most of these tests wait more than they work, so one thread is enough.
         scope.spawn(|| {
             work(&queues[0]);
             println!(

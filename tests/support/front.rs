@@ -4,9 +4,9 @@
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! If the keeper is killed, the test process gets SIGKILL by `PR_SET_PDEATHSIG`, and the front, also a subreaper, kills
-//! the rest. Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's
-//! *thread*.
+//! If the front is killed, the keeper gets SIGTERM. If the keeper is killed, the test process gets SIGKILL, and the
+//! front, also a subreaper, kills the rest. Each must be forked while its parent has one thread, because
+//! `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
 use std::time::Duration;

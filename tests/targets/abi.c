@@ -1,6 +1,6 @@
 // cflags: -O2
-// abi CALLS [wait]: checks all that calls pass: a variadic call's al, a nested function's r10, live scratch registers
-// (-fipa-ra), results in rax:rdx, xmm0:xmm1, st0 and memory.
+// abi CALLS [wait]: checks a variadic call's al, a nested function's r10, live scratch registers (-fipa-ra), results in
+// rax:rdx, xmm0:xmm1, st0 and memory.
 #include "common.h"
 #include <stdarg.h>
 

@@ -1,7 +1,6 @@
 // cflags: -O2
 // cgrouped DIR TASK… : starts a process for each TASK, words separated by commas: a NAME to move to the cgroup
-// DIR/NAME; `calls=N` for getppid; `faults=N` pages; `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once,
-// and move to DIR/out before they end.
+// DIR/NAME; `calls=N` for getppid; `faults=N` pages; `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once.
 #include "common.h"
 #include <fcntl.h>
 #include <sched.h>

@@ -2,8 +2,8 @@
 // child_filters MODE CALLS [wait]: calls two functions CALLS times, also in a forked child. On one only a trap byte
 // fits. MODE:
 // `unseen`: the child enters strict seccomp by a system call that no hook sees;
-// `filter`: its filter allows only write and exit_group, not even a signal handler's return;
-// `traced`: its parent traces it, and must see only the stop that the child raises;
+// `filter`: a filter allows only write and exit_group, not even a handler's return;
+// `traced`: the parent must see only the stop that the child raises;
 // `exec`: the filter allows execve, but no change of the signal mask.
 #include "common.h"
 #include <linux/audit.h>

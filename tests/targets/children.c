@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
 // children MODE CALLS [wait]: starts 20 children by MODE (fork, _Fork, clone, vfork, posix_spawn) while two threads
-// call the probed function. Only the parent's calls may be counted. vfork's children call the function before exec,
-// posix_spawn's dup2.
+// call the probed function. Only the parent's calls may be counted.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>

@@ -81,7 +81,7 @@ static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwi
     return strtoull(argv[index], NULL, 10);
 }
 
-// The thread is created detached, because glibc may crash if a thread ends while it is being detached.
+// Created detached, because glibc may crash if a thread ends while it is being detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;
@@ -91,7 +91,7 @@ static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_destroy(&attr);
 }
 
-// Returns the size of a signal frame: 0.5 to 11 KB by CPU. Older headers lack the number's name.
+// Returns the size of a signal frame: 0.5 to 11 KB. Older headers lack the number's name.
 static inline size_t signal_frame(void) {
     enum { NUMBER = 51 };
     size_t frame = getauxval(NUMBER);
@@ -108,5 +108,5 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// Has room for four nested handlers, in each of which lazy binding may save the CPU's state.
+// Four handlers may nest, and in each lazy binding may save the CPU's state.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

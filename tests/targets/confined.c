@@ -3,8 +3,7 @@
 // function CALLS times; in between it prints `done` and waits for a line. A way is a NAME, through libc, or
 // `inline-NAME`, by an inline system call:
 // pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2)), fs-root (no other thread has this root), ids, caps,
-// nnp, root, landlock, filter (seccomp(2), this thread), tsync (all threads), strict (all; allows only read, write,
-// wait and exit), undumpable.
+// nnp, root, landlock, filter (seccomp(2), this thread), tsync (all threads), strict (almost everything), undumpable.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/capability.h>

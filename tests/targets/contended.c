@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// contended KIND ROUNDS [seccomp] [wait]: threads contend for a lock of this kind, ROUNDS times each; 0 means until
-// stdin closes. `seccomp` adds a filter that allows everything. Prints `done`, how often the lock was held and the
-// expected number.
+// contended KIND ROUNDS [seccomp] [wait]: threads contend for a lock, ROUNDS times each; 0 means until stdin closes.
+// `seccomp` adds a filter that allows everything.
 #include "common.h"
 #include <limits.h>
 #include <linux/filter.h>

@@ -1,5 +1,4 @@
-//! contended_rust KIND ROUNDS [wait]: threads contend for a lock of std or parking_lot, ROUNDS times each. Prints
-//! `done` and all rounds, and exits when stdin closes.
+//! contended_rust KIND ROUNDS [wait]: threads contend for a lock of std or parking_lot, ROUNDS times each.
 
 use std::cell::Cell;
 use std::hint::black_box;

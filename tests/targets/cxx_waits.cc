@@ -1,6 +1,6 @@
 // cflags: -O1 -g -std=c++20 -pthread
-// cxx_waits: waits of C++20 that do not call pthread: atomic<int>::wait, atomic<long>::wait (through libstdc++'s
-// proxies), atomic_flag, counting_semaphore, latch, barrier; 5 times each, over 20 ms.
+// cxx_waits: waits of C++20 that do not call pthread, 5 times each, over 20 ms. atomic<long>::wait uses libstdc++'s
+// proxies.
 #include "common.h"
 #include <atomic>
 #include <barrier>

@@ -1,5 +1,4 @@
 // hijack PID: makes an agent's thread execute system calls, as any thread of its process could by writing to its stack.
-// Prints each result, or a negated errno.
 #include "agent_thread.h"
 #include <fcntl.h>
 #include <sys/ptrace.h>
@@ -53,7 +52,7 @@ static void call(const char *name, long number, long first, const char *text, lo
     }
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &regs) == 0);
     // A single step would raise SIGTRAP, which the thread blocks: for a blocked fault the kernel resets the program's
-    // handler. So it stops before and after the call.
+    // handler.
     for (int stop = 0; stop < 2; stop++) {
         CHECK(ptrace(PTRACE_SYSCALL, thread, 0, 0) == 0);
         stopped();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// holders SCENARIO [TYPE]: each role holds a lock by its own function, while others wait. Prints for each function how
-// long it held the lock during waits, summed over the waits.
+// holders SCENARIO [TYPE]: each role holds a lock by its own function. Prints for each how long it held the lock during
+// waits, summed over the waits.
 #include "common.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -122,7 +122,7 @@ static const struct { const char *name; struct part parts[4]; } scenarios[] = {
     SCENARIO("conditions", {SLOW, ANNOUNCES, 1500, 1000, 1}, {QUICK, AWAITS, 300, 0, 4}),
 };
 
-// Returns how long a wait overlaps with holds of a role. Concurrent readers count once.
+// Concurrent readers count once.
 static uint64_t common(const struct interval *wait, enum role role) {
     uint64_t sum = 0, until = 0;
     for (unsigned i = 0; i < held; i++) {

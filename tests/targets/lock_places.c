@@ -1,8 +1,7 @@
 // cflags: -O2 -pthread
 // lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE; two
-// threads read under a rwlock in the heap. The holder spins until the next line. Then it sleeps, and five threads wait
-// for one lock each, three times over 20 ms. It prints `waited` with the holder's id. After one more line they wait for
-// ever, and it prints `stuck`.
+// threads read under a rwlock. At a line it sleeps, and five threads wait for one lock each, three times over 20 ms. It
+// prints `waited` with the holder's id. After one more line they wait for ever, and it prints `stuck`.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -87,8 +86,7 @@ static void *holds(void *none) {
     return none;
 }
 
-// This thread has no locks on its stack, because those threads must sleep whenever it prints. It maps no memory after
-// `ready`.
+// The locks' threads must sleep whenever this one prints, so its stack has no locks. It maps no memory after `ready`.
 static void *speaks(void *none) {
     char line[64];
     puts("ready");

@@ -1,6 +1,6 @@
 //! lock_server REQUESTS [traced|until-closed]: a server with locks of `tiptoe-lock`, and eight clients of REQUESTS
 //! requests each. With `traced` it begins when tiptoe requests its locks; with `until-closed` it also ends when stdin
-//! closes. Prints the waits that its locks have counted.
+//! closes.
 
 use std::collections::HashMap;
 use std::hint::black_box;

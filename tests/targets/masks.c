@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -Wl,-z,now shapes.S
-// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks that block them, while functions are probed. `held`
-// sets its masks before its start.
+// masks MODE [wait]: waits for SIGTRAP and SIGILL, also under masks, while functions are probed. `held` sets its masks
+// before its start.
 #include "common.h"
 #include <poll.h>
 #include <pthread.h>
@@ -306,7 +306,7 @@ static void raw_calls(void) {
     hit();
 }
 
-// The program must read a handler's mask as it set it, and no trap inside the handler may kill.
+// A handler must see its mask as set, and no trap inside may kill.
 static void handler_masks(void) {
     struct sigaction action = {.sa_handler = count}, old;
     sigfillset(&action.sa_mask);

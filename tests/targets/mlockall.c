@@ -1,6 +1,5 @@
 // cflags: -O2
 // mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a child and itself, with `own` by an inline system call.
-// Prints each error, and the KiB locked and resident.
 #include "common.h"
 #include <sys/wait.h>
 

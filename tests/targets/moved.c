@@ -1,16 +1,14 @@
 // cflags: -O2 -ldl
 // moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
-//   move    moves their page by mremap(2)
 //   all     moves all pages around theirs
 //   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
-//   child   moves their page in a forked child
-//   inline  moves by an inline system call
 //   again   maps their page of the file once more
 //   grown   maps the page before once more, and lets it grow
 //   written maps their page to write, and makes it executable
 //   fixed   maps their page of the file in its place
 //   array   grows an array past the code of libc
 //   stale   moves an array of traps' bytes, from where a closed library was
+//   Others move their page: themselves, in a child, or by an inline system call.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

@@ -3,9 +3,9 @@
 //   none    a child without a block
 //   child   a child with its own block
 //   set     this thread, for a while
-//   inline  the same, by inline system calls
+//   inline  by inline system calls
 //   written by code written at run time, on a block that leads trampolines to no counters
-//   thread  a thread created with its own block
+//   thread  a new thread with its own block
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>

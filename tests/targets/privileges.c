@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
 // privileges MODE [wait]: calls that the agent's thread would break. MODE: setuid (no thread may keep rights), unshare
-// (a user namespace), setns (its own mount namespace), single (libc must know one thread only), child (like a server's
-// worker: gives up root, enters a namespace, installs a filter).
+// (a user namespace), setns (its own mount namespace), single (libc must know one thread only), child (gives up root,
+// enters a namespace, installs a filter).
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>

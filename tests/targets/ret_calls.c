@@ -68,7 +68,7 @@ static void variadic(void) {
     }
 }
 
-// The leaf's values are below its stack pointer. It counts without a call, which would overwrite them.
+// Its values are below the stack pointer. A call would overwrite them.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);
@@ -91,7 +91,7 @@ PROBED void handles(int signal) {
     LEAVE(handles);
 }
 
-// A probed function needs up to 1 KB of stack, and a signal frame if no jump fits. A page without access follows.
+// A probed function needs up to 1 KB of stack, and a signal frame if no jump fits.
 static void smallest_stack(void) {
     struct sigaction action = {.sa_handler = handles, .sa_flags = SA_ONSTACK};
     use_guarded_stack(2 * signal_frame() + 1024);

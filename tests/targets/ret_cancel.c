@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_cancel MODE [wait]: threads end inside probed frames, by pthread_exit and cancellation. Cleanup handlers,
-// destructors (as ret_cancel_cc) and key destructors must run.
+// ret_cancel MODE [wait]: threads end inside probed frames. Cleanup handlers, destructors (as ret_cancel_cc) and key
+// destructors must run.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sched.h>

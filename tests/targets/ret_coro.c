@@ -1,8 +1,7 @@
 // cflags: -O2 -pthread ret_switch.S
-// ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks from
-// mmap and malloc), switched (by hand), travels (each step on another thread), copied (one stack, saved to the heap and
-// put back, as greenlet does), nested (a coroutine in a coroutine), linked (each ends by a return), abandoned (never
-// finished, its stack reused).
+// ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext), switched (by
+// hand), travels (each step on another thread), copied (one stack, saved to the heap and put back, as greenlet does),
+// nested (a coroutine in a coroutine), linked (each ends by a return), abandoned (never finished, its stack reused).
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -22,7 +21,7 @@ struct task {
     struct task *inner;
 };
 static struct task tasks[TASKS], inner_tasks[TASKS];
-// Not thread-local, because a task may change its thread and must not keep an address in the old thread's storage.
+// A task may change its thread and must not keep an address in the old thread's storage, so this is not thread-local.
 static struct task *volatile current;
 static void (*suspend)(struct task *), (*resume)(struct task *);
 

@@ -26,7 +26,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// Throws if `x` is odd. A destructor calls it and catches its exception while another unwinds.
+// A destructor calls it and catches its exception while another unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;

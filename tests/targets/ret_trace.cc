@@ -156,8 +156,7 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
-// A profiler's timer stops each thread at any instruction. Every walk must lead through functions of the program and
-// its libraries to the thread's start.
+// A profiler's timer stops each thread at any instruction. Every walk must lead to the thread's start.
 enum { SAMPLES = 500, THREADS = 3 };
 static volatile int samples, whole, strange;
 #define ADD(counter) __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED)

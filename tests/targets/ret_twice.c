@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -D_FORTIFY_SOURCE=0
-// ret_twice MODE [wait]: libc functions that return twice, or read their caller's address. Their entries must be
-// counted, and their returns never.
+// ret_twice MODE [wait]: libc functions that return twice, or read their caller's address. Only their entries may be
+// counted.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 // cflags: -O2 -pthread
 // sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM for
-// an agent's first calls), `kill` (kills for them), `mild` (refuses only reboot), `unfenced` (refuses only membarrier,
-// with two threads), or `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after
-// it), or `tsync` (after it, for every thread, through libc's `syscall`).
+// an agent's first calls), `kill` (kills for them), `mild` (refuses only reboot), `unfenced` (refuses only membarrier),
+// or `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after it), or `tsync`
+// (after it, for every thread).
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>

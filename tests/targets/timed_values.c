@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // timed_values [wait]: calls with known arguments that return, are left, recurse, begin in a signal handler, and end on
-// another thread; the truth is in the test.
+// another thread.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
 // turmoil PLUGIN: until stdin closes, threads start, end and contend for a lock, signals are handled, children are
-// forked, and a library is loaded and unloaded.
+// forked, and a library is reloaded.
 #include "common.h"
 #include <dlfcn.h>
 #include <semaphore.h>

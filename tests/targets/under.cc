@@ -8,7 +8,7 @@
 #include <thread>
 #include <ucontext.h>
 
-// Counts this thread's running calls of `serves`. A destructor decrements it, or the place where a jump lands.
+// Counts this thread's running calls of `serves`. Destructors decrement it, and the place where a jump lands.
 static thread_local int depth;
 static uint64_t leaves, steps;
 struct Inside {
@@ -78,7 +78,6 @@ static void plain() {
     for (int i = 0; i < 2000; i++) { serves(0, i % 5); outside(); }
 }
 
-// Exceptions are caught above `serves`, with destructors on the way, and within.
 static __attribute__((noinline)) void catches(int more) {
     Leaf last;
     try {
@@ -163,7 +162,7 @@ static void coroutines() {
         outside();
     }
 }
-// `resumes` begins on one thread and returns on another; neither is inside afterwards, because each has its own depth.
+// The call of `serves` begins on one thread and returns on another; neither is inside afterwards.
 static void *resumes(void *) {
     depth = 0;
     CHECK(swapcontext(&home, &other) == 0);

@@ -16,8 +16,7 @@ int main(void) {
         close(living[0]), close(living[1]);
         for (;;) pause();
     }
-    // Waits for each worker's prctl, because otherwise a worker could outlive its parent and keep the test's pipes
-    // open.
+    // Waits for each worker's prctl, because a worker could otherwise outlive its parent.
     close(living[1]);
     CHECK(read(living[0], &byte, 1) == 0);
     puts("ready");

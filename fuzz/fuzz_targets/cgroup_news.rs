@@ -1,5 +1,5 @@
-//! Messages about cgroups: the tree must equal a plain list of paths and removals, and the walk through ancestors must
-//! end. A piece's first byte gives its length, and whether its words are made here or are the piece itself.
+//! Messages about cgroups: the tree must equal a plain list, and the walk through ancestors must end. A piece's first
+//! byte gives its length, and whether its words are made here or are the piece itself.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands: a branch
 //! in its near form, a call as the push of its return address and a jump. The first three bytes choose the function's
-//! size, the offset, and the body; the rest are the bytes.
+//! size, the offset, and the body.
 #![no_main]
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};

@@ -81,7 +81,7 @@ fn attr(access: Access) -> [u64; 16] {
     words
 }
 
-/// Stops a process with one thread, as its debugger. Only the calling thread is its debugger.
+/// Stops a process with one thread, and becomes its debugger, but only of the calling thread.
 pub fn trace(pid: i32) -> io::Result<()> {
     let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
     // SAFETY: the status outlives the calls.

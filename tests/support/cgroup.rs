@@ -36,7 +36,7 @@ impl Cgroup {
         &self.path
     }
 
-    /// Returns its name as tiptoe prints it.
+    /// Returns its name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()

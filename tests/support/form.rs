@@ -12,7 +12,7 @@ use crate::Report;
 pub struct Form(BTreeSet<String>);
 
 impl Form {
-    /// Returns `PATH: VALUE` for each value. Strings at the paths `any` may be any text.
+    /// Returns `PATH: VALUE` for each value; at the paths `any`, strings may be any text.
     pub fn of_json(lines: &str, any: &[&str]) -> Form {
         let mut form = Form::default();
         for line in lines.lines().filter(|line| line.starts_with('{')) {

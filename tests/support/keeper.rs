@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// Names the [`Leftovers`]. A process with this variable needs no keeper.
+/// Names the [`Leftovers`]. A process with it needs no keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
 /// Where a failing test saves its state.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
-/// The status of a test that ran out of time, as timeout(1) has it.
+/// The status of a test that ran out of time.
 pub const OUT_OF_TIME: i32 = 124;
 const DYING: Duration = Duration::from_secs(10);
 
@@ -62,7 +62,7 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
 /// A test's temporary files and cgroups.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
-    /// The beginning of the cgroups' names.
+    /// The start of the cgroups' names.
     pub name: String,
     /// The temporary folder, writable for all, because tests run programs as other users.
     pub folder: PathBuf,
@@ -186,7 +186,7 @@ pub fn kill_all() {
     }
 }
 
-/// Returns a process's descendants, zombies included.
+/// Returns a process's descendants.
 pub fn below(root: i32) -> Vec<i32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -302,7 +302,7 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Waits at most `limit` for a signal of [`block_signals`].
+/// Waits for a signal of [`block_signals`], at most `limit`.
 pub fn wait_signal(limit: Duration) -> Option<i32> {
     let set = signals();
     let limit = libc::timespec {

@@ -15,7 +15,7 @@ pub fn command() -> Command {
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
 }
 
-/// Returns the `tiptoe-dev` command.
+/// Returns `tiptoe-dev`.
 pub fn dev_command() -> Command {
     existing(Path::new(command().get_program()).with_file_name("tiptoe-dev"))
 }
@@ -40,7 +40,7 @@ pub struct Probe {
     is_contained: bool,
 }
 
-/// The result of a traced command and of tiptoe.
+/// The result of a command and tiptoe.
 #[derive(Debug)]
 pub struct Run {
     /// The report, if any.
@@ -114,14 +114,14 @@ impl Probe {
         self
     }
 
-    /// Sets a variable of tiptoe and the traced command.
+    /// Sets a variable of tiptoe and the command.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Probe {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Gives tiptoe its own pid namespace, as in a container.
+    /// Gives tiptoe its own pid namespace.
     #[must_use]
     pub fn contained(mut self) -> Probe {
         self.is_contained = true;
@@ -175,7 +175,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for the time of `--duration`.
+    /// Attaches for `--duration`.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -233,7 +233,7 @@ impl Run {
     }
 }
 
-/// A running, attached tiptoe.
+/// A running tiptoe.
 #[derive(Debug)]
 pub struct AttachedTiptoe {
     /// The command.

@@ -1,5 +1,5 @@
-//! Locks for what a machine has once, such as debug registers. The lock is on the kernel's folder for it, so all
-//! processes find it and no file is left.
+//! Locks for what a machine has once, such as debug registers. They are on the kernel's folder for it, so all processes
+//! find them and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A wait fails after this time, so no test may hold a lock longer.
+/// No test may hold a lock longer.
 const LIMIT: Duration = Duration::from_secs(130);
 
 /// Waits for this folder's lock, until the returned file is closed. Panics after 130 s.

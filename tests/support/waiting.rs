@@ -19,7 +19,7 @@ pub struct WaitingTarget {
 }
 
 impl WaitingTarget {
-    /// Starts `program`, with `wait` as last argument, through a command such as `prlimit --nofile=4`.
+    /// Starts `program` through a command such as `prlimit --nofile=4`.
     pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> WaitingTarget {
         let mut command = Command::new(through[0]);
         command.args(&through[1..]).arg(program).args(arguments);

@@ -1,9 +1,7 @@
 // cflags: -O2 -pthread
 // confined WAYS CALLS [wait]: gives up the rights of WAYS, separated by `:`. Before and after, it calls the probed
-// function CALLS times; in between it prints `done` and waits for a line. A way is a NAME, through libc, or
-// `inline-NAME`, by an inline system call:
-// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2)), fs-root (no other thread has this root), ids, caps,
-// nnp, root, landlock, filter (seccomp(2), this thread), tsync (all threads), strict (almost everything), undumpable.
+// function CALLS times; in between it prints `done` and waits for a line. A way is a NAME of `give_up`, through libc,
+// or `inline-NAME`, by an inline system call.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -20,7 +18,6 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-// Long enough for a jump.
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
 // No hook sees it, because its number comes from another register. Decoding shows that it does not block signals,

@@ -163,7 +163,6 @@ PROBED void heap(int me) {
     for (int i = 0; i < 8; i++) free(some[i]);
 }
 
-// A lock of the kind that language runtimes have.
 static void own_lock(long (*futex)(long, void *, int, int, void *)) {
     int free = 0;
     if (!atomic_compare_exchange_strong(&hot_word, &free, 1)) {

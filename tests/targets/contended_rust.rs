@@ -46,7 +46,6 @@ fn work(times: u64) {
     });
 }
 
-/// Yields so that other threads find the lock taken.
 fn hold(held: &mut u64) {
     *held += 1;
     if held.is_multiple_of(16) {

@@ -24,7 +24,6 @@ NI void wait_sem() { sem.acquire(); asm volatile("" ::: "memory"); }
 NI void wait_lat() { lat->wait(); asm volatile("" ::: "memory"); }
 NI void wait_bar() { bar.arrive_and_wait(); asm volatile("" ::: "memory"); }
 std::atomic<int> waiter;
-// Waits for 20 ms of sleep in a futex call.
 static void let_it_sleep() {
     while (waiter == 0) std::this_thread::sleep_for(1ms);
     until_asleep(waiter, SYS_futex, NULL, 0);

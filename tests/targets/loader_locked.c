@@ -9,7 +9,6 @@ static volatile int over;
 static volatile long calls;
 
 PROBED int loader_work(int x) { KEEP(); return x + 1; }
-// Never called; other targets have it too.
 PROBED int add(int a, int b) { KEEP(); return a + b; }
 
 static void *work(void *unused) {

@@ -39,7 +39,6 @@ fn put(key: u64, value: u64) -> u64 {
     drop(store);
     let mut journal = JOURNAL.lock();
     journal.push(key);
-    // Simulates a write to disk.
     match journal.len() % 64 {
         0 => sleep(Duration::from_micros(500)),
         _ => work(1_000),
@@ -66,7 +65,6 @@ fn count() {
     }
 }
 
-/// Answers `get KEY` and `put KEY VALUE`.
 fn serve(connection: UnixStream) {
     let mut answers = connection.try_clone().expect("a descriptor");
     for line in BufReader::new(connection).lines() {
@@ -85,7 +83,6 @@ fn serve(connection: UnixStream) {
     }
 }
 
-/// Every other request writes.
 fn load(mut connection: UnixStream, client: u64, requests: u64) {
     let answers = connection.try_clone().expect("a descriptor");
     let mut answers = BufReader::new(answers).lines();

@@ -20,7 +20,6 @@ __asm__(".text\n.p2align 4\n.globl tiny\n.type tiny,@function\n"
         "mov %rdi, %rcx\nmov %rcx, %rdx\nmov %rdx, %rsi\nret\n");
 int tiny(int a);
 
-// Returns the program's own file, known beforehand, or a new one.
 static int file(uint64_t round) {
     if (round % 16) return open("/proc/self/exe", O_RDONLY);
     int fresh = memfd_create("code", 0);

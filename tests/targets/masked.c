@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
 // masked HOW: a thread that blocks SIGTRAP calls a function on which only a trap byte fits. HOW: mask (its own mask);
-// sigsuspend, ppoll, pselect, epoll (sleeps under a mask, and its SIGUSR1 handler calls); handler (its return restores
-// the mask). With `mask` there are many threads, so that some are preempted inside the trap's handler.
+// sigsuspend, ppoll, pselect, epoll (its SIGUSR1 handler calls); handler (its return restores the mask). With `mask`
+// there are many threads, so that some are preempted inside the trap's handler.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>

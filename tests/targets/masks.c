@@ -169,7 +169,6 @@ static void *wait_beside(void *unused) {
     return unused;
 }
 
-// A signal to the process must reach the thread that waits for it.
 static void another_waits(void) {
     pthread_t beside;
     install(SIGTRAP, 0);
@@ -203,7 +202,6 @@ static void *send_later(void *to) {
     return NULL;
 }
 
-// A wait that blocks a signal must not be ended by it.
 static void not_for_them(void) {
     pthread_t self = pthread_self(), sender;
     sigset_t full;
@@ -385,7 +383,6 @@ static void jumps_out(void) {
     }
 }
 
-// A new program must inherit blocked and ignored signals.
 static int inherited(void) {
     struct sigaction old;
     return blocks(SIGTRAP) && !blocks(SIGILL) && sigaction(SIGILL, NULL, &old) == 0 && old.sa_handler == SIG_IGN ? 0 : 98;

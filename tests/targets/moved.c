@@ -18,7 +18,6 @@
 
 enum { PAGE = 4096, AROUND = 64, PAGES = 2 * AROUND + 1 };
 
-// One fits a jump, the other only a trap.
 __asm__(".section .text.pages,\"ax\",@progbits\n"
         ".p2align 12\n"
         "first_page: .fill 64 * 4096, 1, 0xcc\n"

@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: calls that the agent's thread would break. MODE: setuid (no thread may keep rights), unshare
-// (a user namespace), setns (its own mount namespace), single (libc must know one thread only), child (gives up root,
-// enters a namespace, installs a filter).
+// privileges MODE [wait]: calls that the agent's thread would break. After `setuid` no thread may keep rights; with
+// `single` libc must know one thread only; `child` acts like a server's worker.
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>

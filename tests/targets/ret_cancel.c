@@ -91,7 +91,6 @@ static void reads(void) {
 }
 static void sleeps(void) { sem_post(&inside); pause(); }
 static void tests(void) { sem_post(&inside); for (;;) { pthread_testcancel(); sched_yield(); } }
-// Cancellation may hit any instruction, none of them in a probed function.
 static void spins(void) {
     int old;
     CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old) == 0);
@@ -141,7 +140,6 @@ static void tell(void) {
     TELL(around); TELL(inner); TELL(waits); TELL(cleaner); TELL(last_words); TELL(main_frame);
 }
 
-// Main ends inside a probed frame; another thread ends the process.
 static void *outlives(void *first) {
     CHECK(pthread_join(*(pthread_t *)first, NULL) == 0);
     tell();

@@ -59,7 +59,6 @@ static void *inherits(void *expected) {
 }
 static pthread_barrier_t barrier;
 static void meet(void) { pthread_barrier_wait(&barrier); }
-// Another thread may still read the clock.
 static void *independent(void *unused) {
     CHECK(outer(meet) == 2);
     CHECK(outer(meet) == 2);

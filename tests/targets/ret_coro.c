@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread ret_switch.S
-// ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext), switched (by
-// hand), travels (each step on another thread), copied (one stack, saved to the heap and put back, as greenlet does),
-// nested (a coroutine in a coroutine), linked (each ends by a return), abandoned (never finished, its stack reused).
+// ret_coro MODE [wait]: probed frames on stacks that are switched, by swapcontext or by hand. MODE: travels (each step
+// on another thread), copied (one stack, saved to the heap and put back, as greenlet does), nested (a coroutine in a
+// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused), and others.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -74,7 +74,6 @@ PROBED void inner_body(struct task *task) {
 
 static void (*run_body)(struct task *) = body;
 
-// Its resumer has set `current`.
 static void entry(void) {
     struct task *self = current;
     run_body(self);
@@ -93,7 +92,6 @@ static void resume_switch(struct task *task) {
     coro_switch(&task->back_sp, task->sp);
 }
 
-// All `copied` tasks run on it.
 static char *shared;
 static void resume_copied(struct task *task) {
     memcpy(shared + STACK - task->saved_size, task->saved, task->saved_size);
@@ -207,7 +205,6 @@ static void mode_linked(void) {
     }
 }
 
-// Each thread steps every task once and passes the turn on.
 enum { THREADS = 3 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;

@@ -123,7 +123,6 @@ static void thread_exit(void) { ends(thread_exits, 0); }
 static void detached_exit(void) { ends(thread_exits, 1); }
 static void raw_exit(void) { ends(raw_exits, 0); }
 
-// Four threads are inside when the process ends.
 static int stays(int x) {
     sem_post(&within);
     for (;;) pause();

@@ -94,7 +94,6 @@ static struct _Unwind_Exception the_same;
 static void end(void) { unwind(to_the_end, &the_same, 3); unwind(to_the_end, &the_same, 0); }
 static void jumped(void) { enough = 5; unwind(jumps, &the_same, 3); enough = 7; unwind(jumps, &the_same, 4); }
 static void refused(void) { enough = 3; unwind(refuses, &the_same, 3); unwind(refuses, &the_same, 1); }
-// Most exception objects are used once.
 static void many(void) {
     static struct _Unwind_Exception all[100];
     prints = false, enough = 4;

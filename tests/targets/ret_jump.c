@@ -78,7 +78,6 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// After the jump the thread enters and returns from nothing.
 static void *jumps_last(void *unused) {
     if (sigsetjmp(place, 0) == 0) deeper(5, 1);
     return unused;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// Entered, returned.
 struct Calls(&'static str, AtomicU64, AtomicU64);
 
 impl Calls {
@@ -44,7 +43,6 @@ fn cleans(x: u64) -> u64 {
     CLEANS.leave(std::hint::black_box(x) + 1)
 }
 
-/// Its drop runs a probed function while a panic unwinds.
 struct Guard(Vec<u64>);
 
 impl Drop for Guard {

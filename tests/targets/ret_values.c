@@ -39,7 +39,6 @@ CALLS(of_m256); CALLS(of_m256i);
 PROBED AVX __m256d of_m256(__m256d x) { ENTER(of_m256); KEEP(); LEAVE(of_m256); return x; }
 PROBED AVX __m256i of_m256i(__m256i x) { ENTER(of_m256i); KEEP(); LEAVE(of_m256i); return x; }
 
-// Values stay deep in the x87 stack while a function returns on top of them.
 CALLS(sums_x87);
 PROBED long double sums_x87(long double a, long double b) {
     ENTER(sums_x87);

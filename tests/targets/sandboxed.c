@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
 // sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM for
-// an agent's first calls), `kill` (kills for them), `mild` (refuses only reboot), `unfenced` (refuses only membarrier),
-// or `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after it), or `tsync`
+// an agent's first calls), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses membarrier), or
+// `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after it), or `tsync`
 // (after it, for every thread).
 #include "common.h"
 #include <linux/audit.h>

@@ -111,7 +111,6 @@ static void handler(int signal) {
     tiptoe_scope_exit(in);
 }
 
-// Enters a scope every 100 us.
 static void *signals(void *unused) {
     struct itimerval every = {{0, 100}, {0, 100}};
     signal(SIGALRM, handler);

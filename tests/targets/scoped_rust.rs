@@ -20,7 +20,6 @@ pub extern "C" fn work() {
     black_box(());
 }
 
-/// Is ready at the second poll.
 async fn later() {
     let mut polled = false;
     poll_fn(|_| match std::mem::replace(&mut polled, true) {

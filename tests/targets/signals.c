@@ -110,7 +110,6 @@ static void *inherit(void *unused) {
     return unused;
 }
 
-// Probed functions must run although every signal is blocked.
 static void blocked_thread(void) {
     sigset_t all, old;
     pthread_t id;
@@ -144,7 +143,6 @@ static void waited(void) {
     CHECK(sigwaitinfo(&set, &got) == SIGTRAP && got.si_pid == getpid());
 }
 
-// Without a handler the program's own fault must kill it.
 static int dies_of(void (*fault)(void)) {
     int status;
     pid_t pid = fork();

@@ -14,7 +14,7 @@ static ucontext_t fiber, starter, finisher;
 static char stack[1 << 18];
 static sem_t begun, ended;
 
-// `how` is 0 for a call that returns, 1 for one that is left, 2 for one that sleeps.
+// `how` is 0 for a return, 1 for a longjmp, 2 for a sleep.
 PROBED long works(long value, int how) {
     KEEP();
     if (how == 1) longjmp(place, 1);

@@ -22,7 +22,6 @@ PROBED int leaf(int x) {
     KEEP();
     return x + 1;
 }
-// Its frame covers stack that earlier calls wrote.
 PROBED int step(int x) {
     volatile char room[400];
     if (depth > 0) __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);
@@ -189,7 +188,6 @@ static void wait_inside() {
     depth = -1000;
     leaves = steps = 0;
 }
-// A later tracer can borrow this thread.
 static void *idles(void *) { for (;;) pause(); }
 static void spans() {
     pthread_t id;

@@ -139,7 +139,6 @@ static void many(void) {
 
 // Each thread has its own instance; the second thread ends.
 __thread volatile long own;
-// No thread sets it.
 __thread struct node *volatile own_node;
 
 PROBED void seldom(void);
@@ -198,7 +197,6 @@ static void racing(void) {
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-// A tenth of the stores is here.
 PROBED void seldom(void) { stats.hits++; }
 PROBED void often(void) { stats.hits++; }
 

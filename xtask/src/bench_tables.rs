@@ -15,8 +15,7 @@
 //!
 //! A cell is the row that meets the conditions of `where`, of the table's row and of its column. `less` takes the
 //! difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
-//! cell is empty; two are an error. The table ends before `<!-- end -->`. If the run lacks the bench, a sentence
-//! replaces the table.
+//! cell is empty; two are an error. The table ends before `<!-- end -->`.
 
 use std::fmt::Write as _;
 

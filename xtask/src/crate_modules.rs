@@ -109,8 +109,7 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other. Excludes `pub use`, which hands a name on, and modules that the
-    /// user is inside.
+    /// Returns the names that files use of each other, except by `pub use` and of modules that the user is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {

@@ -1,6 +1,5 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
-//! - End-to-end tests drive the command of the same build (`TIPTOE_BIN`).
 //! - Tests that need something that a machine has once (`tests/owners.txt`) run one at a time, all others concurrently.
 //!   The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.

@@ -1,4 +1,3 @@
-
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};

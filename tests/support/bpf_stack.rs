@@ -1,8 +1,7 @@
 //! Computes a BPF program's stack use from its instructions.
 
-/// Returns how many bytes below the frame pointer (r10) these instructions reach, through r10 or addresses computed
-/// from it by adding constants. Branches are ignored. If an added value is not constant, the last known distance is
-/// kept.
+/// Returns how many bytes below the frame pointer (r10) these instructions reach, ignoring branches. If a value added
+/// to an address is not constant, the last known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
     // `None` unless computed from the frame pointer.

@@ -81,7 +81,7 @@ fn attr(access: Access) -> [u64; 16] {
     words
 }
 
-/// Stops a process with one thread, and becomes its debugger, but only of the calling thread.
+/// Stops a process with one thread. The calling thread becomes its debugger.
 pub fn trace(pid: i32) -> io::Result<()> {
     let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
     // SAFETY: the status outlives the calls.
@@ -92,7 +92,7 @@ pub fn trace(pid: i32) -> io::Result<()> {
     }
 }
 
-/// Takes a debug register of a traced thread. The kernel keeps it until the thread ends.
+/// Takes a thread's debug register, until that thread ends.
 pub fn poke(tid: i32, number: usize) -> io::Result<()> {
     let at = offset_of!(libc::user, u_debugreg) + 8 * number;
     let address = &raw const WATCHED as u64;

@@ -1,7 +1,7 @@
-//! Makes roots of Debian releases, programs for them, machines, and kernels.
+//! Makes roots of Debian releases, programs for them, machines, and kernels, by apt in `target/test-roots`.
 //!
-//! apt downloads the packages once to `target/test-roots`. A program must run inside and outside of its root, so it
-//! names the loader and libraries by their paths outside, which a link makes valid after a chroot.
+//! A program must run inside and outside of its root, so it names the loader and libraries by their paths outside,
+//! which a link makes valid after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +78,7 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages, without dependencies. Fails if they cannot be downloaded.
+/// Returns a folder with these packages. Fails if they cannot be downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -101,7 +101,7 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a release's machine with these packages. Fails if they cannot be downloaded.
+/// Returns a machine with these packages. Fails if they cannot be downloaded.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {
@@ -120,7 +120,7 @@ fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Resul
     let folder = root().join("target/test-roots");
     let place = folder.join(name);
     if !place.exists() {
-        // Renamed when complete, because another test run may make the same folder.
+        // Renamed when complete, because another run may make the same folder.
         let part = folder.join(format!("{name}-{}", std::process::id()));
         let packages = Packages::new(release, &part);
         let reached = packages.reach();

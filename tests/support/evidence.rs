@@ -9,7 +9,7 @@ const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
 /// gdb may wait for a process that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
-/// Writes each process's state and stacks into `folder`. Skips unreadable files, because a process may end at any time.
+/// Writes each process's state and stacks into `folder`. Skips unreadable files, because a process may end.
 pub fn save(folder: &Path, pids: &[i32]) {
     if fs::create_dir_all(folder).is_err() {
         return;

@@ -36,8 +36,7 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread, although all have the trap.
-    /// `None` without uprobe events.
+    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread. `None` without uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");

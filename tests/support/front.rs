@@ -16,8 +16,7 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, unless one exists. The caller must have one thread; only the kept, new
-/// process returns.
+/// Puts a keeper above the calling process, which must have one thread. Only the kept, new process returns.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -51,7 +50,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
         std::process::exit(1);
     }
     for (name, value) in left.environment(&crate::root()) {
-        // SAFETY: no other thread reads the environment, because there is one.
+        // SAFETY: there is one thread, so no other reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
 }
@@ -77,7 +76,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
 }
 
 fn fork() -> i32 {
-    // SAFETY: no other thread can hold a lock, because there is one.
+    // SAFETY: there is one thread, so no other holds a lock.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     child

@@ -1,8 +1,8 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
 //! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, it kills the whole tree and removes the [`Leftovers`]. `xtask` includes this file, because it must not link
-//! what it tests.
+//! SIGTERM, it kills all and removes the [`Leftovers`]. `xtask` includes this file, because it must not link what it
+//! tests.
 
 use std::fs;
 use std::io;
@@ -41,8 +41,8 @@ impl End {
     }
 }
 
-/// Makes the caller end with its keeper. Resets and unblocks signals, because nohup and background jobs start children
-/// with some ignored. May only make system calls, because it runs between fork and exec.
+/// Makes the caller end with its keeper. Resets and unblocks signals, because nohup starts children with some ignored.
+/// May only make system calls, because it runs between fork and exec.
 ///
 /// # Errors
 /// The keeper has already ended.
@@ -64,7 +64,7 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
 pub struct Leftovers {
     /// The start of the cgroups' names.
     pub name: String,
-    /// The temporary folder, writable for all, because tests run programs as other users.
+    /// The temporary folder, writable for all users.
     pub folder: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Leftovers {
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns a kept test's variables. Tests share a cache of prices, which must not be the user's.
+    /// Returns a kept test's variables. The cache of prices must not be the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -102,8 +102,7 @@ impl Leftovers {
     }
 }
 
-/// Makes the caller a keeper until its parent `front` ends. It has its own session, because a terminal's signals must
-/// reach only the front.
+/// Makes the caller a keeper until `front` ends. A new session keeps a terminal's signals from it.
 pub fn be_keeper(front: i32) {
     // SAFETY: the calls touch no memory.
     unsafe {
@@ -132,7 +131,7 @@ pub fn block_signals() {
     }
 }
 
-/// Waits for `test`, `limit` or SIGTERM. Then kills everything below and removes the leftovers.
+/// Waits for `test`, `limit` or SIGTERM. Then kills all and removes the leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -240,7 +239,7 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills and removes a cgroup and those below. Gives up after [`DYING`].
+/// Kills and removes a cgroup and those below, or gives up.
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
@@ -260,7 +259,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Mounts are detached first, because otherwise other file systems' files would be removed.
+/// Detaches mounts, because otherwise other file systems' files would be removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts
@@ -280,7 +279,7 @@ fn remove_folder(folder: &Path) {
 
 fn default_signals() {
     for signal in 1..32 {
-        // SAFETY: sets a disposition to its default; refused for SIGKILL and SIGSTOP.
+        // SAFETY: sets a disposition to its default, or fails.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     // SAFETY: sigemptyset fills the zeroed set, which outlives the calls.

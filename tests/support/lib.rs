@@ -62,7 +62,7 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Scales `whole` by `TIPTOE_TEST_SCALE` (0.004 in the gate, 1 in `make stress`), to at least one.
+/// Scales `whole` by `TIPTOE_TEST_SCALE` (1 in `make stress`), to at least one.
 pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }

@@ -24,7 +24,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol`. It must not be probed yet, because its bytes are saved as the original ones.
+    /// Returns the entry of `symbol`. It must not be probed yet, because its bytes are saved.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
@@ -60,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that an injection writes temporarily do not count.
+    /// Waits until a probe is there. An injection's temporary bytes do not count.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -80,12 +80,12 @@ impl Site {
     }
 }
 
-/// Returns how many bytes of a program's code differ from its files.
+/// Returns how many bytes of code differ from the files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns how many bytes of code differ in the file whose path ends with `name`.
+/// Returns the same for the file whose path ends with `name`.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");

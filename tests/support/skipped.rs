@@ -1,4 +1,4 @@
-//! Records what a test cannot do on this machine. Crates that do not depend on these helpers include this file.
+//! Records what a test cannot do on this machine. Crates without these helpers include this file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use crate::report::{ExpectedCounts, Report};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth(pub BTreeMap<String, Calls>);
 
-/// One function's calls; `None` if the target does not print the number.
+/// One function's calls; `None` if the target prints no number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Every call.
@@ -118,7 +118,7 @@ impl Report {
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns an event's expected count: all ends, or for returns only these.
+    /// Returns an event's expected count.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// Asserts the target's numbers, that every entry has an end, and that only events of entries have times.
+    /// Asserts the target's numbers, that every entry has an end, and that only entries have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");

@@ -67,7 +67,7 @@ impl WaitingTarget {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// Waits for a target that has begun. Returns its counts. Panics unless its status is 0.
+    /// Waits for the end. Returns the counts. Panics unless the status is 0.
     pub fn ended(self) -> ExpectedCounts {
         self.finish()
     }

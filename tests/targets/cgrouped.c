@@ -1,6 +1,6 @@
 // cflags: -O2
 // cgrouped DIR TASK… : starts a process for each TASK, words separated by commas: a NAME to move to the cgroup
-// DIR/NAME; `calls=N` for getppid; `faults=N` pages; `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once.
+// DIR/NAME; `calls=N`; `faults=N`; `burn=MS`; `sleep=MS`; `pin=CPU`.
 #include "common.h"
 #include <fcntl.h>
 #include <sched.h>

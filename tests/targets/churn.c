@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// churn THREADS [wait]: short threads, which call `churned` three times and end by return, pthread_exit, cancellation,
-// or a bare exit system call.
+// churn THREADS [wait]: short threads, which end by return, pthread_exit, cancellation, or a bare exit system call.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

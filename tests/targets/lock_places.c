@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE; two
-// threads read under a rwlock. At a line it sleeps, and five threads wait for one lock each, three times over 20 ms. At
-// the next line they wait for ever.
+// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE. At a
+// line it sleeps, and five threads wait for one lock each, three times over 20 ms. At the next line they wait for ever.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// parts [wait]: four threads with two names call `works`, and leave their first call without a return. The longest call
-// is in the thread `long`.
+// parts [wait]: four threads with two names call `works`, and leave their first call without a return.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

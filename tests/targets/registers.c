@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread registers.S
-// registers CALLS [wait]: checks every register after a call, in two threads, first hits included.
+// registers CALLS [wait]: checks every register after a call.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,6 +1,5 @@
 // cflags: -O2 -Wl,-z,noexecstack
-// replaced copy|other [wait]: replaces the page of a probed function that is too short for a jump, by the same code or
-// its own trap.
+// replaced copy|other [wait]: replaces the page of a probed function by the same code or its own trap.
 #include "common.h"
 #include <signal.h>
 #include <sys/mman.h>

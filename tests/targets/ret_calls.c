@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// ret_calls MODE [wait]: variadic calls, a leaf in its red zone, the smallest signal stack, threads with all signals
-// blocked.
+// ret_calls MODE [wait]: variadic calls, a red zone, the smallest signal stack, blocked signals.
 #include "ret_common.h"
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread ret_registers.S -lm
-// ret_registers CALLS [wait]: callees fill scratch and vector registers and the x87 stack before they return, in two
-// threads, first hits included.
+// ret_registers CALLS [wait]: callees fill scratch and vector registers and the x87 stack before they return.
 #include "ret_common.h"
 #include <fenv.h>
 #include <immintrin.h>

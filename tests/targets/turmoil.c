@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread -ldl
-// turmoil PLUGIN: until stdin closes, threads start, end and contend for a lock, signals are handled, children are
-// forked, and a library is reloaded.
+// turmoil PLUGIN: threads, locks, signals, children and a library, all at once, until stdin closes.
 #include "common.h"
 #include <dlfcn.h>
 #include <semaphore.h>

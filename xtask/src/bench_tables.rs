@@ -121,8 +121,8 @@ struct Measured {
     spread: f64,
 }
 
-/// Compares two runs of one machine. Returns whether the medians of at least 9 of 10 rows are within each other's
-/// intervals, and a text with the others.
+/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
+/// text with the others.
 ///
 /// # Errors
 ///
@@ -310,7 +310,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with as many decimals as its spread needs, otherwise with three digits.
+/// The number has as many decimals as its spread needs, otherwise three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,

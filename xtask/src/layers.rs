@@ -25,7 +25,7 @@ impl CrateLayer {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
 
-    /// Returns the package's name: `tiptoe-wire`, or `tiptoe` for the command.
+    /// Returns the package's name, such as `tiptoe-wire`.
     pub fn package(&self) -> String {
         match self.name() {
             "cli" => "tiptoe".to_owned(),
@@ -66,7 +66,7 @@ fn parse_row(line: &str) -> Result<CrateLayer, String> {
     })
 }
 
-/// Returns missing crates of the table, and packages without a row.
+/// Returns missing crates, and packages without a row.
 pub fn missing(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()

@@ -81,7 +81,7 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the words that begin with a digit, unlike `x86-64`, without link targets.
+/// Returns the words that begin with a digit.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();

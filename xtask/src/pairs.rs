@@ -38,7 +38,7 @@ pub fn build() -> PathBuf {
     target.join("release/examples/pairs")
 }
 
-/// Returns for each pair how many instructions a free lock executes bare, and with the hook `Waits`.
+/// Returns the instructions that a free lock executes bare, and with the hook `Waits`.
 pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
     let output = Command::new("nm").arg(program).output();
     let output = output.unwrap_or_else(|error| panic!("nm: {error}"));

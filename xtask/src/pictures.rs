@@ -98,8 +98,7 @@ fn runs(line: &str) -> Vec<(Look, String)> {
     runs
 }
 
-/// Draws a bar for each line `NUMBER LABEL`, with its share of the first. Other lines become text; the first line is
-/// the title.
+/// Draws a bar for each line `NUMBER LABEL`. Other lines become text; the first is the title.
 pub fn bars(lines: &str) -> String {
     let mut lines = lines.lines();
     let title = lines.next().unwrap_or_default();

@@ -106,7 +106,7 @@ impl WordCount {
     }
 }
 
-/// Returns a line for each crate, the pages and the messages, and the sum of all comments.
+/// Returns a line for each crate, pages and messages, and a sum.
 pub fn table() -> String {
     let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
     for (name, count) in counts() {

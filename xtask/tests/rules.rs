@@ -149,8 +149,8 @@ fn notes_have_kinds() {
     none(faults);
 }
 
-/// Target files are opened only by `Process::open_mapped`: by the mapping, or within the target's root, and only
-/// regular files.
+/// Target files are opened only by `Process::open_mapped`: by the mapping, or as regular files within the target's
+/// root.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(

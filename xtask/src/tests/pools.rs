@@ -1,5 +1,4 @@
-//! Tests that need what the machine has once run one at a time, all others concurrently. Tests that need the whole
-//! machine run afterwards.
+//! Tests that need what the machine has once run one at a time, all others concurrently.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;

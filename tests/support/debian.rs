@@ -120,7 +120,7 @@ fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Resul
     let folder = root().join("target/test-roots");
     let place = folder.join(name);
     if !place.exists() {
-        // Renamed when complete, because another run may make the same folder.
+        // Another run may make the same folder, so this one is renamed when complete.
         let part = folder.join(format!("{name}-{}", std::process::id()));
         let packages = Packages::new(release, &part);
         let reached = packages.reach();

@@ -27,7 +27,7 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// By the keeper: out of time, or SIGTERM.
+    /// The keeper killed it: it ran out of time, or SIGTERM came.
     Killed(i32),
 }
 

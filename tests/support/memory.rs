@@ -85,7 +85,7 @@ pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns the same for the file whose path ends with `name`.
+/// Returns how many bytes of code differ in the file whose path ends with `name`.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");

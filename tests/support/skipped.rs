@@ -13,7 +13,7 @@ pub fn skipped(what: &str, why: &str) {
     let mut options = std::fs::OpenOptions::new();
     let file = options.create(true).append(true).open(&path);
     let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Written at once, because concurrent tests' lines must not mix.
+    // One write, because concurrent tests' lines must not mix.
     let written = file.write_all((line + "\n").as_bytes());
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

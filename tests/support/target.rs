@@ -110,7 +110,7 @@ fn build(
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Renamed when complete, because a compiler may be killed.
+    // A compiler may be killed, so the file is renamed when complete.
     let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])

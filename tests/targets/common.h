@@ -81,7 +81,7 @@ static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwi
     return strtoull(argv[index], NULL, 10);
 }
 
-// Created detached, because glibc may crash if a thread ends while it is being detached.
+// glibc may crash if a thread ends while it is being detached, so it is created detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;

@@ -259,7 +259,7 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // Creating a priority-inheriting lock makes a system call, so it precedes the count.
+    // Creating a priority-inheriting lock makes a system call, so locks are created before the count.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

@@ -56,7 +56,7 @@ static void take(enum how how) {
 static unsigned generation;
 static uint64_t announced;
 
-// Inlined, so that each role has its own call sites.
+// It is inlined so that each role has its own call sites.
 static inline __attribute__((always_inline)) void cycle(const struct part *part) {
     uint64_t asked = now();
     take(part->how);

@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) {
         int sum = (int)i;
-        // Below the red zone, which the call would overwrite.
+        // The call would overwrite the red zone.
         __asm__ volatile("lea -128(%%rsp), %%rsp\n call *%2\n lea 128(%%rsp), %%rsp"
                          : "+a"(sum) : "S"(7), "r"(inner + 2) : "cc", "memory");
         CHECK(sum == (int)i + 7);

@@ -1,5 +1,5 @@
 // cflags: -O2 -std=c++20 -pthread
-// mixed_cc: containers, exceptions, regular expressions, threads and streams of C++.
+// mixed_cc: what C++ programs do, after a line of stdin.
 #include <cstdio>
 #include <iostream>
 #include <map>

@@ -1,3 +1,4 @@
+// mixed_rust: what Rust programs do, after a line of stdin.
 use std::collections::BTreeMap;
 use std::panic;
 use std::thread;

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: mappers take one mmap_lock for writing and reading, faulters for
-// reading.
+// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: mappers take one mmap_lock for writing, faulters for reading.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 // cflags: -O1 -fno-stack-protector -fcf-protection=none
-// own_base: calls a probed function while `wrfsbase` has set a thread-local block that is not libc's.
+// own_base: calls a probed function while `wrfsbase` has set another thread-local block.
 #include "common.h"
 #include <sys/auxv.h>
 

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// readers N ROUNDS: N threads read, one waits to write, and another waits to read after the writer.
+// readers N ROUNDS: N threads read, one waits to write, and another to read after the writer.
 #include "common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -67,7 +67,7 @@ static void variadic(void) {
     }
 }
 
-// Its values are below the stack pointer. A call would overwrite them.
+// A call would overwrite its values, which are below the stack pointer.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);

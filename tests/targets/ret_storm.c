@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
 // ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instruction; its handler runs them too.
-// MODE: returns, altstack, jumps (handlers leave by siglongjmp, so `inner`, `twice` and `deep` may be off by one for
-// each signal).
+// MODE: returns, altstack, jumps (by siglongjmp, so `inner`, `twice` and `deep` may be off by one for each signal).
 #include "ret_common.h"
 #include <setjmp.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 #include <thread>
 #include <ucontext.h>
 
-// Counts this thread's running calls of `serves`. Destructors decrement it, and the place where a jump lands.
+// Counts this thread's running calls of `serves`. Destructors and the code after a jump decrement it.
 static thread_local int depth;
 static uint64_t leaves, steps;
 struct Inside {

@@ -235,7 +235,7 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// `unmapped` stores to it and unmaps it at the next line.
+// `unmapped` stores to this memory and unmaps it at the next line.
 static long *place;
 
 static void map_place(void) {

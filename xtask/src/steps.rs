@@ -48,7 +48,7 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// Killed on drop.
+/// The child is killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {

@@ -1,5 +1,5 @@
 // cflags: -O2
-// mapped_twice CALLS [wait]: maps a page of its text twice, as Node.js does, and calls a function at both addresses.
+// mapped_twice CALLS [wait]: calls a function at both addresses of a page, as Node.js does.
 #include "common.h"
 #include <link.h>
 

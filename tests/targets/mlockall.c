@@ -1,5 +1,5 @@
 // cflags: -O2
-// mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a child and itself, with `own` by an inline system call.
+// mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a child and itself; `own` by an inline system call.
 #include "common.h"
 #include <sys/wait.h>
 

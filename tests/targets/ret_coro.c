@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread ret_switch.S
 // ret_coro MODE [wait]: probed frames on stacks that are switched, by swapcontext or by hand. MODE: travels (each step
 // on another thread), copied (one stack, saved to the heap and put back, as greenlet does), nested (a coroutine in a
-// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused), and others.
+// coroutine), linked (each ends by a return), abandoned (its stack is reused), and others.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,6 +1,5 @@
-//! News of cgroups: a message is read as its bytes say, or refused. Afterwards the tree must equal a plain list:
-//! which cgroup exists at which path, and which was removed. The walk through a cgroup's ancestors must end. A
-//! piece's first byte gives its length, and whether its words are made here or are the piece itself.
+//! Messages about cgroups: the tree must equal a plain list, and the walk through ancestors must end. A piece's first
+//! byte gives its length, and whether its words are made here or are the piece itself.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -69,7 +68,7 @@ fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
     }
 }
 
-/// Each cgroup's path, and whether it was removed.
+/// Each path, and whether it was removed.
 #[derive(Default)]
 struct PathList(BTreeMap<u64, (String, bool)>);
 

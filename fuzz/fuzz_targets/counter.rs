@@ -1,5 +1,4 @@
-//! Lists of counters: any text is read, or refused with a part of it in the error. Each event must mean the same if
-//! it is read alone.
+//! Lists of counters: errors must name a part of the text, and each event must mean the same alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

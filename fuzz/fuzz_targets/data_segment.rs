@@ -1,6 +1,5 @@
-//! The segments' decoders: for any words, no reader may panic or return anything outside the shape, which the first
-//! two bytes give. An accepted site must decode to itself after encoding. In a table of accepted sites, a trap must
-//! find a head of the site that contains its address.
+//! No decoder may panic or return anything outside the shape, which the first two bytes give. An accepted site must
+//! decode to itself after encoding. A trap must find a head of the site that contains its address.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;
@@ -35,8 +34,7 @@ fuzz_target!(|input: &[u8]| {
     table(sites);
 });
 
-/// Checks what a thread's words and slab 0's say of scopes: no parent may be its own descendant, because otherwise
-/// the walk to the root would not end.
+/// No scope may be its own descendant, because the walk to the root would not end.
 fn scopes(words: &[u64]) {
     assert!(scopes::spent(words).all(|(node, _)| node < scopes::NODES));
     let mut nodes = vec![0; scopes::WIDTH as usize];
@@ -50,7 +48,6 @@ fn scopes(words: &[u64]) {
     }
 }
 
-/// Checks the words as the segment's first, and as its directory and slabs.
 fn data(words: &[u64], geometry: Geometry) {
     let segment: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
         .map(|_| AtomicU64::new(0))
@@ -82,8 +79,7 @@ fn data(words: &[u64], geometry: Geometry) {
     assert!(Data::new(Words::new(&segment[1..]), geometry).is_none());
 }
 
-/// Checks the words as a slab's, then as its ring's. Reading must end, return no more than a ring holds, and depend
-/// only on the reader's state.
+/// Reading must end, return no more than a ring holds, and depend only on the reader's state.
 fn rings(segment: &[AtomicU64], words: &[u64], geometry: Geometry) {
     let data = Data::new(Words::new(segment), geometry).expect("long enough");
     assert_eq!(data.ring(0).is_some(), geometry.rings);

@@ -1,5 +1,5 @@
-//! Filters: any text is read, or refused at an offset inside it. A filter must print text that reads back as the
-//! same filter, and both must decide alike. The first 48 bytes are the six argument registers.
+//! Errors must be inside the text. A printed filter must read back as the same and decide alike. The first 48 bytes are
+//! the argument registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,6 @@
-//! The ring of hits: writers complete or abandon their cells, in any order with readings. What was written must be
-//! read, in order; abandoned cells must be skipped in the end, and a full ring must refuse a cell. After the target
-//! has overwritten words, readings must still end, with no more hits than a ring holds, and no more of a stack than
-//! is kept. Each four bytes are a step: the action and its arguments.
-//! than is kept. Each four bytes are one step: the first selects the action, the others are its arguments.
+//! The ring of hits: what was written must be read, in order; abandoned cells must be skipped, and a full ring must
+//! refuse a cell. After the target has overwritten words, readings must end, with no more hits than a ring holds. Each
+//! four bytes are a step: the action and its arguments.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -12,7 +10,6 @@ use libfuzzer_sys::fuzz_target;
 use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
-/// The words before the cells, first the head and the tail.
 const FRONT: usize = 16;
 /// A cell's indices of its value and of the count of read bytes, and its length in words.
 const VALUE: usize = 26;
@@ -48,11 +45,9 @@ struct Ring<'a> {
     segment: &'a [AtomicU64],
     hits: Hits<'a>,
     reader: HitReader,
-    /// Where written cells begin.
     cells: Vec<usize>,
-    /// Reserved cells that were not read, in order: the hit if it is complete, and its count of bytes.
+    /// The reserved, unread cells: a complete hit and its count of bytes.
     open: VecDeque<Option<(Hit, u64)>>,
-    /// The words that the target overwrote.
     lied: Option<Vec<usize>>,
     number: u64,
 }
@@ -65,7 +60,6 @@ impl Ring<'_> {
             2 => self.write(None),
             3 => self.read(false),
             4 if first == 7 => self.read(true),
-            // Writes until the ring is full.
             5 if first == 7 => (0..usize::from(second) * 64).for_each(|_| self.write(Some(8))),
             6 => self.lie(first, second, third),
             _ => self.others(first, third),
@@ -143,7 +137,7 @@ impl Ring<'_> {
         );
     }
 
-    /// Overwrites a word that readings use, as a hostile target can.
+    /// A hostile target can overwrite a word that readings use.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {
@@ -168,7 +162,7 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// Makes both sides' other calls, which must return whatever the words hold.
+    /// The calls must return whatever the words hold.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

@@ -1,6 +1,6 @@
-//! Mapped files as the injector reads them: reading must end soon, must not panic and must keep little; then a
-//! stack is unwound by the file's tables. The first 26 bytes are a thread's registers (address in the file, stack
-//! pointer, %rbp), the file's role, and its mapped page.
+//! Reading a mapped file must end soon, must not panic and must keep little. Then a stack is unwound by the file's
+//! tables. The first 26 bytes are registers (address in the file, stack pointer, %rbp), the file's role, and its mapped
+//! page.
 #![no_main]
 
 #[path = "../../crates/host/attach/src/inject/mapped_files.rs"]
@@ -12,7 +12,6 @@ use libfuzzer_sys::fuzz_target;
 use mapped_files::{MappedFile, Role, needed, segments};
 
 const START: u64 = 0x7000_0000_0000;
-/// As many as the injector follows.
 const MAX_FRAMES: usize = 512;
 
 fuzz_target!(|input: &[u8]| {
@@ -40,7 +39,6 @@ fuzz_target!(|input: &[u8]| {
     let mut cache = CacheX86_64::new();
     let mut at = UnwindRegsX86_64::new(START.wrapping_add(pc & 0x3fff_ffff), sp, bp);
     let mut address = FrameAddress::from_instruction_pointer(at.ip());
-    // The stack holds addresses of the file.
     let mut read =
         |address: u64| Ok::<u64, ()>(START + (address.wrapping_mul(0x9e37_79b9) & 0xffff));
     for _ in 0..MAX_FRAMES {

@@ -1,6 +1,5 @@
-//! Sequences of mappings: after any maps, unmaps and moves the page table must agree with a plain model of pages,
-//! and probes must be found wherever their file is mapped. Each five bytes are a change. The last list then
-//! replaces another space's mappings.
+//! The page table must agree with a plain model of pages, and probes must be found wherever their file is mapped. Each
+//! five bytes are a change. The last list then replaces another space's mappings.
 #![no_main]
 
 use std::ops::Range;
@@ -13,11 +12,10 @@ use tiptoe_uprobe::lookup::{FileOffset, Mapping, Shape, Space, SpaceError};
 mod cells;
 use cells::{Cells, Change};
 
-/// The bytes of memory for one address of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// The tables for [`ADDRESSES`] pages, and as many for a move.
+/// Half of the tables are for a move.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -54,7 +52,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-/// Adds a probe to one in sixteen pages of the first file.
+/// One in sixteen pages of the first file gets a probe.
 fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
@@ -63,7 +61,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// Makes a change. Offsets often fit, so that neighbours become one mapping.
+/// Offsets often fit, so that neighbours become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {
@@ -119,7 +117,7 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// Replaces another space's mappings, made by the first half of the changes.
+/// The first half of the changes makes another space's mappings.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

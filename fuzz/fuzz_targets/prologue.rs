@@ -1,7 +1,6 @@
-//! Relocation: for any bytes of a function, shaping and placing must not panic. The copy in a patch must decode to
-//! the displaced instructions with the same operands: a branch in its near form, a call as the push of the
-//! original's return address and a jump. The first three bytes choose the function's size, the offset, and the
-//! body; the rest are the bytes.
+//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands: a branch
+//! in its near form, a call as the push of its return address and a jump. The first three bytes choose the function's
+//! size, the offset, and the body.
 #![no_main]
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -81,7 +80,6 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Checks the patch's invariants, then its copy against the displaced instructions.
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
@@ -119,7 +117,6 @@ fn landing(jump: &[u8], at: u64) -> u64 {
     (at + 5).wrapping_add_signed(i32::from_le_bytes(field).into())
 }
 
-/// The relocated copy, from its first instruction on.
 struct Copy<'p>(Decoder<'p>);
 
 impl<'p> Copy<'p> {
@@ -157,7 +154,7 @@ impl<'p> Copy<'p> {
         next
     }
 
-    /// Compares the next instructions with the original. Returns whether control continues after them.
+    /// Returns whether control continues afterwards.
     fn matches(&mut self, want: &Instruction) -> bool {
         if want.is_call_near() || want.is_call_near_indirect() {
             self.pushes(want.next_ip());
@@ -186,7 +183,7 @@ impl<'p> Copy<'p> {
         )
     }
 
-    /// Checks `op +2; jmp +5; jmp near`, which goes to `target` if taken, otherwise on.
+    /// Checks `op +2; jmp +5; jmp near`, which goes to `target` if taken.
     fn hops(&mut self, short: &Instruction, target: u64) {
         let over = self.next();
         let taken = over.next_ip();
@@ -224,7 +221,7 @@ impl<'p> Copy<'p> {
     }
 }
 
-/// Checks that operands are the same; one relative to the instruction pointer must have the same address.
+/// Operands relative to the instruction pointer must have the same address.
 fn same_operands(want: &Instruction, have: &Instruction) {
     assert_eq!(have.op_count(), want.op_count());
     for operand in 0..want.op_count() {

@@ -1,5 +1,4 @@
-//! The event grammar: any text is read, or refused at an offset inside it, and prints text that reads back as the
-//! same value.
+//! An event must be read, or refused at an offset inside it, and print text that reads back as the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

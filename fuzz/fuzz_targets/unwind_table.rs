@@ -1,6 +1,5 @@
-//! Unwind tables: compiling any `.eh_frame` must end soon, with sorted rows, no more than its bytes allow. A step
-//! by any must go up and read nothing below the stack pointer. The first 24 bytes are registers: address, stack
-//! pointer, %rbp.
+//! Compiling any `.eh_frame` must end soon, with sorted rows, no more than its bytes allow. A step must go up and read
+//! nothing below the stack pointer. The first 24 bytes are the address, the stack pointer and %rbp.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,5 @@
-//! Variables: planning by any debug information must end soon and must not panic, and a plan must lead to an
-//! address if all memory is readable. The input is a watch, up to a zero, and sections, each after the two bytes of
-//! its length.
+//! Planning must end soon and must not panic; a plan must lead to an address if all memory is readable. The input is a
+//! watch, up to a zero, and sections, each after the two bytes of its length.
 #![no_main]
 
 #[path = "../../crates/code/symbol/tests/common/elf.rs"]
@@ -22,7 +21,6 @@ const SECTIONS: [&str; 7] = [
     ".debug_addr",
 ];
 
-/// Takes a section's bytes, after their length.
 fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
     let Some((length, rest)) = input.split_first_chunk::<2>() else {
         return &[];

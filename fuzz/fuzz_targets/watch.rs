@@ -1,5 +1,4 @@
-//! The text form of a watch: any text is read, or refused at an offset inside it, and prints text that reads back
-//! as the same value.
+//! A watch must be read, or refused at an offset inside it, and print text that reads back as the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Whole files, with all lookups of a session: functions, unwind tables, variables and lines must be found soon,
-//! without a panic. The input is a watch, up to a zero, and the file, which is also each debug file.
+//! A session's lookups in a file must end soon, without a panic. The input is a watch, up to a zero, and the file,
+//! which is also each debug file.
 #![no_main]
 
 #[path = "common/locate.rs"]
@@ -12,7 +12,6 @@ use locate::locate;
 use mirror::Mirror;
 use tiptoe_symbol::{Content, Image, section, unwind_table};
 
-/// How many instructions are looked up.
 const INSTRUCTIONS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
@@ -35,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     }
     image.origins(content, &debug, |origins| {
         for function in image.functions().iter().take(INSTRUCTIONS) {
-            // Debug information that takes too long to read is an error, not a wrong answer.
+            // Debug information that takes too long to read is an error.
             if let Ok(origin) = origins.of(function.address) {
                 assert!(origin.inlined.len() <= 32);
             }

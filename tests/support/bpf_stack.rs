@@ -1,13 +1,10 @@
-//! Computes how much stack a BPF program uses, from its instructions.
+//! Computes a BPF program's stack use from its instructions.
 
-/// Returns how many bytes below the frame pointer (r10) these instructions reach, through r10 or addresses computed
-/// from it by adding constants.
-///
-/// Registers are followed in the order of the code, without branches. If an added value is not constant, the last
-/// known distance is kept.
+/// Returns how many bytes below the frame pointer (r10) these instructions reach, ignoring branches. If a value added
+/// to an address is not constant, the last known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
-    // Each register's distance from the frame pointer; `None` unless computed from it.
+    // `None` unless computed from the frame pointer.
     let mut from_frame = [None; 16];
     from_frame[10] = Some(0);
     let mut instructions = program.iter();

@@ -1,4 +1,4 @@
-//! Takes debug registers by perf_event_open. Such tests must run one at a time, because a CPU has only four.
+//! Takes debug registers. Such tests must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::turn;
 
 const BREAKPOINT: u64 = 5;
-/// Attribute flags: disabled, exclude_kernel, exclude_hv.
+/// Flags: disabled, exclude_kernel, exclude_hv.
 const IDLE: u64 = 1 | 1 << 5 | 1 << 6;
 const CLOEXEC: u64 = 8;
 const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
@@ -26,17 +26,17 @@ pub enum Access {
     Execute,
 }
 
-/// A breakpoint that takes a debug register and is never hit.
+/// A breakpoint that is never hit.
 #[derive(Debug)]
 pub struct Breakpoint(File);
 
 impl Breakpoint {
-    /// Opens a breakpoint for a thread (on all CPUs or one) or a CPU.
+    /// Opens a breakpoint for a thread or a CPU.
     pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
         let words = attr(access);
         let thread = thread.unwrap_or(-1);
         let cpu = cpu.map_or(-1, u32::cast_signed);
-        // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
+        // SAFETY: the perf_event_attr has the stated size, and outlives the call.
         let fd = unsafe {
             let number = libc::SYS_perf_event_open;
             let opened = libc::syscall(number, words.as_ptr(), thread, cpu, -1, CLOEXEC);
@@ -45,21 +45,21 @@ impl Breakpoint {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: nothing else owns the new descriptor.
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
     /// Changes what it stops at.
     pub fn change(&self, access: Access) -> io::Result<()> {
         let words = attr(access);
-        // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
+        // SAFETY: the perf_event_attr has the stated size, and outlives the call.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), MODIFY_ATTRIBUTES, words.as_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Opens breakpoints until the kernel refuses, at most 32.
+    /// Opens at most 32 breakpoints, until the kernel refuses.
     pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
         let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
         open.take(32).collect()
@@ -81,10 +81,10 @@ fn attr(access: Access) -> [u64; 16] {
     words
 }
 
-/// Becomes the debugger of a process with one thread, and stops it. Only the calling thread is its debugger.
+/// Stops a process with one thread. The calling thread becomes its debugger.
 pub fn trace(pid: i32) -> io::Result<()> {
     let (none, options, mut status) = (0usize, libc::PTRACE_O_EXITKILL as usize, 0);
-    // SAFETY: the calls take numbers, and a place for the status that outlives the call.
+    // SAFETY: the status outlives the calls.
     unsafe {
         answer(libc::ptrace(libc::PTRACE_SEIZE, pid, none, options))?;
         answer(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none))?;
@@ -92,8 +92,7 @@ pub fn trace(pid: i32) -> io::Result<()> {
     }
 }
 
-/// Takes a debug register of a traced thread by its number, as a debugger does. The kernel keeps it until the
-/// thread ends.
+/// Takes a thread's debug register, until that thread ends.
 pub fn poke(tid: i32, number: usize) -> io::Result<()> {
     let at = offset_of!(libc::user, u_debugreg) + 8 * number;
     let address = &raw const WATCHED as u64;
@@ -108,13 +107,12 @@ fn answer(result: i64) -> io::Result<()> {
     }
 }
 
-/// The right to use debug registers, which no other test has until this is dropped.
+/// The right to use debug registers.
 #[derive(Debug)]
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the right, which tests of other checkouts share, because the whole machine has only these
-    /// registers.
+    /// Waits for the right, which other checkouts' tests share.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

@@ -1,4 +1,4 @@
-//! Makes cgroups (version 2) for tests, and reads the kernel's counts of them.
+//! Makes cgroups (version 2) for tests.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup with all that is made in it. Only one exists at a time, because a test that counts all cgroups must see
-/// no others.
+/// A cgroup. Only one exists at a time, because some tests count all cgroups.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -15,13 +14,13 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup below the root. Fails with the reason if that is not allowed.
+    /// Makes a cgroup. Fails if that is not allowed.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Must begin with the keeper's name, because the keeper removes such cgroups if this process is killed.
+        // The keeper removes cgroups with its name if this process is killed.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);
@@ -37,7 +36,7 @@ impl Cgroup {
         &self.path
     }
 
-    /// Returns its name as tiptoe prints it.
+    /// Returns its name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
@@ -55,7 +54,7 @@ impl Cgroup {
         fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a move");
     }
 
-    /// Returns a cgroup's CPU time by the kernel's count.
+    /// Returns a cgroup's CPU time.
     pub fn usage_ns(cgroup: &Path) -> f64 {
         let text = fs::read_to_string(cgroup.join("cpu.stat")).expect("cpu.stat");
         let line = text

@@ -1,9 +1,7 @@
-//! Makes roots of Debian releases with their C libraries, builds programs for them, and makes roots with a few
-//! packages, whole machines, and kernels.
+//! Makes roots of Debian releases, programs for them, machines, and kernels, by apt in `target/test-roots`.
 //!
-//! apt, with its own lists and folders, downloads the packages once to `target/test-roots`. A program for a root
-//! must run inside and outside of it, so it names the root's loader and libraries by their paths outside, which a
-//! link makes valid after a chroot.
+//! A program must run inside and outside of its root, so it names the loader and libraries by their paths outside,
+//! which a link makes valid after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +20,6 @@ const PACKAGES: &[&str] = &[
     "linux-libc-dev",
 ];
 const MIRROR: &str = "http://deb.debian.org/debian";
-/// Mounts /proc and /dev in a new mount namespace, then runs the program in the root.
 const ENTER: &str = r#"set -e
 for folder in proc dev; do mount --rbind "/$folder" "$1/$folder"; done
 exec chroot "$@""#;
@@ -34,7 +31,7 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Returns the root of a release such as `trixie`. Fails with the reason if its packages cannot be downloaded.
+    /// Returns a release's root. Fails if its packages cannot be downloaded.
     pub fn new(release: &str) -> Result<Debian, String> {
         let root = made(release, release, |packages, place| {
             packages.download(PACKAGES);
@@ -44,19 +41,17 @@ impl Debian {
         Ok(Debian { root })
     }
 
-    /// Builds a program of `tests/targets` for this release.
+    /// Builds a target for this release.
     pub fn target(&self, name: &str) -> PathBuf {
         let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
         let [first, second] = libraries.map(|folder| self.root.join(folder).display().to_string());
         let loader = self.root.join("lib64/ld-linux-x86-64.so.2");
         let flags = [
             format!("--sysroot={}", self.root.display()),
-            // The compiler must use its own release's libraries.
             format!("-B{first}"),
             format!("-L{first}"),
             format!("-L{second}"),
-            // RPATH, not RUNPATH, because it must also hold for libraries that libc loads, such as libgcc_s when a
-            // thread is cancelled.
+            // RPATH, not RUNPATH, because it must also hold for libraries that libc loads later.
             format!("-Wl,--disable-new-dtags,-rpath={second}"),
             format!("-Wl,--dynamic-linker={}", loader.display()),
         ];
@@ -64,19 +59,18 @@ impl Debian {
         target_of(&self.root.join("bin-of-tests"), name, &flags)
     }
 
-    /// Starts a program as [`Debian::command`] does.
+    /// Starts a target as [`Debian::command`] does.
     pub fn waiting(&self, program: &Path, arguments: &[&str]) -> WaitingTarget {
         WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
-    /// Returns the command that runs a program in the root, with its own /proc and /dev. Paths are the same inside
-    /// and outside.
+    /// Returns the command that runs a program in the root, by its path outside.
     pub fn command(&self, program: &Path) -> Command {
         entered(&self.root, program)
     }
 }
 
-/// Returns the command that runs a program in any root, with its own /proc and /dev, by its path inside.
+/// Returns the command that runs a program in any root, by its path inside.
 pub fn entered(root: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", ENTER, "sh"]);
@@ -84,8 +78,7 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages of a release, without their dependencies. Fails if they cannot be
-/// downloaded.
+/// Returns a folder with these packages. Fails if they cannot be downloaded.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -93,7 +86,7 @@ pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf,
     })
 }
 
-/// Returns a release's kernel for virtual machines. Fails if it cannot be downloaded.
+/// Returns a release's kernel. Fails if it cannot be downloaded.
 pub fn kernel(release: &str) -> Result<PathBuf, String> {
     let name = format!("{release}-kernel");
     let root = made(&name, release, |apt, _| {
@@ -108,7 +101,7 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a whole machine of a release with additional packages. Fails if they cannot be downloaded.
+/// Returns a machine with these packages. Fails if they cannot be downloaded.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {
@@ -121,15 +114,13 @@ pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns a folder of `target/test-roots`, made by `make` in apt's `root` if needed. Fails if the packages cannot
-/// be reached.
 fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Result<PathBuf, String> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _turn = MAKING.lock();
     let folder = root().join("target/test-roots");
     let place = folder.join(name);
     if !place.exists() {
-        // Renamed when complete, because another run of the tests may make the same folder.
+        // Another run may make the same folder, so this one is renamed when complete.
         let part = folder.join(format!("{name}-{}", std::process::id()));
         let packages = Packages::new(release, &part);
         let reached = packages.reach();
@@ -221,7 +212,7 @@ mkdir -p root/proc root/dev"#;
     run(shell.args(["-c", script]).current_dir(folder)).expect("a root");
 }
 
-/// Makes links in the folder's `root`, which will be renamed to `place`.
+/// The folder's `root` will be renamed to `place`.
 fn link(folder: &Path, place: &Path) {
     let script = r#"set -e
 cd root

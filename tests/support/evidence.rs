@@ -1,19 +1,15 @@
-//! Saves what the processes of a failed test were doing, before they are killed.
-//!
-//! `xtask`, which runs the tests, includes this file and `keeper.rs` by path, because it must not link what it tests.
+//! Saves the state of a failed test's processes. `xtask` includes this file, because it must not link what it tests.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of `/proc/PID` and `/proc/PID/task/TID` that show the state of a process.
 const OF_PROCESS: &[&str] = &["cmdline", "status", "maps", "limits", "cgroup"];
 const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
-/// Runs gdb under timeout(1), because gdb may wait for a process that does not stop.
+/// gdb may wait for a process that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
-/// Writes a file for each process into `folder`, which is created: its state, and all threads' stacks as the kernel
-/// and gdb see them. Unreadable files are skipped, because a process may end at any time.
+/// Writes each process's state and stacks into `folder`. Skips unreadable files, because a process may end.
 pub fn save(folder: &Path, pids: &[i32]) {
     if fs::create_dir_all(folder).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! Puts kernel uprobes on a program without tiptoe, as perf and bpftrace do.
+//! Puts kernel uprobes on a program, as perf does.
 
 use std::ffi::CString;
 use std::fs::{DirEntry, File};
@@ -8,10 +8,8 @@ use std::path::Path;
 
 use crate::memory::file_offset;
 
-/// The file that holds the type number of the uprobe PMU.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// `struct perf_event_attr` up to its second extension (perf_event_open(2)).
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Attr {
@@ -28,7 +26,7 @@ pub(crate) struct Attr {
     pub(crate) offset: u64,
 }
 
-/// An instruction of a running program on which kernel uprobes can be put.
+/// An instruction of a running program.
 #[derive(Debug, Clone)]
 pub struct ProbePoint {
     thread: i32,
@@ -38,8 +36,7 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol` in `program`, which process `pid` runs. Hits count only in its
-    /// youngest thread, although the kernel's trap is in all. `None` without uprobe events.
+    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread. `None` without uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -59,12 +56,12 @@ impl ProbePoint {
         self
     }
 
-    /// Puts a uprobe there until the result is dropped.
+    /// Puts a uprobe there until dropped.
     pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe there until the result is dropped.
+    /// Puts a return uprobe there until dropped.
     pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }
@@ -82,7 +79,7 @@ impl ProbePoint {
     }
 }
 
-/// A kernel uprobe on a program, removed when dropped.
+/// A kernel uprobe.
 #[derive(Debug)]
 pub struct ForeignProbe(File);
 
@@ -97,7 +94,7 @@ impl ForeignProbe {
 
 pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     let (any_cpu, no_group, close_on_exec) = (-1, -1, 8);
-    // SAFETY: the record and the path in it outlive the call, which reads `size` bytes.
+    // SAFETY: the record and its path outlive the call.
     let event = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -110,6 +107,6 @@ pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     };
     let error = std::io::Error::last_os_error();
     assert!(event >= 0, "no uprobe at {:#x}: {error}", attr.offset);
-    // SAFETY: a new descriptor that nothing else owns.
+    // SAFETY: nothing else owns the new descriptor.
     unsafe { File::from_raw_fd(event as i32) }
 }

@@ -1,5 +1,5 @@
-//! Computes the form of a report: all that programs rely on, without its numbers. It is a set of lines, because the
-//! number and order of intervals and rows depend on chance.
+//! The form of a report: what programs rely on, without numbers. It is a set of lines, because their number and order
+//! depend on chance.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::Report;
 pub struct Form(BTreeSet<String>);
 
 impl Form {
-    /// Returns `PATH: VALUE` for each value of JSON. Strings at the paths `any` may be any text.
+    /// Returns `PATH: VALUE` for each value; at the paths `any`, strings may be any text.
     pub fn of_json(lines: &str, any: &[&str]) -> Form {
         let mut form = Form::default();
         for line in lines.lines().filter(|line| line.starts_with('{')) {
@@ -49,7 +49,7 @@ impl Form {
         self.0.insert(format!("{path}: {said}"));
     }
 
-    /// Asserts the form. Lines that begin with `?` depend on chance and may be missing.
+    /// Asserts the form. Lines with `?` may be missing.
     pub fn assert_is(&self, expected: &str) {
         let lines = expected.lines().filter(|line| !line.is_empty());
         let (chance, always): (BTreeSet<&str>, BTreeSet<&str>) =

@@ -4,10 +4,9 @@
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
-//! - If the front is killed, the keeper gets SIGTERM by `PR_SET_PDEATHSIG`; the keeper reaps a killed test process.
-//! - If the keeper is killed, the test process gets SIGKILL, and the front, also a subreaper, kills the rest.
-//!
-//! Each must be forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
+//! If the front is killed, the keeper gets SIGTERM. If the keeper is killed, the test process gets SIGKILL, and the
+//! front, also a subreaper, kills the rest. Each must be forked while its parent has one thread, because
+//! `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
 use std::time::Duration;
@@ -17,8 +16,7 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, unless one exists. The caller must have one thread; only the kept
-/// process, which is a new one, returns.
+/// Puts a keeper above the calling process, which must have one thread. Only the kept, new process returns.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -57,7 +55,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Waits for the keeper's end, forwarding SIGTERM. Returns the keeper's exit status.
+/// Forwards SIGTERM. Returns the keeper's exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {
@@ -69,7 +67,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
                     }
                 }
             }
-            // SAFETY: kill takes two numbers; the keeper is our child and not reaped.
+            // SAFETY: our child is not reaped, so the pid is its own.
             Some(_) => unsafe {
                 libc::kill(keeper, libc::SIGTERM);
             },
@@ -78,7 +76,7 @@ fn wait_for_keeper(keeper: i32) -> i32 {
 }
 
 fn fork() -> i32 {
-    // SAFETY: the caller has one thread, so no lock can be held by another thread in the child.
+    // SAFETY: there is one thread, so no other holds a lock.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     child

@@ -1,4 +1,4 @@
-//! Counts a program's futex calls by the kernel's tracepoint.
+//! Counts futex calls by the kernel's tracepoint.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,7 +11,7 @@ const TRACEPOINT: u32 = 2;
 const INHERIT: u64 = 1 << 1;
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// Counts a thread and all threads that it starts afterwards.
+/// Counts a thread and its later threads.
 #[derive(Debug)]
 pub struct Futexes {
     waits: File,
@@ -49,7 +49,7 @@ impl Futexes {
         })
     }
 
-    /// Returns the waits and wakes so far, including those of ended threads.
+    /// Returns the waits and wakes so far.
     pub fn counts(&self) -> [u64; 2] {
         [&self.waits, &self.wakes].map(|mut event| {
             let mut bytes = [0; 8];

@@ -1,9 +1,7 @@
-//! The keeper: the process above a test process. Nothing that a test starts may outlive the test, however it ends.
+//! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
-//! The keeper is the subreaper of all below it, so that the test's orphans become its children. When the test
-//! process ends or runs out of time, or the keeper gets SIGTERM, the keeper kills the whole tree and removes the
-//! test's temporary folder, mounts in it, and cgroups. `front` puts a keeper above a test program that is run
-//! directly. `xtask` starts one for each test, and includes this file by path, because it must not link what it
+//! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
+//! SIGTERM, it kills all and removes the [`Leftovers`]. `xtask` includes this file, because it must not link what it
 //! tests.
 
 use std::fs;
@@ -14,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// The environment variable with the name of the keeper's [`Leftovers`]; a process that has it needs no second
-/// keeper.
+/// Names the [`Leftovers`]. A process with it needs no keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
-/// Where a failing test saves its state (see `evidence`).
+/// Where a failing test saves its state.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
-/// The exit status of a test that ran out of time, as timeout(1) has it.
+/// The status of a test that ran out of time.
 pub const OUT_OF_TIME: i32 = 124;
 const DYING: Duration = Duration::from_secs(10);
 
@@ -30,12 +27,12 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// By the keeper: out of time, or the keeper got SIGTERM.
+    /// The keeper killed it: it ran out of time, or SIGTERM came.
     Killed(i32),
 }
 
 impl End {
-    /// Returns the exit status as a shell reports it.
+    /// Returns the status as a shell reports it.
     pub fn status(self) -> i32 {
         match self {
             End::Code(code) | End::Killed(code) => code,
@@ -44,14 +41,13 @@ impl End {
     }
 }
 
-/// Makes the caller end with its keeper. Sets all signals to their defaults and unblocks them, because nohup and
-/// background jobs start children with some ignored. May only make system calls, because it runs between fork and
-/// exec.
+/// Makes the caller end with its keeper. Resets and unblocks signals, because nohup starts children with some ignored.
+/// May only make system calls, because it runs between fork and exec.
 ///
 /// # Errors
 /// The keeper has already ended.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. Descriptors that a runner left open must not be inherited by children.
+    // SAFETY: neither call touches memory. Children must not inherit a runner's descriptors.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -63,12 +59,12 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// What a test may leave besides processes: temporary files and cgroups.
+/// A test's temporary files and cgroups.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
-    /// The beginning of the cgroups' names (`Cgroup::new`).
+    /// The start of the cgroups' names.
     pub name: String,
-    /// The temporary folder, writable for all as /tmp is, because tests run programs as other users.
+    /// The temporary folder, writable for all users.
     pub folder: PathBuf,
 }
 
@@ -90,7 +86,7 @@ impl Leftovers {
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns the variables of a kept test. Its prices are in a cache for all tests, which must not be the user's.
+    /// Returns a kept test's variables. The cache of prices must not be the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -99,17 +95,16 @@ impl Leftovers {
         ]
     }
 
-    /// Removes the leftovers, after all processes of the test.
+    /// Removes the leftovers. The test's processes must have ended.
     pub fn remove(&self) {
         remove_cgroups(&self.name);
         remove_folder(&self.folder);
     }
 }
 
-/// Makes the caller the keeper of its later children until its parent `front` ends. The keeper has its own session,
-/// because a terminal's signals must reach the front alone.
+/// Makes the caller a keeper until `front` ends. A new session keeps a terminal's signals from it.
 pub fn be_keeper(front: i32) {
-    // SAFETY: none of the calls touches memory. setsid fails only if the caller leads a session.
+    // SAFETY: the calls touch no memory.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -122,23 +117,21 @@ pub fn be_keeper(front: i32) {
 
 /// Makes the caller the subreaper of its descendants.
 pub fn adopt() {
-    // SAFETY: prctl with these arguments touches no memory.
+    // SAFETY: the call touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the signals that a keeper waits for. Must precede the fork, because otherwise a signal could be lost.
+/// Blocks the keeper's signals. Must precede the fork, because a signal could otherwise be lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set is initialised and outlives the call. SIGCHLD gets its default, because ignoring it would
-    // prevent waiting for children.
+    // SAFETY: the set outlives the call. SIGCHLD gets its default, because ignored children cannot be waited for.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 
-/// Waits until the child `test` ends, `limit` passes, or SIGTERM. Then kills everything below the caller and
-/// removes the leftovers.
+/// Waits for `test`, `limit` or SIGTERM. Then kills all and removes the leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -171,7 +164,7 @@ fn wait_for(test: i32, limit: Option<Duration>) -> End {
     }
 }
 
-/// Kills and reaps everything below the caller. Prints what does not end.
+/// Kills and reaps everything below. Prints what does not end.
 pub fn kill_all() {
     let until = Instant::now() + DYING;
     loop {
@@ -184,7 +177,7 @@ pub fn kill_all() {
             return;
         }
         for pid in left {
-            // SAFETY: kill takes two numbers; a descendant keeps its id until it is reaped.
+            // SAFETY: a descendant keeps its id until it is reaped.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         while reap().is_some() {}
@@ -192,7 +185,7 @@ pub fn kill_all() {
     }
 }
 
-/// Returns all descendants of a process, with zombies.
+/// Returns a process's descendants.
 pub fn below(root: i32) -> Vec<i32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -246,7 +239,7 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills the processes in a cgroup and below, and removes the cgroups. Gives up after [`DYING`].
+/// Kills and removes a cgroup and those below, or gives up.
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
@@ -266,8 +259,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Removes a temporary folder after detaching mounts in it, because otherwise other file systems' files would be
-/// removed.
+/// Detaches mounts, because otherwise other file systems' files would be removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts
@@ -287,10 +279,10 @@ fn remove_folder(folder: &Path) {
 
 fn default_signals() {
     for signal in 1..32 {
-        // SAFETY: sets a disposition to its default; it is refused for SIGKILL and SIGSTOP.
+        // SAFETY: sets a disposition to its default, or fails.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
+    // SAFETY: sigemptyset fills the zeroed set, which outlives the calls.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -299,7 +291,7 @@ fn default_signals() {
 }
 
 fn signals() -> libc::sigset_t {
-    // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
+    // SAFETY: sigemptyset fills the zeroed set, which outlives the calls.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -309,14 +301,14 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Waits at most `limit` for a signal of [`block_signals`].
+/// Waits for a signal of [`block_signals`], at most `limit`.
 pub fn wait_signal(limit: Duration) -> Option<i32> {
     let set = signals();
     let limit = libc::timespec {
         tv_sec: limit.as_secs() as i64,
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // SAFETY: both structures outlive the call, and no information about the signal is requested.
+    // SAFETY: both structures outlive the call; the information may be null.
     let signal =
         unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
     (signal > 0).then_some(signal)
@@ -325,7 +317,7 @@ pub fn wait_signal(limit: Duration) -> Option<i32> {
 /// Reaps one ended child.
 pub fn reap() -> Option<(i32, End)> {
     let mut status = 0;
-    // SAFETY: waitpid writes the status, which outlives the call.
+    // SAFETY: the status outlives the call.
     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
     if pid <= 0 {
         return None;
@@ -337,13 +329,13 @@ pub fn reap() -> Option<(i32, End)> {
     Some((pid, end))
 }
 
-/// Returns the caller's process id.
+/// Returns the process id.
 pub fn pid() -> i32 {
     std::process::id().cast_signed()
 }
 
-/// Returns the id of the caller's parent.
+/// Returns the parent's id.
 pub fn parent() -> i32 {
-    // SAFETY: getppid has no arguments and cannot fail.
+    // SAFETY: getppid touches no memory.
     unsafe { libc::getppid() }
 }

@@ -1,8 +1,6 @@
-//! Helpers of the end-to-end tests: build target programs, run the command, read its report.
+//! Helpers of the end-to-end tests.
 //!
-//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count, and check their own results:
-//! one that exits with 0 was not disturbed. Targets whose calls may end without a return also print those ends (see
-//! `truth`).
+//! Targets print `expect FUNCTION COUNT`, and check their own results: one that exits with 0 was not disturbed.
 
 pub mod breakpoint;
 pub mod cgroup;
@@ -47,7 +45,7 @@ pub use waiting::WaitingTarget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// Before `main`, because a keeper must be forked while there is one thread.
+/// A keeper must be forked while there is one thread, so this precedes `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;
@@ -64,19 +62,18 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Scales `whole` repetitions by `TIPTOE_TEST_SCALE` (0.004 in the gate, 0.01 in `make nightly`, 1 in
-/// `make stress`), to at least one.
+/// Scales `whole` by `TIPTOE_TEST_SCALE` (1 in `make stress`), to at least one.
 pub fn scaled(whole: u64) -> u64 {
     ((whole as f64 * scale()) as u64).max(1)
 }
 
-/// Returns all cases in `make stress`, otherwise every third. For lists whose cases nearly repeat each other.
+/// Returns all cases in `make stress`, otherwise every third.
 pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     let step = if scale() < 1.0 { 3 } else { 1 };
     whole.iter().step_by(step)
 }
 
-/// Runs a check of each case. Fails with the names of the cases that failed.
+/// Checks each case. Fails with the failed ones' names.
 pub fn each<'c>(cases: impl IntoIterator<Item = &'c &'c str>, check: impl Fn(&str)) {
     let failure = |case: &'c &'c str| {
         let error = catch_unwind(AssertUnwindSafe(|| check(case))).err()?;
@@ -103,7 +100,7 @@ pub fn installed(program: &str) -> Option<PathBuf> {
 
 /// Returns whether this process is root.
 pub fn is_root() -> bool {
-    // SAFETY: geteuid reads the caller's credentials and cannot fail.
+    // SAFETY: geteuid touches no memory.
     unsafe { libc::geteuid() == 0 }
 }
 

@@ -10,10 +10,9 @@ use crate::process::{Process, wait_until};
 use crate::ready::Ready;
 use crate::report::Report;
 
-/// How long an awaited message may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running tiptoe with its messages and report.
+/// A running tiptoe.
 #[derive(Debug)]
 pub struct LoggedTiptoe {
     /// The command.
@@ -24,7 +23,7 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command that lacks only the arguments for its outputs.
+    /// Starts a tiptoe command, adding its outputs.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ.
@@ -47,7 +46,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
@@ -57,12 +56,12 @@ impl LoggedTiptoe {
         std::fs::read_to_string(&self.talk).expect("our own file")
     }
 
-    /// Waits until the messages contain `words`.
+    /// Waits for a message with `words`.
     pub fn wait_for(&self, words: &str) {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for tiptoe's end, and returns its report.
+    /// Waits for tiptoe's end. Returns its report.
     pub fn finish(self) -> Report {
         let LoggedTiptoe {
             process,

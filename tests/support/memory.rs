@@ -1,4 +1,4 @@
-//! Reads a running program's code, to see probes being written and removed.
+//! Reads a running program's code, to see its probes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,12 @@ use object::{Object as _, ObjectSymbol as _};
 
 use crate::process::wait_until;
 
-/// How long a probe may take to appear or disappear on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A probe may be this far after the entry: an `endbr64`, a no-operation and four instructions may precede it.
+/// An `endbr64`, a no-operation and four instructions may precede a probe.
 const WINDOW: usize = 64;
 
-/// The location of a probe, which may be there or not.
+/// The possible location of a probe.
 #[derive(Debug)]
 pub struct Site {
     memory: File,
@@ -25,13 +24,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol` in `program`, which process `pid` runs. It must not be probed yet, because its
-    /// bytes are saved as the original ones.
+    /// Returns the entry of `symbol`. It must not be probed yet, because its bytes are saved.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// Returns one instruction, for a probe on exactly that.
+    /// Returns one instruction.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }
@@ -62,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that an injection writes temporarily are none.
+    /// Waits until a probe is there. An injection's temporary bytes do not count.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -82,12 +80,12 @@ impl Site {
     }
 }
 
-/// Returns how many bytes of a running program's and its libraries' code differ from their files.
+/// Returns how many bytes of code differ from the files.
 pub fn patched_bytes(pid: u32) -> usize {
     patched_bytes_in(pid, "")
 }
 
-/// Returns how many bytes of one file's code differ; `name` ends its path.
+/// Returns how many bytes of code differ in the file whose path ends with `name`.
 pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
@@ -115,7 +113,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     maps.lines().filter_map(differing).sum()
 }
 
-/// Returns the file offset of `symbol` in `program`, which process `pid` runs.
+/// Returns the file offset of `symbol`.
 pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     let address = base(pid, program) + symbol_value(program, symbol);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
@@ -131,12 +129,12 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Returns the load address of the program's file: 0 unless it is position-independent.
+/// Returns 0 unless the file is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // Only file names, because the path differs in another root.
+    // The path differs in another root, so only file names are compared.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))
@@ -154,7 +152,7 @@ pub fn symbol_value(program: &Path, symbol: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
 }
 
-/// Returns names and values of a program's symbol table, then its dynamic one, without imports.
+/// Returns the symbol table, then the dynamic one, without imports.
 pub fn symbols(program: &Path) -> Vec<(String, u64)> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("an ELF file");

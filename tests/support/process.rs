@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::{evidence, keeper};
 
-/// A running program with pipes to stdin and from stdout.
+/// A running program with pipes.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -37,7 +37,7 @@ impl Process {
         }
     }
 
-    /// Starts a target that waits, and returns once it prints `ready`.
+    /// Starts a target that waits, until it prints `ready`.
     pub fn waiting(program: &Path, arguments: &[&str]) -> Process {
         let mut process = Process::start(Command::new(program).args(arguments).arg("wait"));
         assert_eq!(process.line(), "ready");
@@ -55,7 +55,7 @@ impl Process {
         stdin.write_all(b"go\n").expect("the target reads");
     }
 
-    /// Closes stdin, at which an endless target ends.
+    /// Closes stdin.
     pub fn close(&mut self) {
         self.stdin = None;
     }
@@ -83,7 +83,7 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
-    /// Waits for the end without closing stdin.
+    /// Waits for the end.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
@@ -95,7 +95,7 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill takes two numbers; the child is not reaped while `self` lives, so the pid is its own.
+        // SAFETY: `self` has not reaped the child, so the pid is its own.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 }
@@ -110,7 +110,6 @@ impl Drop for Process {
                 _ => save_evidence(self.pid().cast_signed()),
             }
         }
-        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -137,7 +136,7 @@ pub struct FedProcess {
 }
 
 impl FedProcess {
-    /// Starts a command, which waits when it first reads its stdin.
+    /// Starts a command.
     pub fn start(command: &mut Command) -> FedProcess {
         let child = command
             .stdin(Stdio::piped())
@@ -162,7 +161,7 @@ impl FedProcess {
         let mut child = self.child.take().expect("it runs");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // Fails if the program ends early and does not read all.
+            // Fails if the program ends early.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().expect("our own child")
         });
@@ -175,14 +174,13 @@ impl FedProcess {
 impl Drop for FedProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only if the child was reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Kills a process group that hangs, after saving its state, so that its test fails.
+/// Kills a hung process group, after saving its state.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -202,7 +200,7 @@ impl Watchdog {
             if !seen.load(Relaxed) {
                 eprintln!("killed after {limit:?}: process group {leader}");
                 save_evidence(leader);
-                // SAFETY: kill takes two numbers; the group belongs to the test.
+                // SAFETY: the group belongs to the test.
                 unsafe { libc::kill(-leader, libc::SIGKILL) };
             }
         });
@@ -216,13 +214,12 @@ impl Drop for Watchdog {
     }
 }
 
-/// How long a program may run: 60 s, or `TIPTOE_TEST_LIMIT` in `make nightly`.
 fn limit() -> Duration {
     let limit = std::env::var("TIPTOE_TEST_LIMIT").ok();
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Saves the state of a process, its descendants, and all else that this test started.
+/// Includes all that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());
@@ -232,7 +229,7 @@ fn save_evidence(leader: i32) {
     }
 }
 
-/// Waits until `condition` holds. Fails the test after `limit`.
+/// Waits until `condition` holds. Panics after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + limit;
     while !condition() {

@@ -1,11 +1,9 @@
-//! The JSON Schemas in the book, which `cargo run -p xtask -- schema` writes. Tests of the crates that have the
-//! types include this file.
+//! The book's JSON Schemas, which `cargo run -p xtask -- schema` writes. Tests of the types' crates include this file.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// Panics unless the book has the schema of what `option` prints, from today's types and their documentation.
 pub(crate) fn check<Line: JsonSchema>(name: &str, option: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src");
     let file = format!("{folder}/{name}.schema.json");
@@ -32,7 +30,7 @@ fn schema<Line: JsonSchema>(name: &str, option: &str) -> String {
     format!("{schema:#}\n")
 }
 
-/// Removes defaults, line breaks and links in descriptions, and `null` from keys that are absent instead.
+/// Removes defaults, line breaks, links, and `null` from keys that are absent instead.
 fn tidy(schema: &mut Value) {
     let Value::Object(map) = schema else {
         schema.as_array_mut().into_iter().flatten().for_each(tidy);

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The read end of the pipe to which tiptoe writes `ready`.
+/// The pipe to which tiptoe writes `ready`.
 #[derive(Debug)]
 pub struct Ready(PipeReader);
 
@@ -16,7 +16,7 @@ impl Ready {
         let fd = far.as_raw_fd();
         command.args(["--ready-fd", &fd.to_string()]);
         let inherit = move || {
-            // SAFETY: with these arguments fcntl touches no memory; the descriptor is open until `far` is dropped.
+            // SAFETY: fcntl touches no memory; the descriptor is open until `far` is dropped.
             match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
@@ -28,7 +28,7 @@ impl Ready {
         (started, Ready(near))
     }
 
-    /// Returns when counting has begun. Fails the test if tiptoe ends before that. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait(&self) {
         let mut said = String::new();
         (&self.0).read_to_string(&mut said).expect("text");

@@ -1,4 +1,4 @@
-//! Reads a report's JSON, and the counts that targets expect of it.
+//! Reads a report, and the counts that targets expect.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one line. Panics if it is no JSON or does not match the book's schema.
+    /// Parses one line. Panics unless it matches the schema.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
@@ -22,7 +22,6 @@ impl Report {
         Report { value }
     }
 
-    /// Returns a report of only these events, which does not match the schema.
     #[cfg(test)]
     pub(crate) fn of_events(events: &str) -> Report {
         let events: Value = serde_json::from_str(events).expect("JSON");
@@ -61,7 +60,7 @@ impl Report {
         event["count"].as_u64().expect("a count")
     }
 
-    /// Returns the number of events via `agent` or `kernel`.
+    /// Returns how many events are via `way`.
     pub fn via(&self, way: &str) -> usize {
         self.events()
             .iter()
@@ -69,7 +68,7 @@ impl Report {
             .count()
     }
 
-    /// Returns the reasons of refusals, with how often each occurs.
+    /// Returns how often each refusal's reason occurs.
     pub fn refusals(&self) -> BTreeMap<String, usize> {
         let mut reasons = BTreeMap::new();
         for refusal in self.value["refusals"].as_array().into_iter().flatten() {
@@ -80,7 +79,7 @@ impl Report {
         reasons
     }
 
-    /// Asserts that the reported counts equal the expected ones.
+    /// Asserts the reported counts.
     pub fn assert_exact(&self, expected: &ExpectedCounts) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected
@@ -96,7 +95,6 @@ impl Report {
     }
 }
 
-/// Returns FUNCTION of `uprobe:BINARY:FUNCTION`, which may contain `::`.
 fn function_of(event: &Value) -> Option<&str> {
     let (_, after) = event["event"].as_str()?.split_once(':')?;
     Some(after.split_once(':')?.1)

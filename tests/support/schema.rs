@@ -1,7 +1,5 @@
-//! Checks what `--json` prints against the book's JSON Schema.
-//!
-//! The checker is our own, because known validators need 40 packages and a minute to build. It refuses keywords that
-//! the schema does not use.
+//! Checks what `--json` prints against the book's JSON Schema. Known validators need 40 packages and a minute to build,
+//! so this is our own. It refuses keywords that the schema does not use.
 
 use std::sync::LazyLock;
 
@@ -12,8 +10,7 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Panics unless a line of `--json` matches the schema. Unknown keys are refused here, although users' programs must
-/// accept them, because later versions may have more.
+/// Refuses unknown keys, which users' programs must accept because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),
@@ -32,7 +29,6 @@ impl Schema {
         Schema(serde_json::from_str(text).expect("JSON"))
     }
 
-    /// Returns what first does not fit this part of the schema.
     fn fit(&self, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
         for (keyword, of) in schema.as_object().expect("a schema is an object") {
             let all = of.as_array().map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! A terminal for tests, on which a program runs and whose content a test reads.
+//! A terminal for tests.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use crate::process::wait_until;
 
-/// How long a program may take to write a text.
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// A program on its own terminal.
@@ -34,7 +33,7 @@ impl OnTerminal {
             .stdout(own(&inside))
             .stderr(own(&inside));
         command.env("TERM", "xterm");
-        // SAFETY: both calls are safe between fork and exec, and change only the child.
+        // SAFETY: both calls are safe between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::setsid();
@@ -44,7 +43,7 @@ impl OnTerminal {
         }
         let child = command.spawn().expect("the program starts");
         drop(inside);
-        // Dropped, because the command would keep the terminal open.
+        // The command would keep the terminal open.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null());
         command.stderr(std::process::Stdio::null());
@@ -66,12 +65,12 @@ impl OnTerminal {
         }
     }
 
-    /// Waits until the program has written a text.
+    /// Waits for a text.
     pub fn wait_for(&self, text: &str) {
         wait_until(text, LIMIT, || self.written().contains(text));
     }
 
-    /// Returns all it wrote, with escape sequences.
+    /// Returns the output, with escape sequences.
     pub fn written(&self) -> String {
         let seen = self.seen.lock().expect("no reader panics");
         String::from_utf8_lossy(&seen).into_owned()
@@ -89,7 +88,7 @@ impl OnTerminal {
             .expect("the terminal takes it");
     }
 
-    /// Waits for the end. Returns all it wrote, the remaining lines, and its status.
+    /// Waits for the end. Returns the output, the remaining lines, and the status.
     pub fn finish(mut self) -> (String, Vec<String>, ExitStatus) {
         let status = self.child.wait().expect("our child");
         let reader = self.reader.take().expect("it is joined once");
@@ -100,7 +99,6 @@ impl OnTerminal {
 
 impl Drop for OnTerminal {
     fn drop(&mut self) {
-        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -111,7 +109,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
     // SAFETY: an all-zero winsize is valid.
     let mut size: libc::winsize = unsafe { zeroed() };
     (size.ws_row, size.ws_col) = (24, columns);
-    // SAFETY: the descriptors and the size are valid for the call; name and attributes may be null.
+    // SAFETY: the descriptors and the size are valid; name and attributes may be null.
     let opened = unsafe {
         libc::openpty(
             &raw mut outside,
@@ -122,7 +120,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
         )
     };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the call has just opened both, so nothing else owns them.
+    // SAFETY: nothing else owns the new descriptors.
     let both = unsafe { (OwnedFd::from_raw_fd(outside), OwnedFd::from_raw_fd(inside)) };
     for fd in [&both.0, &both.1] {
         // SAFETY: fcntl with these commands takes integers.
@@ -131,7 +129,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
     both
 }
 
-/// Returns the lines on a terminal after this output. Fails for escape sequences that tiptoe does not use.
+/// Panics for escape sequences that tiptoe does not use.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let mut at = 0;

@@ -1,11 +1,9 @@
-//! Records what a test cannot do on this machine: printed, and at the end of `make test`.
-//!
-//! Crates that do not depend on these helpers include this file by path.
+//! Records what a test cannot do on this machine. Crates without these helpers include this file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Records that the calling test cannot do `what`, and why, in `TIPTOE_SKIPS` or `target/test-skips`.
+/// Records that the test cannot do `what`, and why; printed at the end of `make test`.
 pub fn skipped(what: &str, why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a thread");
@@ -15,7 +13,7 @@ pub fn skipped(what: &str, why: &str) {
     let mut options = std::fs::OpenOptions::new();
     let file = options.create(true).append(true).open(&path);
     let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Written at once, because tests run concurrently and their lines must not mix.
+    // One write, because concurrent tests' lines must not mix.
     let written = file.write_all((line + "\n").as_bytes());
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

@@ -1,4 +1,4 @@
-//! Builds the programs of `tests/targets`, once for each set of flags.
+//! Builds the programs of `tests/targets`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,25 +12,24 @@ pub fn target(name: &str) -> PathBuf {
     target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a target with additional flags, which become part of its name: `hot-static`. Fails with the compiler's
-/// message.
+/// Builds a target with additional flags, which extend its name: `hot-static`. Fails with the compiler's message.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`, with flags that do not become part of its name.
+/// Builds a target into `folder`; the flags do not extend its name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // After the source, because the linker skips libraries to which nothing has referred yet.
+    // The flags follow the source, because the linker skips libraries to which nothing has referred yet.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a Rust target that needs crates, an example of this crate.
+/// Returns an example of `tiptoe-targets`.
 pub fn rust_target(name: &str) -> PathBuf {
     let path = crate::tiptoe::built().join("examples").join(name);
     assert!(
@@ -41,7 +40,7 @@ pub fn rust_target(name: &str) -> PathBuf {
     path
 }
 
-/// Builds a C target with musl: `hot-musl`. Fails with the compiler's message.
+/// Builds a C target with musl. Fails with the compiler's message.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
     // musl has no kernel headers.
@@ -53,7 +52,7 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// Builds `tests/targets/NAME.go`, linked to libc if it imports "C". Fails with the compiler's message.
+/// Builds a Go target. Fails with the compiler's message.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
@@ -75,7 +74,7 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     )
 }
 
-/// Returns the Java launcher and its arguments for `tests/targets/NAME.java`. Fails with the compiler's message.
+/// Returns a Java target's command. Fails with the compiler's message.
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
@@ -106,12 +105,12 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // One build at a time, because another must not replace the file of a running program.
+    // A running program's file must not be replaced.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Renamed when complete, because a killed compiler must not leave half a program.
+    // A compiler may be killed, so the file is renamed when complete.
     let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
@@ -126,7 +125,7 @@ fn build(
     Ok(built)
 }
 
-/// Returns the folder of built targets, which `-Wl,-rpath` names.
+/// Returns the folder of built targets.
 pub fn folder() -> PathBuf {
     let folder = root().join("target/test-targets");
     std::fs::create_dir_all(&folder).expect("target is writable");
@@ -182,7 +181,7 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Returns whether the binary is newer than all sources, because a changed header or flag must cause a new build.
+/// A changed header must cause a new build.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

@@ -9,13 +9,13 @@ use crate::ready::Ready;
 use crate::report::{ExpectedCounts, Report};
 use crate::waiting::last_child;
 
-/// Returns the command: `TIPTOE_BIN`, or cargo's, in the parent of this test program's folder.
+/// Returns the command: `TIPTOE_BIN`, or cargo's.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
 }
 
-/// Returns `tiptoe-dev`, in the same folder.
+/// Returns `tiptoe-dev`.
 pub fn dev_command() -> Command {
     existing(Path::new(command().get_program()).with_file_name("tiptoe-dev"))
 }
@@ -25,14 +25,13 @@ fn existing(path: PathBuf) -> Command {
     Command::new(path)
 }
 
-/// Returns the folder to which cargo builds programs.
 pub(crate) fn built() -> PathBuf {
     // …/target/debug/deps/e2e-HASH -> …/target/debug
     let test = std::env::current_exe().expect("this test has a path");
     test.ancestors().nth(2).expect("target/debug").to_owned()
 }
 
-/// A `tiptoe probe` command under construction, with exact counts by `--budget off`.
+/// A tiptoe command under construction, by default `probe --budget off`.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     instrument: Option<&'static str>,
@@ -41,10 +40,10 @@ pub struct Probe {
     is_contained: bool,
 }
 
-/// The result of a traced command and of tiptoe.
+/// The result of a command and tiptoe.
 #[derive(Debug)]
 pub struct Run {
-    /// The report, if there is one.
+    /// The report, if any.
     pub report: Option<Report>,
     /// The command's stdout.
     pub stdout: Vec<u8>,
@@ -60,7 +59,7 @@ impl Probe {
         Probe::within("off", specs)
     }
 
-    /// As [`Probe::new`], within a budget.
+    /// Returns a probe within a budget.
     pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {
@@ -70,12 +69,12 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `tiptoe lock` command.
+    /// Returns a `lock`.
     pub fn lock() -> Probe {
         Probe::lock_within("off")
     }
 
-    /// As [`Probe::lock`], within a budget.
+    /// Returns `lock` within a budget.
     pub fn lock_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("lock"),
@@ -84,12 +83,12 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `tiptoe watch` command.
+    /// Returns a `watch`.
     pub fn watch() -> Probe {
         Probe::watch_within("off")
     }
 
-    /// As [`Probe::watch`], within a budget.
+    /// Returns `watch` within a budget.
     pub fn watch_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("watch"),
@@ -98,7 +97,7 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `tiptoe stat` command.
+    /// Returns a `stat`.
     pub fn stat() -> Probe {
         Probe {
             instrument: Some("stat"),
@@ -115,14 +114,14 @@ impl Probe {
         self
     }
 
-    /// Sets an environment variable of tiptoe, which the traced command inherits.
+    /// Sets a variable of tiptoe and the command.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Probe {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Gives tiptoe its own pid namespace, as in a container.
+    /// Gives tiptoe its own pid namespace.
     #[must_use]
     pub fn contained(mut self) -> Probe {
         self.is_contained = true;
@@ -137,8 +136,7 @@ impl Probe {
         Run::new(output, &report)
     }
 
-    /// Returns the command that launches `program`, without its arguments, and the report's path for
-    /// [`take_report`].
+    /// Returns the command that launches `program`, and the report's path.
     pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -146,7 +144,7 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a waiting target. Returns the command and the target's process id.
+    /// Starts a waiting target. Returns the command and the target's pid.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (AttachedTiptoe, u32) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -163,7 +161,7 @@ impl Probe {
         (attached, pid)
     }
 
-    /// Attaches to running processes, until `--duration` or their end.
+    /// Attaches until `--duration` or the processes' end.
     pub fn attach(&self, pids: &[u32]) -> AttachedTiptoe {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -177,7 +175,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for the time of `--duration`.
+    /// Attaches for `--duration`.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -200,7 +198,6 @@ impl Probe {
     }
 }
 
-/// Wraps the command so that it sees only itself and its descendants.
 fn contained(command: &Command) -> Command {
     let mut unshare = Command::new("unshare");
     unshare
@@ -210,7 +207,7 @@ fn contained(command: &Command) -> Command {
 }
 
 impl Run {
-    /// Reads a finished command's result and report.
+    /// Reads a finished command's result.
     pub fn new(output: Output, report: &Path) -> Run {
         let code = std::os::unix::process::ExitStatusExt::signal(&output.status)
             .map(|signal| 128 + signal);
@@ -222,7 +219,7 @@ impl Run {
         }
     }
 
-    /// Returns the report of a run that must have status 0.
+    /// Returns the report. Panics unless the status is 0.
     pub fn good(&self) -> &Report {
         assert_eq!(self.status, 0, "status {}: {}", self.status, self.stderr);
         self.report
@@ -236,7 +233,7 @@ impl Run {
     }
 }
 
-/// A running tiptoe, attached to processes.
+/// A running tiptoe.
 #[derive(Debug)]
 pub struct AttachedTiptoe {
     /// The command.
@@ -246,18 +243,18 @@ pub struct AttachedTiptoe {
 }
 
 impl AttachedTiptoe {
-    /// Returns when tiptoe counts. Fails the test if tiptoe ends before that. May be called once.
+    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }
 
-    /// Ends tiptoe as Ctrl-C does, and returns its report.
+    /// Ends tiptoe as Ctrl-C does. Returns its report.
     pub fn interrupt(self) -> Report {
         self.process.signal(libc::SIGINT);
         self.finish()
     }
 
-    /// Waits for tiptoe's end, and returns its report.
+    /// Waits for tiptoe's end. Returns its report.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");
@@ -267,7 +264,7 @@ impl AttachedTiptoe {
     }
 }
 
-/// Reads a report and removes its file, if there is one.
+/// Reads a report and removes its file.
 pub fn take_report(path: &Path) -> Option<Report> {
     let text = std::fs::read_to_string(path).ok();
     let _ = std::fs::remove_file(path);

@@ -1,20 +1,20 @@
-//! Counts the kernel's tracepoints in one process by perf events.
+//! Counts the kernel's tracepoints.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 const TRACEPOINT: u64 = 2;
-/// The attribute flag `inherit`: also count in later threads.
+/// Later threads are counted, too.
 const INHERIT: u64 = 1 << 1;
 const SET_FILTER: u64 = 0x4008_2406;
 
-/// A tracepoint counted in a process and all threads that it starts afterwards.
+/// A tracepoint counted in a process and its later threads.
 #[derive(Debug)]
 pub struct Tracepoint(File);
 
 impl Tracepoint {
-    /// Begins to count a tracepoint, such as `lock:contention_begin`, where its fields pass the filter.
+    /// Begins to count a tracepoint, such as `lock:contention_begin`, with a filter.
     pub fn count(name: &str, filter: Option<&str>, pid: u32) -> io::Result<Tracepoint> {
         let place = name.replace(':', "/");
         let id = std::fs::read_to_string(format!("/sys/kernel/tracing/events/{place}/id"))?;
@@ -25,7 +25,7 @@ impl Tracepoint {
         words[1] = id;
         words[5] = INHERIT;
         let pid = pid.cast_signed();
-        // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
+        // SAFETY: the perf_event_attr has the stated size, and outlives the call.
         let fd = unsafe {
             let opened = libc::syscall(libc::SYS_perf_event_open, words.as_ptr(), pid, -1, -1, 0);
             i32::try_from(opened).unwrap_or(-1)
@@ -33,7 +33,7 @@ impl Tracepoint {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: nothing else owns the new descriptor.
         let event = unsafe { File::from_raw_fd(fd) };
         if let Some(filter) = filter {
             let filter = std::ffi::CString::new(filter).map_err(io::Error::other)?;
@@ -45,7 +45,7 @@ impl Tracepoint {
         Ok(Tracepoint(event))
     }
 
-    /// Returns the count so far, including ended threads.
+    /// Returns the count so far.
     pub fn read(&mut self) -> u64 {
         let mut count = [0; 8];
         let read = self.0.read_exact(&mut count);

@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use crate::report::{ExpectedCounts, Report};
 
-/// What a target prints for each function, in lines `expect`, `returns`, `left`, `inside` and `unfinished`.
+/// The lines `expect`, `returns`, `left`, `inside` and `unfinished` of a target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth(pub BTreeMap<String, Calls>);
 
-/// One function's calls; `None` for a number that the target does not print.
+/// One function's calls; `None` if the target prints no number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Every call.
     pub entries: u64,
     /// Calls that returned.
     pub returns: Option<u64>,
-    /// Calls that ended without a return: by an exception, longjmp, or the end of their thread.
+    /// Calls that ended by an exception, longjmp, or the end of their thread.
     pub left: Option<u64>,
     /// Calls that run when the program ends.
     pub inside: Option<u64>,
@@ -26,12 +26,12 @@ pub struct Calls {
     pub unfinished: Option<u64>,
 }
 
-/// How returns are compared with the target's numbers.
+/// How returns are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnComparison {
     /// Every call is timed.
     Enough,
-    /// Some calls may not be followed; each is reported as a return or as only counted.
+    /// Some calls may be only counted.
     Bounded,
 }
 
@@ -57,7 +57,7 @@ impl Truth {
         }
     }
 
-    /// Returns the functions that are entered; a report has no event for others.
+    /// Returns the entered functions.
     pub fn names(&self) -> Vec<&str> {
         let entered = self.0.iter().filter(|(_, calls)| calls.entries > 0);
         entered.map(|(name, _)| name.as_str()).collect()
@@ -73,13 +73,12 @@ impl Truth {
     }
 }
 
-/// Returns the output without these numbers, which vary from run to run.
+/// Returns the output without these numbers, which vary.
 pub fn without_truth(output: &str) -> String {
     let lines = output.lines().filter(|line| parse_number(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Parses `WORD NAME COUNT` as (NAME, COUNT), for these words.
 fn parse_number(line: &str) -> Option<(&str, u64)> {
     let (word, rest) = line.split_once(' ')?;
     let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
@@ -88,7 +87,7 @@ fn parse_number(line: &str) -> Option<(&str, u64)> {
 }
 
 impl Report {
-    /// Returns a number of a function's event. Panics without it.
+    /// Returns a number of an event. Panics without it.
     pub fn number(&self, function: &str, key: &str) -> u64 {
         let event = self
             .event(function)
@@ -97,7 +96,7 @@ impl Report {
         number.unwrap_or_else(|| panic!("`{function}` has no `{key}`: {event:#}"))
     }
 
-    /// Returns whether a function's event is `uretprobe:`.
+    /// Returns whether an event is `uretprobe:`.
     pub fn counts_returns(&self, function: &str) -> bool {
         let event = self
             .event(function)
@@ -105,7 +104,7 @@ impl Report {
         event.is_some_and(|event| event.starts_with("uretprobe:"))
     }
 
-    /// Returns the entries: the event's count, or for returns the sum of all ends.
+    /// Returns the entries.
     pub fn entries(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.ends(function),
@@ -113,13 +112,13 @@ impl Report {
         }
     }
 
-    /// Returns the number of all ends of a function's calls.
+    /// Returns the number of all ends.
     pub fn ends(&self, function: &str) -> u64 {
         let ends = ["returns", "left", "inside", "only_counted"];
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns the count that an event must have: the sum of all ends, or for returns only these.
+    /// Returns an event's expected count.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -127,8 +126,7 @@ impl Report {
         }
     }
 
-    /// Asserts that entries, returns, left and running calls equal the target's, that every entry has an end, that
-    /// the count is that of all ends or of the returns, and that only events of entries have times.
+    /// Asserts the target's numbers, that every entry has an end, and that only entries have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");

@@ -1,5 +1,5 @@
-//! Locks for things that a machine has only once, such as debug registers. The lock is on the kernel's folder for
-//! the thing, so that all processes find the same lock and no file is left.
+//! Locks for what a machine has once, such as debug registers. They are on the kernel's folders, so all processes find
+//! them and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A wait fails after this time, so no test may hold a lock longer.
+/// No test may hold a lock longer.
 const LIMIT: Duration = Duration::from_secs(130);
 
 /// Waits for this folder's lock, until the returned file is closed. Panics after 130 s.
@@ -17,7 +17,7 @@ pub fn wait(folder: &Path) -> File {
     file
 }
 
-/// Waits for the lock of a file, created if needed.
+/// Waits for a file's lock. Creates the file.
 pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);

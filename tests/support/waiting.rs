@@ -1,4 +1,4 @@
-//! A target that waits until tiptoe has attached, started directly or through other commands.
+//! A target that waits until tiptoe has attached.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,14 +13,13 @@ use crate::tiptoe::Probe;
 pub struct WaitingTarget {
     /// The started process.
     pub process: Process,
-    /// The target's process id, which differs from that of `process` if the started command forked it.
+    /// The target's pid, which differs from that of `process` if the command forked it.
     pub pid: u32,
     program: PathBuf,
 }
 
 impl WaitingTarget {
-    /// Starts `program`, with `wait` as last argument, through another command such as `prlimit --nofile=4`, of at
-    /// least one word.
+    /// Starts `program` through a command such as `prlimit --nofile=4`.
     pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> WaitingTarget {
         let mut command = Command::new(through[0]);
         command.args(&through[1..]).arg(program).args(arguments);
@@ -63,12 +62,12 @@ impl WaitingTarget {
         self.finish()
     }
 
-    /// Returns the location of a function's probe.
+    /// Returns a function's site.
     pub fn site(&self, function: &str) -> Site {
         Site::new(self.pid, &self.program, function)
     }
 
-    /// Waits for a target that has begun, and returns its counts. Its status must be 0.
+    /// Waits for the end. Returns the counts. Panics unless the status is 0.
     pub fn ended(self) -> ExpectedCounts {
         self.finish()
     }

@@ -1,7 +1,6 @@
 // cflags: -O2
-// abi CALLS [wait]: checks everything that a calling convention may carry: a variadic call's al, a
-// nested function's r10, values in registers across local calls (-fipa-ra), results in rax:rdx,
-// xmm0:xmm1, st0 and memory.
+// abi CALLS [wait]: checks a variadic call's al, a nested function's r10, live scratch registers (-fipa-ra), results in
+// rax:rdx, xmm0:xmm1, st0 and memory.
 #include "common.h"
 #include <stdarg.h>
 
@@ -29,8 +28,7 @@ PROBED long eight(long a, long b, long c, long d, long e, long f, long g, long h
     return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
 }
 
-// Local, and changes only eax, so that gcc may keep other caller-saved registers live across the
-// call.
+// Changes only eax, so that gcc may keep other scratch registers live across the call.
 static __attribute__((noinline, noclone)) int local(int x) { __asm__("" : "+r"(x)); return x ^ 0x55; }
 
 static long keeps_alive(long a, long b, long c, long d, long e, long f) {

@@ -1,5 +1,5 @@
 // cflags: -O2
-// abi_tags CALLS [wait]: functions with an ABI tag in their names (`f[abi:cxx11]`), and with qualifiers.
+// abi_tags CALLS [wait]: functions with an ABI tag (`f[abi:cxx11]`) and with qualifiers.
 #include "common.h"
 #include <string>
 

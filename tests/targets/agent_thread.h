@@ -1,9 +1,8 @@
-// Finds the agent's thread of a process.
 #pragma once
 #include "common.h"
 #include <dirent.h>
 
-// Returns the thread's id, or 0 if there is none.
+// Returns the id of a process's agent thread, or 0.
 static inline pid_t agent_thread(const char *process) {
     char path[300], name[64];
     pid_t found = 0;

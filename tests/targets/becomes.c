@@ -1,6 +1,5 @@
 // cflags: -O2
-// becomes [wait]: calls exec once an agent's thread exists. The second program ends when its stdin
-// closes.
+// becomes [wait]: calls exec once an agent's thread exists.
 #include "agent_thread.h"
 
 int main(int argc, char **argv) {

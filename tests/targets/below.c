@@ -1,6 +1,6 @@
 // cflags: -O2
-// below: one thread, which waits for each line of its stdin inside `waits`. Words on its stack look
-// like return addresses in malloc, so that an unwinder that guesses is misled.
+// below: waits for lines inside `waits`. Words on its stack look like return addresses, to mislead an unwinder that
+// guesses.
 #include "common.h"
 
 PROBED int waits(void) {

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// births CREATORS PAUSE_US [wait]: CREATORS threads that each create and join a thread every PAUSE_US
-// microseconds until stdin is closed. Each born thread calls `born` once.
+// births CREATORS PAUSE_US [wait]: CREATORS threads each create and join a thread every PAUSE_US microseconds.
 #include "common.h"
 #include <time.h>
 static volatile int over;

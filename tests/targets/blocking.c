@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// blocking ROUNDS [wait]: system calls with a time-out, one thread each, ROUNDS times 100 ms. Each
-// must return what it returns without a tracer: its time-out, after its time, and never EINTR.
+// blocking ROUNDS [wait]: system calls with a time-out, which may not return early or with EINTR.
 #include "common.h"
 #include <linux/futex.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// busy PLUGIN [wait]: threads that are inside malloc, the loader and stdio nearly always, until
-// stdin closes. Prints `called` for each line of stdin, once all of them have called again.
+// busy PLUGIN [wait]: threads call malloc, the loader and stdio. For each line it prints `called` once all have called
+// again.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static void *work(void *way) {
     return (void *)calls;
 }
 
-// Waits for two calls, because one may have begun before.
+// One call may have begun before, so it waits for two.
 static void wait_for_calls(void) {
     uint64_t before[WAYS];
     for (int i = 0; i < WAYS; i++) before[i] = atomic_load(&made[i]);

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// bytes [wait]: two threads whose names end within a UTF-8 character, as names do that the kernel
-// truncates.
+// bytes [wait]: threads whose names the kernel has cut within a UTF-8 character.
 #include "common.h"
 #include <pthread.h>
 #include <sys/prctl.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// cancelled [wait]: a thread that waits for ever for a condition is cancelled. Then prints `cancelled`, and ends when
-// its stdin closes.
+// cancelled [wait]: cancels a thread that waits for a condition.
 #include "common.h"
 #include <sys/syscall.h>
 

@@ -1,6 +1,5 @@
 // cflags: -O1
-// carried CALLS: a function whose first instruction reads the flags, which compilers never
-// generate.
+// carried CALLS: a function whose first instruction reads the flags, unlike compilers' code.
 #include "common.h"
 
 int carried(int a);

@@ -1,8 +1,6 @@
 // cflags: -O2
-// cgrouped DIR TASK… : starts a process for each TASK, a list of words separated by commas: a NAME
-// to move itself to the cgroup DIR/NAME, which is made if missing; `calls=N` for getppid, yielding
-// now and then; `faults=N` pages; `burn=MS` of CPU time; `sleep=MS`; `pin=CPU`. All begin at once,
-// and move to DIR/out before they end.
+// cgrouped DIR TASK… : starts a process for each TASK, words separated by commas: a NAME to move to the cgroup
+// DIR/NAME; `calls=N`; `faults=N`; `burn=MS`; `sleep=MS`; `pin=CPU`.
 #include "common.h"
 #include <fcntl.h>
 #include <sched.h>
@@ -78,8 +76,7 @@ int main(int argc, char **argv) {
         size_t length = 1 << 28;
         char *pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(pages != MAP_FAILED && madvise(pages, length, MADV_NOHUGEPAGE) == 0);
-        // A first run of each task, because page faults and moves of a first use must not be
-        // counted.
+        // Runs each task once, because page faults and moves of a first use must not be counted.
         char warm[] = "out,faults=1,calls=8,burn=1,sleep=1";
         do_task(warm, pages);
         close(start[1]);

@@ -1,10 +1,9 @@
 // cflags: -O2 -fcf-protection=none
-// child_filters MODE CALLS [wait]: calls two functions CALLS times, and as often in a forked child. A jump fits on one
-// of them, only a trap byte on the other. MODE:
+// child_filters MODE CALLS [wait]: calls two functions, also in a forked child. On one only a trap byte fits. MODE:
 // `unseen`: the child enters strict seccomp by a system call that no hook sees;
-// `filter`: its filter kills it for any call but write and exit_group, also for a return from a signal handler;
-// `traced`: its parent traces it, and must see only the stop that the child raises;
-// `exec`: the filter also allows execve, but no change of the signal mask.
+// `filter`: a filter allows only write and exit_group, not even a handler's return;
+// `traced`: the parent must see only the stop that the child raises;
+// `exec`: the filter allows execve, but no change of the signal mask.
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -22,7 +21,6 @@ __attribute__((noipa)) int fixed(void) { return 7; }
 
 static void call(int calls) {
     for (int i = 0; i < calls; i++) CHECK(turned(i) == i + 1 && fixed() == 7);
-    // A second call site.
     CHECK(turned(calls) == calls + 1);
 }
 

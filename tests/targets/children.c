@@ -1,9 +1,6 @@
 // cflags: -O2 -pthread
-// children MODE CALLS [wait]: starts 20 children in one way. Each calls the probed function too;
-// only the parent's calls may be counted. MODE: fork, _Fork, clone, vfork,
-// posix_spawn. Two threads of the parent call the function all the time. Children of vfork and
-// posix_spawn exec this program again (MODE `child`). Before that, vfork's call the function in
-// their parent's memory, and posix_spawn's call libc's dup2.
+// children MODE CALLS [wait]: starts 20 children by MODE (fork, _Fork, clone, vfork, posix_spawn) while two threads
+// call the probed function. Only the parent's calls may be counted.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -24,7 +21,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// A child and a grandchild, from a thread that already has counters.
+// The thread already has counters.
 static void be_child(void) {
     int status;
     call(NULL);

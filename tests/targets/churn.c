@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// churn THREADS [wait]: THREADS short threads, two creators at once; each calls `churned` three times and
-// leaves in one of four ways: return, pthread_exit, cancellation, a bare exit system call.
+// churn THREADS [wait]: short threads, which end by return, pthread_exit, cancellation, or a bare exit system call.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -1,4 +1,3 @@
-// What every target shares: a check that ends the program, an exact count, a start signal.
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -17,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// A function that stays separate in the binary, and whose calls are never merged.
+// Keeps a function separate, and its calls unmerged.
 #define PROBED __attribute__((noinline, noclone, used))
 #define KEEP() __asm__ volatile("")
 
@@ -29,13 +28,13 @@
         }                                                                                     \
     } while (0)
 
-// Prints the calls of `name` in this process, which a probe must count.
+// Prints the calls of `name`, which a probe must count.
 static inline void expect(const char *name, uint64_t count) {
     printf("expect %s %llu\n", name, (unsigned long long)count);
     fflush(stdout);
 }
 
-// An inline system call, with its number as a constant before it.
+// Hooks see only calls whose number is a constant before them.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;
@@ -44,8 +43,7 @@ static inline __attribute__((always_inline)) long own_call(long number, long fir
     return result;
 }
 
-// With `wait` as its last argument a program prints `ready` and starts at the next line of its
-// stdin.
+// With `wait` as last argument, prints `ready` and waits for a line.
 static inline void wait_for_start(int argc, char **argv) {
     char line[64];
     if (argc < 2 || strcmp(argv[argc - 1], "wait") != 0) return;
@@ -54,15 +52,14 @@ static inline void wait_for_start(int argc, char **argv) {
     CHECK(read(0, line, sizeof line) > 0);
 }
 
-// Programs that run until they are stopped must die with the process that started them.
 static inline void die_with_parent(void) {
     pid_t parent = getppid();
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     if (getppid() != parent) _exit(1);
 }
 
-// Waits until a thread of this process sleeps in this system call, with a first argument within
-// `size` bytes from `object`, or with any if that is NULL. Allocates nothing.
+// Waits until a thread sleeps in this system call, with a first argument within `size` bytes from `object`, if any.
+// Allocates nothing.
 static inline void until_asleep(pid_t thread, long call, const void *object, size_t size) {
     char path[64], text[96];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
@@ -79,14 +76,12 @@ static inline void until_asleep(pid_t thread, long call, const void *object, siz
     }
 }
 
-// Returns the number at `index` of the arguments, or `otherwise`.
 static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwise) {
     if (index >= argc || strcmp(argv[index], "wait") == 0) return otherwise;
     return strtoull(argv[index], NULL, 10);
 }
 
-// Starts a thread that is never joined. Created detached, because glibc may crash if a thread ends
-// while it is being detached.
+// glibc may crash if a thread ends while it is being detached, so it is created detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;
@@ -96,15 +91,14 @@ static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_destroy(&attr);
 }
 
-// Returns the size of a signal frame, which depends on the state of this CPU: 0.5 to 11 KB. Older
-// headers have no name for the number.
+// Returns the size of a signal frame: 0.5 to 11 KB. Older headers lack the number's name.
 static inline size_t signal_frame(void) {
     enum { NUMBER = 51 };
     size_t frame = getauxval(NUMBER);
     return frame ? frame : MINSIGSTKSZ;
 }
 
-// Sets an alternate stack of `size` bytes above a page without access. Returns its lowest byte.
+// A page without access is below the stack. Returns the lowest byte.
 static inline char *use_guarded_stack(size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
     char *memory = (char *)mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -114,6 +108,5 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// Sets an alternate stack for four nested handlers. Each may be the first caller of a function that
-// is bound lazily, for which the loader saves the CPU's state once more.
+// Four handlers may nest, and in each lazy binding may save the CPU's state.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

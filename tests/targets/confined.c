@@ -1,10 +1,7 @@
 // cflags: -O2 -pthread
-// confined WAYS CALLS [wait]: gives up the rights that WAYS names, separated by `:`. Before and after that it calls the
-// probed function CALLS times; in between it prints `done` and waits for a line. A way is a NAME, through libc, or
-// `inline-NAME`, by an inline system call:
-// pid, time, net, mnt, user-pid (unshare(2)), join-pid (setns(2) to another process's pid namespace), fs-root (a root that
-// no other thread has), ids, caps, nnp, root (chroot(2)), landlock, filter (a seccomp(2) filter of this thread), tsync (of
-// all threads), strict (of all; allows only to read, write, wait and end), undumpable.
+// confined WAYS CALLS [wait]: gives up the rights of WAYS, separated by `:`. Before and after, it calls the probed
+// function CALLS times; in between it prints `done` and waits for a line. A way is a NAME of `give_up`, through libc,
+// or `inline-NAME`, by an inline system call.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -21,11 +18,10 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-// Long enough for a jump.
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// An inline system call. It has no hook, because its number comes from another register. That register has only constants,
-// so decoding shows that the call does not block signals.
+// No hook sees it, because its number comes from another register. Decoding shows that it does not block signals,
+// because that register has only constants.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \
@@ -37,9 +33,7 @@ PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
                          : "rcx", "r11", "r15", "memory");                                            \
         result < 0 ? (errno = (int)-result, -1) : result;                                             \
     })
-// The inline system call, or libc's function.
 #define MAKE(number, libc, a, b, c) (is_inline ? OWN_CALL(number, a, b, c) : (long)(libc))
-// The inline system call, or libc's `syscall`.
 #define MAKE_ANY(number, a, b, c) MAKE(number, syscall(number, a, b, c), a, b, c)
 #define UNSHARE(flags) CHECK(MAKE(SYS_unshare, unshare(flags), flags, 0, 0) == 0)
 #define SET_NO_NEW_PRIVS() \
@@ -60,7 +54,7 @@ static void join_pid(void) {
         _exit(first > 0 && waitpid(first, &status, 0) != first);
     }
     snprintf(path, sizeof path, "/proc/%d/ns/pid_for_children", id);
-    // The namespace exists and differs once it has its first process.
+    // The namespace exists once it has its first process.
     struct stat own, other;
     int fd;
     CHECK(stat("/proc/self/ns/pid_for_children", &own) == 0);
@@ -84,7 +78,6 @@ static void filter(int flags) {
     CHECK(MAKE_ANY(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) == 0);
 }
 
-// Allows all threads to read, write, wait for each other and end; anything else kills.
 static void only_read_and_write(void) {
 #define MAY(number) \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)

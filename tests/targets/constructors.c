@@ -1,5 +1,5 @@
 // cflags: -O2
-// Linked with `early`, whose constructor has called `early_work` 7 times before main.
+// The constructor of `early` calls `early_work` 7 times before main.
 #include "common.h"
 
 int early_work(int);

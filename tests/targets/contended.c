@@ -1,8 +1,6 @@
 // cflags: -O2 -pthread
-// contended KIND ROUNDS [seccomp] [wait]: threads that contend for one lock of this kind, ROUNDS
-// times each, or with 0 until stdin closes; `seccomp` adds a filter that allows everything. Then
-// prints `done`, how often the lock was held and the expected number, and ends when its stdin
-// closes.
+// contended KIND ROUNDS [seccomp] [wait]: threads contend for a lock, ROUNDS times each; 0 means until stdin closes.
+// `seccomp` adds a filter that allows everything.
 #include "common.h"
 #include <limits.h>
 #include <linux/filter.h>
@@ -42,7 +40,7 @@ static struct timespec later(clockid_t clock) {
     return then;
 }
 
-// Yields now and then, so that another thread finds the lock taken.
+// Yields so that other threads find the lock taken.
 PROBED void hold(void) {
     if (++counted % 16 == 0) sched_yield();
     work(300);
@@ -94,7 +92,6 @@ PROBED void rwtimed(int me) {
     CHECK(pthread_rwlock_unlock(&hot_rwlock) == 0);
 }
 
-// The threads take turns.
 PROBED void cond(int me) {
     CHECK(pthread_mutex_lock(&hot_mutex) == 0);
     while (turn != me) CHECK(pthread_cond_wait(&hot_cond, &hot_mutex) == 0);
@@ -166,7 +163,6 @@ PROBED void heap(int me) {
     for (int i = 0; i < 8; i++) free(some[i]);
 }
 
-// A lock as language runtimes have their own.
 static void own_lock(long (*futex)(long, void *, int, int, void *)) {
     int free = 0;
     if (!atomic_compare_exchange_strong(&hot_word, &free, 1)) {
@@ -189,7 +185,6 @@ PROBED void raw(int me) {
     own_lock(by_libc);
 }
 
-// An inline futex call, without libc.
 __asm__(".pushsection .text\n.type inlined, @function\ninlined: mov $202, %eax\n mov %rsi, %rdi\n mov %edx, %esi\n"
         " mov %ecx, %edx\n mov %r8, %r10\n syscall\n cmp $-4095, %rax\n ret\n.size inlined, . - inlined\n.popsection");
 long inlined(long nr, void *word, int operation, int value, void *none);
@@ -244,12 +239,11 @@ static atomic_ullong calls, last;
 
 static void *contend(void *number) {
     int me = (int)(intptr_t)number;
-    // All threads begin together, without a wait that would be counted.
+    // Spins, because a wait would be counted.
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // Threads that wait for each other must end after the same round: none is ahead of the
-        // first one.
+        // All must end after the same round, because they wait for each other. The first is never behind.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }
@@ -265,8 +259,7 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // Creating a priority-inheriting lock makes a system call, so it is done before the count
-    // begins.
+    // Creating a priority-inheriting lock makes a system call, so locks are created before the count.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

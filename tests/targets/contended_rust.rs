@@ -1,7 +1,4 @@
-//! contended_rust KIND ROUNDS [wait]: threads contend for one lock of std or parking_lot, of this
-//! kind, each ROUNDS times. With `wait` the program first prints `ready` and reads `go` and a line
-//! break. At the end it prints `done` and the number of rounds of all threads, and exits when its
-//! stdin closes.
+//! contended_rust KIND ROUNDS [wait]: threads contend for a lock of std or parking_lot, ROUNDS times each.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -49,7 +46,6 @@ fn work(times: u64) {
     });
 }
 
-/// Yields now and then, so that another thread finds the lock taken.
 fn hold(held: &mut u64) {
     *held += 1;
     if held.is_multiple_of(16) {

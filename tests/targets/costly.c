@@ -1,12 +1,11 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// costly CALLS MODE [LIBRARY] [wait]: calls functions on which only a trap fits. `threads`: main and two later threads call
-// one. `many`: main calls thirty. `reloaded`: the function is in a library, which is loaded at the start, and a second time
-// at another address.
+// costly CALLS MODE [LIBRARY] [wait]: calls functions on which only a trap fits. MODE: `threads` (two later threads
+// call one, too), `many` (thirty functions), `reloaded` (a library's, loaded at two addresses).
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
-// A jump of two bytes or more would cover the target of the loop's branch.
+// A jump would cover the target of the loop's branch.
 #define COSTLY(name)                                                                            \
     int name(int rounds);                                                                       \
     __asm__(".text\n.globl " #name "\n.type " #name ",@function\n" #name ": .cfi_startproc\n"     \

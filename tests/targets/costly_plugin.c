@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// A library that `costly` loads twice, with a function on which only a trap fits.
+// `costly` loads this twice: a function on which only a trap fits.
 int plugin_trap(int rounds);
 __asm__(
     ".text\n.globl plugin_trap\n.type plugin_trap,@function\n"

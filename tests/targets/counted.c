@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: makes events of perf's names, N
-// times each.
+// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: makes N events of one of perf's names.
 #include "common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -11,7 +10,6 @@
 static uint64_t calls;
 static pthread_barrier_t start;
 
-// Touches new pages, with one fault for each.
 static void touch(uint64_t pages) {
     char *at = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED && madvise(at, pages * 4096, MADV_NOHUGEPAGE) == 0);
@@ -34,7 +32,6 @@ static void *call_now(void *unused) {
     return unused;
 }
 
-// Existing threads, one that starts later, a child, and this thread.
 static void all_call(uint64_t threads, int argc, char **argv) {
     pthread_t early[64], late;
     CHECK(threads <= 64 && pthread_barrier_init(&start, NULL, threads + 1) == 0);
@@ -62,7 +59,7 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// Returns the voluntary switches. A sleep whose time is over before it begins makes no switch.
+// Returns voluntary switches, because a sleep whose time is already over makes none.
 static uint64_t switches(void) {
     struct rusage used;
     CHECK(!getrusage(RUSAGE_SELF, &used));

@@ -1,5 +1,5 @@
 // cflags: -O1 -g -std=c++20 -pthread
-// cxx_locks: a thread waits for locks in a namespace, in a class, in a function and in a template, 3 times 10 ms each.
+// cxx_locks: waits for locks in a namespace, a class, a function and a template.
 #include <chrono>
 #include <cstdio>
 #include <mutex>

@@ -1,7 +1,6 @@
 // cflags: -O1 -g -std=c++20 -pthread
-// cxx_waits: waits of C++20 that are no calls of pthread: atomic<int>::wait, atomic<long>::wait (through a table of proxies of
-// libstdc++), atomic_flag, counting_semaphore, latch, barrier. One thread waits for each, 5 times, for
-// more than 20 ms.
+// cxx_waits: waits of C++20 that do not call pthread, 5 times each, over 20 ms. atomic<long>::wait uses libstdc++'s
+// proxies.
 #include "common.h"
 #include <atomic>
 #include <barrier>
@@ -25,7 +24,6 @@ NI void wait_sem() { sem.acquire(); asm volatile("" ::: "memory"); }
 NI void wait_lat() { lat->wait(); asm volatile("" ::: "memory"); }
 NI void wait_bar() { bar.arrive_and_wait(); asm volatile("" ::: "memory"); }
 std::atomic<int> waiter;
-// Waits until the other thread has slept for 20 ms in a futex call and is not leaving it.
 static void let_it_sleep() {
     while (waiter == 0) std::this_thread::sleep_for(1ms);
     until_asleep(waiter, SYS_futex, NULL, 0);

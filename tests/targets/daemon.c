@@ -1,6 +1,6 @@
 // cflags: -O2
-// daemon HOW [wait]: gives up root, and with it /proc/self/mem, as daemons do. Then works at least ten times, until its
-// stdin closes. HOW: drops, or locked (also under a filter, so that nothing can write its code).
+// daemon HOW [wait]: gives up root, and so /proc/self/mem. HOW: drops, or locked (with a filter, so that nothing can
+// write its code).
 #include "common.h"
 #include <fcntl.h>
 #include <grp.h>
@@ -11,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-// Forbids the system call that could still write its code.
 static void lock(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// deadlock [wait]: two threads that wait for each other for ever, and one that waits for both. Then
-// prints `stuck`, and ends when its stdin closes.
+// deadlock [wait]: two threads that wait for each other, and one that waits for both.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

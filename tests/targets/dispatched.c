@@ -1,7 +1,6 @@
 // cflags: -O2 -fcf-protection=none
-// dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits CALLS times. After half of them the thread
-// has its system calls from outside libc dispatched to a SIGSYS handler (PR_SET_SYSCALL_USER_DISPATCH), which must get
-// none. With `own` that prctl is an inline system call.
+// dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits. After half of the calls, system calls
+// from outside libc go to a SIGSYS handler, which must get none. With `own` that prctl is an inline system call.
 #include "common.h"
 #include "only_trap.h"
 

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -ldl
-// dlopens PLUGIN ROUNDS [wait]: opens, uses and closes a library again and again in two threads.
+// dlopens PLUGIN ROUNDS [wait]: two threads open, use and close a library repeatedly.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC -Wl,-soname,libearly.so
-// A library whose constructor runs before the program's own; its calls must be counted too.
+// A library whose constructor's calls, before main, must be counted.
 #include "common.h"
 
 int early_calls;

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// escapes jump|cancel: a thread repeatedly leaves a wait, only by a handler's siglongjmp or by its cancellation, until
-// stdin closes.
+// escapes jump|cancel: a thread leaves waits only by a handler's siglongjmp or by cancellation.
 #include "common.h"
 #include <poll.h>
 #include <setjmp.h>

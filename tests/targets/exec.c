@@ -1,5 +1,5 @@
 // cflags: -O2
-// exec CALLS [wait]: calls `called`, then becomes `exec again`, which calls it without being traced.
+// exec CALLS [wait]: calls `called`, then becomes `exec again`, whose calls are not traced.
 #include "common.h"
 
 PROBED int called(int x) { KEEP(); return x + 1; }

@@ -1,8 +1,8 @@
-// Rust names, and a panic that crosses a probed function. ferris CALLS
+// ferris CALLS: Rust names, and a panic that crosses a probed function.
 use std::panic;
 
 mod till {
-    /// Adds one to each; the trait object keeps the call.
+    /// The trait object keeps the call.
     pub trait Step {
         fn step(&self, x: u64) -> u64;
     }

@@ -1,4 +1,4 @@
-// Functions that differ in their first instruction. Each returns its first argument plus its own number.
+// Functions that differ in their first instruction. Each adds its own number to its argument.
         .text
         .macro first name
         .p2align 4

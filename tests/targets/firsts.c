@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread firsts.S
-// firsts THREADS [wait]: every thread calls functions that differ in their first instruction and checks each
-// result, until stdin closes.
+// firsts THREADS [wait]: threads call the functions of firsts.S until stdin closes.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +19,6 @@ static atomic_int stopped;
 
 static void *work(void *result) {
     uint64_t x = 0, cells[2] = {0, 0};
-    // Each function must be called at least once.
     do {
         ALL(CALL)
         x++;

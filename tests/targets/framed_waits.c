@@ -1,6 +1,5 @@
 // cflags: -O2 -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -pthread
-// framed_waits: waits by an inline futex call in a function that restores its frame by the frame
-// pointer.
+// framed_waits: waits by an inline futex call in a function with a frame pointer.
 #include "common.h"
 #include <linux/futex.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// freeze PID: holds the agent's thread of a traced process, as a debugger does, until its stdin ends.
+// freeze PID: stops an agent's thread, as a debugger does, until stdin ends.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/wait.h>

@@ -1,6 +1,5 @@
 // cflags: -O2
-// futex_forks CALLS: makes CALLS futex calls of each kind, and forks a child that makes twice as
-// many, which must not be counted.
+// futex_forks CALLS: makes futex calls of each kind. A child's calls must not be counted.
 #include "common.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

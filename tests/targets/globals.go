@@ -1,4 +1,4 @@
-// globals: stores to variables of its package, whose names have a point in them.
+// globals: stores to variables of its package, whose names contain a point.
 package main
 
 import "fmt"

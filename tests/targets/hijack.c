@@ -1,5 +1,4 @@
-// hijack PID: makes the agent's thread of a traced process execute system calls, as any thread of
-// that process could by writing to its stack. Prints each call and its result, or a negated errno.
+// hijack PID: makes an agent's thread execute system calls, as any thread of its process could by writing to its stack.
 #include "agent_thread.h"
 #include <fcntl.h>
 #include <sys/ptrace.h>
@@ -7,7 +6,6 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 
-// keyctl(2)
 enum { GET_KEYRING_ID = 0, READ_KEY = 11, SESSION_KEYRING = -3 };
 
 static pid_t thread;
@@ -15,7 +13,6 @@ static int memory;
 static struct user_regs_struct saved;
 static unsigned long instruction;
 
-// Returns the address of a system call instruction in the agent's code.
 static unsigned long find_instruction(const char *process) {
     char path[64], line[512], permissions[8];
     unsigned long start, end;
@@ -37,7 +34,7 @@ static void stopped(void) {
     CHECK(waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status));
 }
 
-// One argument may be a text, which is copied below the thread's stack.
+// `text` is an argument, copied below the thread's stack.
 static void call(const char *name, long number, long first, const char *text, long second, long third) {
     struct user_regs_struct regs = saved;
     unsigned long room = saved.rsp - 4096;
@@ -54,8 +51,8 @@ static void call(const char *name, long number, long first, const char *text, lo
         else regs.rdi = room;
     }
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &regs) == 0);
-    // Stops before the call and after it. A single step would raise SIGTRAP, which the thread
-    // blocks: for a blocked fault the kernel resets the program's handler.
+    // A single step would raise SIGTRAP, which the thread blocks: for a blocked fault the kernel resets the program's
+    // handler.
     for (int stop = 0; stop < 2; stop++) {
         CHECK(ptrace(PTRACE_SYSCALL, thread, 0, 0) == 0);
         stopped();
@@ -82,7 +79,7 @@ int main(int argc, char **argv) {
     call("kill", SYS_kill, getppid(), NULL, 0, 0);
     call("ptrace", SYS_ptrace, PTRACE_SEIZE, NULL, getppid(), 0);
     call("setpriority", SYS_setpriority, 0, NULL, 0, -20);
-    // The session keyring of this program, which the traced program shares.
+    // The traced program shares this session keyring.
     long keyring = syscall(SYS_keyctl, GET_KEYRING_ID, SESSION_KEYRING, 0);
     call("keys", SYS_keyctl, READ_KEY, NULL, keyring, 0);
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &saved) == 0 && ptrace(PTRACE_DETACH, thread, 0, 0) == 0);

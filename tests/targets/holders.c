@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// holders SCENARIO [TYPE]: threads that hold one lock for different times, each by a function of its own, while others
-// wait. Prints for each of these functions for how long it held the lock during waits, summed over the waits.
+// holders SCENARIO [TYPE]: each role holds a lock by its own function. Prints for each how long it held the lock during
+// waits, summed over the waits.
 #include "common.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -30,13 +30,12 @@ static void note(struct interval *all, atomic_uint *count, enum role role, uint6
     all[at] = (struct interval){role, from, to};
 }
 
-// Below 100 us it is busy, because a sleep takes longer than that.
+// A sleep takes longer than 100 us, so shorter times spin.
 static void sleep_us(unsigned us) {
     if (us >= 100) usleep(us);
     else for (uint64_t until = now() + us * 1000; now() < until;) {}
 }
 
-// How a role behaves: how it takes the lock, how long it holds it, how long it pauses.
 enum how { LOCKS, TRIES, READS, WRITES, AWAITS, ANNOUNCES, FORGES };
 struct part { enum role role; enum how how; unsigned hold_us, pause_us, threads; };
 
@@ -57,7 +56,7 @@ static void take(enum how how) {
 static unsigned generation;
 static uint64_t announced;
 
-// Inlined into each role's function, so that the call sites of lock and unlock are the role's own.
+// It is inlined so that each role has its own call sites.
 static inline __attribute__((always_inline)) void cycle(const struct part *part) {
     uint64_t asked = now();
     take(part->how);
@@ -96,7 +95,7 @@ static void *run(void *part) {
     return NULL;
 }
 
-// Takes the roles in random order, so that no role has its own thread.
+// The order is random, so that no role has its own thread.
 static void *run_all(void *parts) {
     const struct part *all = parts;
     uint64_t seed = (uintptr_t)&parts;
@@ -110,9 +109,8 @@ static void *run_all(void *parts) {
 
 #define SCENARIO(name, ...) {name, {__VA_ARGS__}}
 static const struct { const char *name; struct part parts[4]; } scenarios[] = {
-    // The slow thread takes the lock again at once, before the thread it has woken.
+    // The slow thread takes the lock again before the woken thread.
     SCENARIO("barging", {SLOW, LOCKS, 2000, 0, 1}, {QUICK, LOCKS, 0, 100, 8}),
-    // Each waits for all others in turn.
     SCENARIO("turns", {SLOW, LOCKS, 4000, 300, 1}, {MIDDLE, LOCKS, 1500, 300, 1}, {QUICK, LOCKS, 500, 300, 2}),
     SCENARIO("mixed", {SLOW, LOCKS, 3000, 300, 1}, {MIDDLE, LOCKS, 1000, 300, 1}, {QUICK, LOCKS, 300, 300, 2}),
     SCENARIO("short", {SLOW, LOCKS, 80, 100, 1}, {MIDDLE, LOCKS, 30, 100, 1}, {QUICK, LOCKS, 5, 100, 2}),
@@ -124,8 +122,7 @@ static const struct { const char *name; struct part parts[4]; } scenarios[] = {
     SCENARIO("conditions", {SLOW, ANNOUNCES, 1500, 1000, 1}, {QUICK, AWAITS, 300, 0, 4}),
 };
 
-// Returns for how long a wait overlaps with holds of a role. Times in which several threads read
-// count once.
+// Concurrent readers count once.
 static uint64_t common(const struct interval *wait, enum role role) {
     uint64_t sum = 0, until = 0;
     for (unsigned i = 0; i < held; i++) {

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// hot THREADS CALLS [wait]: every thread calls every function CALLS times and checks each result.
-// With CALLS 0 they do so until stdin closes; for each line of stdin it prints `called` once all have called all again.
+// hot THREADS CALLS [wait]: every thread calls every function CALLS times. With 0, they do so until stdin closes, and
+// for each line it prints `called` once all have called again.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -61,7 +61,7 @@ static void *work(void *which) {
     return NULL;
 }
 
-// Waits until each thread has recorded its rounds twice, because one round may have begun before.
+// One round may have begun before, so it waits for two.
 static void wait_for_calls(uint64_t threads) {
     static uint64_t before[256];
     for (uint64_t i = 0; i < threads; i++) before[i] = atomic_load(&made[i]);

@@ -1,6 +1,5 @@
 // cflags: -O2
-// ifunc CALLS [wait]: a function that is selected at load time; the selected implementation must be
-// counted.
+// ifunc CALLS [wait]: the implementation selected at load time must be counted.
 #include "common.h"
 
 static int chosen(int x) { KEEP(); return 2 * x; }

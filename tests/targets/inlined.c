@@ -1,5 +1,5 @@
 // cflags: -O2 -g
-// inlined CALLS [wait]: a function that the compiler puts into one caller, and calls from another.
+// inlined CALLS [wait]: a function that is inlined into one of two callers.
 #include "common.h"
 
 static volatile int sink;

@@ -1,5 +1,5 @@
-// inner CALLS [wait]: calls the second instruction of a function, as a thread resumes there if it
-// was interrupted before the function was patched.
+// inner CALLS [wait]: calls a function's second instruction, where a thread resumes if it was interrupted before
+// patching.
 #include "common.h"
 
 __asm__(".globl inner\n.type inner, @function\n.balign 16\ninner:\n"
@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) {
         int sum = (int)i;
-        // Below the red zone, which the call must not overwrite.
+        // The call would overwrite the red zone.
         __asm__ volatile("lea -128(%%rsp), %%rsp\n call *%2\n lea 128(%%rsp), %%rsp"
                          : "+a"(sum) : "S"(7), "r"(inner + 2) : "cc", "memory");
         CHECK(sum == (int)i + 7);

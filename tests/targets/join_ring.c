@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// join_ring [wait]: the first thread holds a priority-inheriting mutex and waits for the end of the second one, which
-// waits for the mutex. Then another thread prints `stuck`; the program ends when its stdin closes.
+// join_ring [wait]: the first thread holds a priority-inheriting mutex and joins the second, which waits for the mutex.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

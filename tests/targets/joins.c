@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// joins THREADS CALLS [wait]: for each line of stdin, THREADS threads at once call the probed function CALLS times, and each
-// time enter their own namespace of host names, for which the agent's thread must leave. Then it prints `joined`.
+// joins THREADS CALLS [wait]: for each line, threads call the probed function CALLS times, and each time enter a
+// namespace of host names, for which the agent's thread must leave.
 #include "common.h"
 #include <sched.h>
 

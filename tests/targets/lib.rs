@@ -1,2 +1,1 @@
-//! Programs in Rust that tests trace, as examples: a package of their own, because they are optimized as a user's program is
-//! and the tests are not.
+//! Rust programs that tests trace, in a package because they are optimized and the tests are not.

@@ -1,5 +1,5 @@
 // cflags: -O2
-// libc_speed [wait]: prints the cost of putc and malloc in ns. Both are fast only while libc believes in one thread.
+// libc_speed [wait]: prints the ns of putc and malloc, which are fast only while libc knows of one thread.
 #include "common.h"
 #include <time.h>
 

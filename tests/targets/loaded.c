@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// The library that `loads` loads and unloads: it reports each call to the program.
+// `loads` loads and unloads this library, which reports each call to the program.
 #include "common.h"
 #ifndef LOADED
 #define LOADED(name) loaded_##name

@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// Another library, with the same code at other addresses.
+// The code of `loaded` at other addresses.
 #define LOADED(name) other_##name
 #define NAME(name) "other_" name
 __attribute__((used)) static int before(int x) { return x * 77; }

@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// loader_locked LIB|iterate: one thread holds the loader's lock, in LIB's constructor or in a
-// callback of dl_iterate_phdr, until its stdin ends. For each line it prints how often another
-// thread has called `loader_work`.
+// loader_locked LIB|iterate: one thread holds the loader's lock, in LIB's constructor or dl_iterate_phdr, until stdin
+// ends. For each line it prints how often another has called `loader_work`.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>
@@ -10,7 +9,6 @@ static volatile int over;
 static volatile long calls;
 
 PROBED int loader_work(int x) { KEEP(); return x + 1; }
-// Never called; a function that other targets have, too.
 PROBED int add(int a, int b) { KEEP(); return a + b; }
 
 static void *work(void *unused) {

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread -ldl
-// loading PLUGIN [wait]: one thread loads PLUGIN, whose constructor may keep the loader's lock; one
-// works, and the main thread waits until stdin closes.
+// loading PLUGIN [wait]: one thread loads PLUGIN, whose constructor may keep the loader's lock, while another works.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads load, use and unload libraries repeatedly. The
-// expected counts are those that the libraries reported. With HELD 1 the first library is loaded
-// before the start, and unloaded then.
+// loads THREADS ROUNDS HELD LIBRARY… [wait]: threads load, use and unload libraries. With HELD 1 the first one is
+// loaded before the start.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,9 +1,6 @@
 // cflags: -O2 -pthread
-// lock_places FILE [wait]: a thread holds locks in several places: in the heap, in its stack and in
-// the first thread's, in FILE; and two threads read under a rwlock in the heap. The holder spins
-// until the next line of stdin. Then it sleeps, and five threads wait for one lock each, three
-// times for 20 ms and more. It prints `waited` with the id of the holder. After one more line they
-// wait for ever, and it prints `stuck`. Ends when its stdin closes.
+// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE. At a
+// line it sleeps, and five threads wait for one lock each, three times over 20 ms. At the next line they wait for ever.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,14 +28,13 @@ PROBED int wait_to_write(const struct timespec *end) {
     return taken;
 }
 
-// Returns how often this thread has slept.
 static long sleeps(void) {
     struct rusage used;
     CHECK(getrusage(RUSAGE_THREAD, &used) == 0);
     return used.ru_nvcsw;
 }
 
-// Waits for the mutex of this number, or for the rwlock to write.
+// `which` is a mutex, or the rwlock to write.
 static void wait_ms(intptr_t which, uint64_t ms) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -53,7 +49,7 @@ static void *waits(void *number) {
     waiters[which] = (pid_t)syscall(SYS_gettid);
     pthread_barrier_wait(&all_hold);
     pthread_barrier_wait(&all_begin);
-    // On a busy machine a wait may be over before it has begun.
+    // A wait may end before the thread sleeps.
     for (int slept = 0; slept < WAITS;) {
         long before = sleeps();
         wait_ms(which, 20);
@@ -89,8 +85,7 @@ static void *holds(void *none) {
     return none;
 }
 
-// The thread that reads and prints has no locks on its stack: those threads must sleep whenever it
-// prints. It maps no memory after `ready`.
+// The locks' threads must sleep whenever this one prints, so its stack has no locks. It maps no memory after `ready`.
 static void *speaks(void *none) {
     char line[64];
     puts("ready");

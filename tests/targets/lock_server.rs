@@ -1,7 +1,5 @@
-//! lock_server REQUESTS [traced|until-closed]: a server of eight connections that keeps a store and
-//! a journal under locks of `tiptoe-lock`, and as many clients, which make REQUESTS requests
-//! each. With `traced` it begins when tiptoe requests its locks; with `until-closed` it also
-//! ends when its stdin closes. Finally prints the waits that its locks have counted.
+//! lock_server REQUESTS [traced|until-closed]: a server with locks of `tiptoe-lock`, and eight clients. With `traced`
+//! it begins when tiptoe requests its locks; with `until-closed` it also ends when stdin closes.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -24,7 +22,6 @@ tiptoe_lock::class! {
 
 static STORE: RwLock<Option<HashMap<u64, u64>>, Waits, Store> = RwLock::new(None);
 static JOURNAL: Mutex<Vec<u64>, Waits, Journal> = Mutex::new(Vec::new());
-/// A lock without a name.
 static COUNT: Mutex<u64, Waits> = Mutex::new(0);
 
 fn work(times: u64) {
@@ -41,7 +38,6 @@ fn put(key: u64, value: u64) -> u64 {
     drop(store);
     let mut journal = JOURNAL.lock();
     journal.push(key);
-    // Simulates a write to disk now and then.
     match journal.len() % 64 {
         0 => sleep(Duration::from_micros(500)),
         _ => work(1_000),
@@ -68,7 +64,6 @@ fn count() {
     }
 }
 
-/// Answers a connection's requests: `get KEY`, `put KEY VALUE`.
 fn serve(connection: UnixStream) {
     let mut answers = connection.try_clone().expect("a descriptor");
     for line in BufReader::new(connection).lines() {
@@ -87,7 +82,6 @@ fn serve(connection: UnixStream) {
     }
 }
 
-/// Makes requests; every other one writes.
 fn load(mut connection: UnixStream, client: u64, requests: u64) {
     let answers = connection.try_clone().expect("a descriptor");
     let mut answers = BufReader::new(answers).lines();

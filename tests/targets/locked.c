@@ -1,6 +1,6 @@
 // cflags: -O2
-// locked CALLS [wait]: locks all of its memory and what it maps later. Checks at its end that little more is locked, and
-// that it can still allocate.
+// locked CALLS [wait]: locks all its memory. At its end, little more may be locked, and it must still be able to
+// allocate.
 #include "common.h"
 #include <sys/mman.h>
 

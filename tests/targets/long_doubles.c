@@ -1,6 +1,5 @@
 // cflags: -O2 -Wl,--no-as-needed -lm
-// Calls the long double functions of libm, many in a row, and prints what they return. Long doubles are passed on
-// the x87 stack, which has eight places.
+// Calls libm's long double functions, many in a row, because they share the eight places of the x87 stack.
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>

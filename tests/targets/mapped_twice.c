@@ -1,6 +1,5 @@
 // cflags: -O2
-// mapped_twice CALLS [wait]: maps one page of its text a second time, as Node.js does with its interpreter's
-// code. Calls the function on that page at both addresses, and functions on other pages.
+// mapped_twice CALLS [wait]: calls a function at both addresses of a page, as Node.js does.
 #include "common.h"
 #include <link.h>
 
@@ -20,7 +19,6 @@ static int of_program(struct dl_phdr_info *info, size_t size, void *unused) {
     return 1;
 }
 
-// Returns the file offset of a loaded address.
 static off_t in_file(const void *address) {
     CHECK(dl_iterate_phdr(of_program, NULL) == 1);
     const ElfW(Phdr) *header = (const ElfW(Phdr) *)getauxval(AT_PHDR);

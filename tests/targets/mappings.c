@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// mappings ROUNDS [wait]: three threads map, split, move and unmap code of files while a fourth
-// hits traps. Some of the code stays. Prints `settled` when the mappings no longer change, and ends
-// when stdin does.
+// mappings ROUNDS [wait]: three threads map, split, move and unmap code while a fourth hits traps. Prints `settled`
+// when the mappings stay.
 #include "common.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,14 +13,13 @@ static uint64_t rounds;
 static atomic_int mapping = MAPPERS;
 static uint64_t traps;
 
-// Too short for a jump, and followed by code, so that only a trap byte fits.
+// Only a trap byte fits, because code follows.
 __asm__(".text\n.p2align 4\n.globl tiny\n.type tiny,@function\n"
         "tiny: mov %edi, %eax\nret\n"
         ".size tiny, .-tiny\n"
         "mov %rdi, %rcx\nmov %rcx, %rdx\nmov %rdx, %rsi\nret\n");
 int tiny(int a);
 
-// Returns the program's own file, which is known beforehand, or a new file.
 static int file(uint64_t round) {
     if (round % 16) return open("/proc/self/exe", O_RDONLY);
     int fresh = memfd_create("code", 0);

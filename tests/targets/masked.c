@@ -1,8 +1,7 @@
 // cflags: -O2 -pthread
-// masked HOW: a thread that blocks SIGTRAP in one of several ways calls a function on which only a trap byte fits.
-// HOW: mask (its own mask); sigsuspend, ppoll, pselect, epoll (it sleeps under a mask, and its SIGUSR1 handler calls);
-// handler (a handler is running, and its return restores the mask). Prints `called` for a line of stdin once it has called.
-// With `mask` there are many such threads, so that some are preempted inside the trap's handler.
+// masked HOW: a thread that blocks SIGTRAP calls a function on which only a trap byte fits. HOW: mask (its own mask);
+// sigsuspend, ppoll, pselect, epoll (its SIGUSR1 handler calls); handler (its return restores the mask). With `mask`
+// there are many threads, so that some are preempted inside the trap's handler.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +15,7 @@ static sigset_t everything, waiting;
 static const char *how;
 static int events;
 
-// The branch back to the second instruction leaves no room for a jump on the first.
+// The branch to the second instruction leaves no room for a jump.
 __asm__(".text\n.type trapped, @function\n.globl trapped\n"
         "trapped: mov $1, %eax\n1: mov $2, %edx\n dec %eax\n jnz 1b\n ret\n.size trapped, . - trapped");
 extern void trapped(void);
@@ -50,7 +49,6 @@ static void *run(void *unused) {
         if (!is("mask")) sleep_once();
         call();
     }
-    // The mask must be unchanged.
     CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0);
     CHECK(sigismember(&now, SIGTRAP) && sigismember(&now, SIGILL) && sigismember(&now, SIGUSR1));
     return unused;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -Wl,-z,now shapes.S
-// masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks that block them, while functions are probed by a jump,
-// by a trap byte, and by a jump whose last byte must trap. MODE: see `modes`; `held` sets its masks before its start.
+// masks MODE [wait]: waits for SIGTRAP and SIGILL, also under masks, while functions are probed. `held` sets its masks
+// before its start.
 #include "common.h"
 #include <poll.h>
 #include <pthread.h>
@@ -68,7 +68,6 @@ static void mask(int how, int signal) {
     CHECK(pthread_sigmask(how, &set, NULL) == 0);
 }
 
-// Ways to wait under a mask; each returns what the call returned.
 static int by_sigsuspend(const sigset_t *mask, int ms) { (void)ms; return sigsuspend(mask); }
 static struct timespec time_of(int ms) { return (struct timespec){ms / 1000, ms % 1000 * 1000000}; }
 static int by_ppoll(const sigset_t *mask, int ms) {
@@ -102,7 +101,7 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
-// Waits again if no handler ran: epoll may return EINTR for another thread's signal.
+// epoll may return EINTR for another thread's signal, so it waits again if no handler ran.
 static int waits(int way, const sigset_t *mask, int ms) {
     int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
     do result = ways[way](mask, ms);
@@ -114,7 +113,6 @@ static int sender_way;
 static volatile int wanted, stop;
 static pthread_t waiter;
 
-// Sends SIGTRAP each time it is requested, at varying moments.
 static void *send_when_wanted(void *unused) {
     for (int n = 0; !stop; n++) {
         if (!__atomic_exchange_n(&wanted, 0, __ATOMIC_ACQ_REL)) { sched_yield(); continue; }
@@ -125,7 +123,7 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// A signal unblocked only during the wait must end it, whenever it arrives.
+// A signal unblocked only during the wait must end it.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
     install(SIGTRAP, 0);
@@ -158,7 +156,6 @@ static void awaited(void) {
 
 static volatile int turns;
 
-// Waits in every way for a signal that main, which blocks it, sends to the process.
 static void *wait_beside(void *unused) {
     sigset_t open = all_but(SIGTRAP), set = just(SIGTRAP);
     for (int way = 0; way <= WAYS; way++) {
@@ -172,7 +169,6 @@ static void *wait_beside(void *unused) {
     return unused;
 }
 
-// A signal to the process must reach the thread that waits for it.
 static void another_waits(void) {
     pthread_t beside;
     install(SIGTRAP, 0);
@@ -186,7 +182,7 @@ static void another_waits(void) {
     CHECK(pthread_join(beside, NULL) == 0 && !pending(SIGTRAP));
 }
 
-// Under a full mask a handler of another signal runs probed functions, and the mask stays.
+// The handler's probed functions must leave a full mask as it was.
 static void full_masks(void) {
     sigset_t mostly = all_but(SIGUSR1), old;
     install(SIGUSR1, 0);
@@ -206,7 +202,6 @@ static void *send_later(void *to) {
     return NULL;
 }
 
-// A wait that blocks a signal must not be ended by it.
 static void not_for_them(void) {
     pthread_t self = pthread_self(), sender;
     sigset_t full;
@@ -237,7 +232,6 @@ static void *wait_for_ever(void *way) {
     return NULL;
 }
 
-// A waiting thread can be cancelled, and unwinds.
 static void cancelled(void) {
     mask(SIG_BLOCK, SIGTRAP);
     for (intptr_t way = 0; way <= WAYS; way++) {
@@ -286,7 +280,6 @@ static void by_signalfd(void) {
     }
 }
 
-// The same calls through libc's `syscall`.
 static void raw_calls(void) {
     struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } action, old;
     uint64_t trap = 1 << (SIGTRAP - 1), was = 0;
@@ -311,7 +304,7 @@ static void raw_calls(void) {
     hit();
 }
 
-// A handler's mask must be as the program reads it, and no trap inside the handler may kill.
+// A handler must see its mask as set, and no trap inside may kill.
 static void handler_masks(void) {
     struct sigaction action = {.sa_handler = count}, old;
     sigfillset(&action.sa_mask);
@@ -343,8 +336,8 @@ static void after(int signal) {
     depth--;
 }
 
-// A handler's flags must hold: SA_ONSTACK, also on a small stack (hence `-z now`: lazy binding needs more room);
-// SA_NODEFER, with which handlers nest, else they run one after the other; SA_RESETHAND.
+// SA_ONSTACK must hold on a small stack (hence `-z now`: lazy binding needs more room); with SA_NODEFER handlers must
+// nest.
 static void flags(void) {
     size_t frame = signal_frame(), sizes[] = {frame + 2048, 6 * frame};
     for (int s = 0; s < 2; s++) {
@@ -390,7 +383,6 @@ static void jumps_out(void) {
     }
 }
 
-// Checks, in a new program, which signals its parent blocked and ignored.
 static int inherited(void) {
     struct sigaction old;
     return blocks(SIGTRAP) && !blocks(SIGILL) && sigaction(SIGILL, NULL, &old) == 0 && old.sa_handler == SIG_IGN ? 0 : 98;
@@ -415,7 +407,7 @@ static void new_programs(void) {
     if ((pid = vfork()) == 0) { execve(self, arguments, none); _exit(97); }
     CHECK(ends(pid) == 0);
     CHECK(posix_spawn(&pid, self, NULL, NULL, arguments, none) == 0 && ends(pid) == 0);
-    // The child's changes of its own handlers must not be the parent's.
+    // The child must not change its parent's handlers.
     CHECK(sigaction(SIGTRAP, NULL, &old) == 0 && old.sa_handler == count);
     CHECK(raise(SIGTRAP) == 0 && pending(SIGTRAP));
     if ((pid = fork()) == 0) { CHECK(!pending(SIGTRAP) && blocks(SIGTRAP)); _exit(0); }
@@ -436,7 +428,6 @@ static void *blocked_and_reading(void *unused) {
     return unused;
 }
 
-// Blocks signals before the start, in main and in a thread that waits.
 static void block_early(pthread_t *thread) {
     char byte;
     int back[2];
@@ -460,7 +451,6 @@ static void held(pthread_t thread) {
     CHECK(seen[SIGTRAP] == 2 && !pending(SIGTRAP));
 }
 
-// Waits during attach and detach: prints `blocked`, then, at a line of stdin, both signals' state.
 static void stays(pthread_t thread) {
     char line[64];
     CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0);

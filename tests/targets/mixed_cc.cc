@@ -1,6 +1,5 @@
 // cflags: -O2 -std=c++20 -pthread
-// mixed_cc: a little of everything that C++ programs do, after a line of stdin: containers, exceptions, regular
-// expressions, threads, streams.
+// mixed_cc: what C++ programs do, after a line of stdin.
 #include <cstdio>
 #include <iostream>
 #include <map>

@@ -1,4 +1,4 @@
-// A little of everything that Rust programs do, after a line of stdin: maps, threads, panics that are caught.
+// mixed_rust: what Rust programs do, after a line of stdin.
 use std::collections::BTreeMap;
 use std::panic;
 use std::thread;

@@ -1,6 +1,5 @@
 // cflags: -O2
-// mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a forked child and then itself, with `own` by an inline
-// system call. Prints each error, and how many KiB are locked and resident then.
+// mlockall FLAGS CALLS [own] [wait]: calls mlockall(FLAGS) in a child and itself; `own` by an inline system call.
 #include "common.h"
 #include <sys/wait.h>
 

@@ -1,7 +1,5 @@
 // cflags: -O2 -pthread
-// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: threads that contend for one mmap_lock. Some map, touch and
-// unmap, which takes it for writing and for reading; others fault in pages that they gave back. Prints the counts:
-// `expect mmap N`, `expect fault N`.
+// mmap_contended MAPPERS FAULTERS MILLISECONDS [wait]: mappers take one mmap_lock for writing, faulters for reading.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,17 +1,14 @@
 // cflags: -O2 -ldl
-// moved HOW CALLS [LIBRARY] [wait]: calls functions, gives their code another address, and calls them there.
-//   move    moves their page by mremap(2)
-//   all     moves all pages around them
-//   keep    moves their page, and leaves its addresses mapped to the file (MREMAP_DONTUNMAP)
-//   child   moves their page in a forked child
-//   inline  moves their page by a system call of its own
+// moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
+//   all     moves all pages around theirs
+//   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
 //   again   maps their page of the file once more
 //   grown   maps the page before once more, and lets it grow
-//   written maps their page of the file once more, to write, and makes it executable
+//   written maps their page to write, and makes it executable
 //   fixed   maps their page of the file in its place
-// Or moves memory that is no code:
 //   array   grows an array past the code of libc
-//   stale   moves an array whose bytes are those of traps, from where a library was that has been closed
+//   stale   moves an array of traps' bytes, from where a closed library was
+//   Others move their page: themselves, in a child, or by an inline system call.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>
@@ -21,7 +18,6 @@
 
 enum { PAGE = 4096, AROUND = 64, PAGES = 2 * AROUND + 1 };
 
-// A function that fits a jump, and one that fits only a trap, in the middle of many pages.
 __asm__(".section .text.pages,\"ax\",@progbits\n"
         ".p2align 12\n"
         "first_page: .fill 64 * 4096, 1, 0xcc\n"
@@ -59,7 +55,6 @@ static int of_program(struct dl_phdr_info *info, size_t size, void *unused) {
     return 1;
 }
 
-// Returns how far the code is from its first address.
 static ptrdiff_t again(const char *how) {
     CHECK(dl_iterate_phdr(of_program, NULL) == 1);
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -82,7 +77,6 @@ static ptrdiff_t again(const char *how) {
     return page - first;
 }
 
-// Moves an array to reserved addresses.
 static unsigned char *array_moved(unsigned char *from, size_t len) {
     unsigned char *to = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(to != MAP_FAILED && mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
@@ -118,7 +112,6 @@ static ptrdiff_t move(size_t pages, int flags) {
     return to - from;
 }
 
-// Moves the page as `move` does, by a system call of its own.
 static ptrdiff_t move_inline(void) {
     char *from = first_page + AROUND * PAGE, *moved;
     char *const place = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,5 @@
 // cflags: -O2 -ldl
-// objects [wait]: loads and unloads a library, then prints the objects that its loader knows by
-// `dl_iterate_phdr`, and the first symbol of each by `dladdr`.
+// objects [wait]: unloads a library, then prints what `dl_iterate_phdr` and `dladdr` find.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

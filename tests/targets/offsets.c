@@ -1,6 +1,6 @@
 // cflags: -O1
-// offsets [again]: calls functions of known bytes; a probe inside an instruction would change their
-// results. With `again` it then execs itself without the argument.
+// offsets [again]: calls functions whose results a probe inside an instruction would change. With `again` it execs
+// itself.
 #include "common.h"
 
 int answer(void);

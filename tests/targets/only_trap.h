@@ -1,7 +1,6 @@
-// A function on which only a trap byte fits.
 #pragma once
 
-// A jump of two bytes or more would cover the target of the loop's branch.
+// Only a trap byte fits, because a jump would cover the target of the loop's branch.
 int only_trap(int rounds);
 __asm__(
     ".text\n.globl only_trap\n.type only_trap,@function\n"

@@ -1,5 +1,5 @@
 // cflags: -O1 -fno-stack-protector -fcf-protection=none
-// own_base: gives its thread a thread-local block that is not libc's by `wrfsbase`, and runs a probed function on it.
+// own_base: calls a probed function while `wrfsbase` has set another thread-local block.
 #include "common.h"
 #include <sys/auxv.h>
 

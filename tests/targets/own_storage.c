@@ -1,11 +1,11 @@
 // cflags: -O1 -fno-stack-protector -fcf-protection=none
-// own_storage MODE: runs a probed function on a thread-local block that is not libc's, and checks that nothing was written there.
+// own_storage MODE: calls a probed function on a thread-local block that is not libc's, which must stay unwritten.
 //   none    a child without a block
 //   child   a child with its own block
 //   set     this thread, for a while
-//   inline  the same, by inline system calls
-//   written the same, by code that is written at run time, on a block that leads trampolines to no counters
-//   thread  a thread that has its own block from its creation on, before the start
+//   inline  by inline system calls
+//   written by code written at run time, on a block that leads trampolines to no counters
+//   thread  a new thread with its own block
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 
 enum { WORDS = 1 << 16, CALLS = 100 };
 
-// Each word of the block is a pointer to a pointer to the words in which a trampoline would count.
+// Each word points to a pointer to the words in which a trampoline would count.
 static uint64_t block[1024], middle[1], counters[WORDS];
 
 PROBED int own(int x) { KEEP(); return x * 3 + 7; }
@@ -32,7 +32,7 @@ static void check_untouched(void) {
 
 static __attribute__((noinline)) void child(void *storage) {
     int status;
-    // Not glibc's `clone`, because that requires a function and a stack.
+    // glibc's `clone` requires a function and a stack.
     long pid = syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, storage);
     if (!pid) {
         call();

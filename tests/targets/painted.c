@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread -ldl
-// painted LIBRARY [wait]: its threads have a name with terminal escapes, as the library and the
-// program may. One calls `painted` until stdin closes, and one waits for a lock.
+// painted LIBRARY [wait]: threads whose name has terminal escapes. One calls `painted`, one waits for a lock.
 #include "common.h"
 #include <dlfcn.h>
 #include <stdatomic.h>

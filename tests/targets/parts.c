@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// parts [wait]: four threads with two names call `works` 100, 200, 300 and 400 times. The first call of each is left
-// without a return. The longest call is in a thread named `long`.
+// parts [wait]: four threads with two names call `works`, and leave their first call without a return.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// pi_ring [wait]: two threads that wait for each other's priority-inheriting mutex. The kernel refuses the second one's
-// wait. Then prints `stuck`, and ends when its stdin closes.
+// pi_ring [wait]: two threads wait for each other's priority-inheriting mutex. The kernel refuses the second wait.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

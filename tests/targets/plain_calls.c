@@ -1,6 +1,6 @@
 // cflags: -O2
-// plain_calls ROUNDS [wait]: one thread calls functions of libc that are only a system call. A timer's signals interrupt
-// its reads, which wait for a child: each must be restarted, and none fail.
+// plain_calls ROUNDS [wait]: calls libc functions that are only a system call. Signals interrupt its reads, which must
+// be restarted.
 #include "common.h"
 #include <signal.h>
 #include <sys/time.h>
@@ -9,7 +9,6 @@
 static volatile uint64_t signals;
 static void on_alarm(int signal) { (void)signal; signals++; }
 
-// A byte each 0.3 ms.
 static void feed(int to, int rounds) {
     for (int i = 0; i < rounds; i++) {
         char byte = (char)i;

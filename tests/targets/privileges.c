@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: calls that the agent's thread would break. MODE: setuid (no thread may have rights after it),
-// unshare (to a user namespace), setns (to its own mount namespace), single (libc must know one thread only), child (a
-// forked child gives up root, enters a namespace and installs a filter, as workers of servers do).
+// privileges MODE [wait]: calls that the agent's thread would break. After `setuid` no thread may keep rights; with
+// `single` libc must know one thread only; `child` acts like a server's worker.
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,8 +16,7 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Returns whether any thread of the process, libc's or not, has root's uid or gid, one of root's
-// groups, or a capability.
+// Checks also threads that are not libc's.
 static int any_has_rights(void) {
     DIR *folder = opendir("/proc/self/task");
     int any = 0, threads = 0;
@@ -44,7 +42,6 @@ static int any_has_rights(void) {
     return any;
 }
 
-// The child has one thread, so its calls must wait for no other.
 static void child(void) {
     int status;
     pid_t id = fork();

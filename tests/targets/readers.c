@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// readers N ROUNDS: in each round N threads read while one waits to write, and another waits to
-// read after the writer.
+// readers N ROUNDS: N threads read, one waits to write, and another to read after the writer.
 #include "common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -60,7 +59,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < rounds; i++) {
         pthread_barrier_wait(&all_read);
-        // The writer must sleep at the lock before the late reader does.
+        // The writer must sleep before the late reader does.
         until_asleep(writer, SYS_futex, &book, sizeof book);
         CHECK(sem_post(&late) == 0 && sem_wait(&woken) == 0);
         until_asleep(late_reader, SYS_futex, &book, sizeof book);

@@ -1,11 +1,10 @@
 // cflags: -O2 -pthread
 // recorded MODE COUNT [wait]: calls f(i, j) in known ways, and prints how often.
-//     four   COUNT times on each of four threads, as f(thread, call); a forked child does the same, as f(99, call)
-//     storm  at least COUNT times on one thread that another interrupts 200 times: its handler calls f(-1, signal)
-//     lives  COUNT / 100 times on each of 100 threads, one after another, as f(its id, call)
-//     below  COUNT times on each of four threads below g, as f(thread, call), and as often elsewhere, as f(-1, call);
-//            only those below are in the truth
-//     ticks  every 50 us on four threads, until a line arrives
+//   four   COUNT times on each of four threads, as f(thread, call); a forked child as f(99, call)
+//   storm  at least COUNT times on one thread, interrupted by 200 signals, whose handler calls f(-1, signal)
+//   lives  COUNT / 100 times on each of 100 successive threads, as f(its id, call)
+//   below  COUNT times on each of four threads below g; calls as f(-1, call) are not in the truth
+//   ticks  every 50 us on four threads
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,6 @@
 // cflags: -O1
-// refaults SIGNAL[,blocked][,nodefer][,other]: faults by SIGILL or SIGTRAP, and its handler faults
-// again. The kernel must kill the program if the signal is blocked, as it is inside its own
-// handler. With `other` another thread faults first.
+// refaults SIGNAL[,blocked][,nodefer][,other]: faults by SIGILL or SIGTRAP, and again in the handler. The kernel must
+// kill it if the signal is blocked. With `other` another thread is first.
 #include "common.h"
 
 static int signal_of_fault;

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread registers.S
-// registers CALLS [wait]: fills every register before each call and checks all of them after, in two
-// threads, each thread's first hit included.
+// registers CALLS [wait]: checks every register after a call.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,6 +1,5 @@
 // cflags: -O2 -Wl,-z,noexecstack
-// replaced copy|other [wait]: replaces the page of a function that is too short for a jump while it
-// is probed, by the same code (copy) or by code with a trap of its own (other).
+// replaced copy|other [wait]: replaces the page of a probed function by the same code or its own trap.
 #include "common.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -29,7 +28,6 @@ int main(int argc, char **argv) {
     char *spare = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(spare != MAP_FAILED);
     int copy = strcmp(argv[1], "copy") == 0;
-    // Copies the trap (or what a probe wrote), and a return.
     memcpy(spare, copy ? place : "\xcc\xc3", copy ? page : 2);
     CHECK(mprotect(spare, page, PROT_READ | PROT_EXEC) == 0);
     CHECK(mremap(spare, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);

@@ -1,14 +1,14 @@
-// Rust's own view of the stack inside probed frames. ret_backtrace [wait]: prints the names of the frames.
+// ret_backtrace [wait]: prints the names of probed frames by Rust's backtrace.
 use std::backtrace::Backtrace;
 use std::io::Read;
 use std::panic;
 
-/// The function has its plain name, so that a test finds it.
+/// Tests find it by its plain name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn looks(x: u64) -> u64 {
     let trace = Backtrace::force_capture().to_string();
-    // The text has names and places, but no addresses, so it is the same in each run.
+    // The text has no addresses, so it is the same in each run.
     trace.lines().for_each(|line| println!("{line}"));
     std::hint::black_box(x) + 1
 }
@@ -27,7 +27,6 @@ fn panics(x: u64) -> u64 {
     std::hint::black_box(x) + 1
 }
 
-/// Prints the stack that its drop sees while a panic unwinds.
 struct Guard;
 
 impl Drop for Guard {
@@ -43,7 +42,7 @@ fn holds(x: u64) -> u64 {
 }
 
 fn main() {
-    // The hook runs above the frames that are about to be left.
+    // The hook runs above the frames that will be left.
     panic::set_hook(Box::new(|_| {
         looks(1);
     }));

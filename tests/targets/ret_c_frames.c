@@ -1,4 +1,4 @@
-// Not a program: C frames that exceptions of ret_throw.cc unwind through.
+// C frames that exceptions of ret_throw.cc unwind through.
 #include "ret_common.h"
 
 CALLS(c_frame);
@@ -11,7 +11,7 @@ PROBED int c_frame(int (*callee)(int), int x) {
     return result;
 }
 
-// The exception crosses libc's own frames too.
+// The exception crosses libc's frames too.
 PROBED void c_sorts(int *numbers, size_t count, int (*compare)(const void *, const void *)) {
     ENTER(c_sorts);
     qsort(numbers, count, sizeof *numbers, compare);

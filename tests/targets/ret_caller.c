@@ -1,5 +1,5 @@
 // cflags: -O2 -rdynamic -Wno-frame-address
-// ret_caller MODE [wait]: functions that find out who called them, and print it. MODE: see `modes`.
+// ret_caller MODE [wait]: functions that find and print their caller.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -9,7 +9,7 @@
 enum { ROUNDS = 20, MOST = 64 };
 #define FRAMED __attribute__((optimize("no-omit-frame-pointer")))
 
-// Prints the file and function of a return address, and its offset. A tracer's code is in no file.
+// A tracer's code is in no file.
 static void show(const char *what, void *place) {
     Dl_info info;
     CHECK(place && dladdr(place, &info));
@@ -40,7 +40,6 @@ void ask_own(void) {
     show("jumps_twice", jumps_twice());
 }
 
-// The return address of the caller, by frame pointers.
 PROBED FRAMED void *above(void) { return __builtin_return_address(1); }
 PROBED FRAMED void *middle(void) {
     void *place = above();
@@ -83,8 +82,7 @@ PROBED int unwound(int depth) {
 }
 void ask_unwinder(void) { CHECK(unwound(3) == 3); }
 
-// A function of the program that overrides libc's, and wrappers of `dlsym`, which finds the next
-// one by its caller.
+// Overrides libc's function; the wrappers of `dlsym` find the next one by its caller.
 int getpagesize(void) { return 12345; }
 PROBED void *wrapped(const char *name) { return dlsym(RTLD_NEXT, name); }
 PROBED void *wrapped_inside(const char *name) {
@@ -101,9 +99,8 @@ void ask_next(void) {
     show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
 }
 
-// Generated code, `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`, without unwind information.
-// Like the runtimes of Java and JavaScript, the program looks for its return address in a frame
-// that is not its own.
+// Generated code without unwind information: `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`. Like Java's runtime, the
+// program looks for its return address in another function's frame.
 static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
 enum { AFTER_CALL = 6 };
 static void **volatile frame;

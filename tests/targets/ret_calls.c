@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// ret_calls MODE [wait]: variadic calls, a leaf in its red zone, a signal stack of the smallest size, threads with
-// every signal blocked. MODE: see `modes`.
+// ret_calls MODE [wait]: variadic calls, a red zone, the smallest signal stack, blocked signals.
 #include "ret_common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +45,6 @@ PROBED __attribute__((format(printf, 2, 3))) int prints(char *into, const char *
     return length;
 }
 
-// Arguments in every register and on the stack, and a result of two registers.
 PROBED _Complex double many(long a, double b, long c, double d, long e, double f, long g, long h, double i, long j,
                             double k, double l, double m, double n, double o, long p, __int128 q) {
     ENTER(many);
@@ -69,8 +67,7 @@ static void variadic(void) {
     }
 }
 
-// A leaf whose values are below its stack pointer. It counts without a call, because a call would
-// overwrite them.
+// A call would overwrite its values, which are below the stack pointer.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);
@@ -93,8 +90,7 @@ PROBED void handles(int signal) {
     LEAVE(handles);
 }
 
-// A probed function needs up to 1 KB of stack below its own, and one more signal frame if no jump
-// fits. The next byte below is in a page without access.
+// A probed function needs up to 1 KB of stack, and a signal frame if no jump fits.
 static void smallest_stack(void) {
     struct sigaction action = {.sa_handler = handles, .sa_flags = SA_ONSTACK};
     use_guarded_stack(2 * signal_frame() + 1024);
@@ -107,7 +103,6 @@ static void smallest_stack(void) {
 static void *on_small_stack(void *unused) { smallest_stack(); return unused; }
 static void small_stack(void) {
     pthread_t id;
-    // The main thread's first hit, and a new thread's, happen on the smallest stack.
     smallest_stack();
     seen = 0;
     CHECK(pthread_create(&id, NULL, on_small_stack, NULL) == 0 && pthread_join(id, NULL) == 0);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_cancel MODE [wait]: threads that end inside probed frames, by pthread_exit and by cancellation: cleanup
-// handlers, destructors (as ret_cancel_cc) and key destructors all run. MODE: see `modes`.
+// ret_cancel MODE [wait]: threads end inside probed frames. Cleanup handlers, destructors (as ret_cancel_cc) and key
+// destructors must run.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -30,7 +30,6 @@ static void clean(void *count) {
     ADD(*(uint64_t *)count);
 }
 
-// A frame with a cleanup of its own: an object's destructor in C++, else nothing.
 #ifdef __cplusplus
 struct Guard { ~Guard() { clean(&destroyed); } };
 #define GUARD() Guard guard
@@ -92,7 +91,6 @@ static void reads(void) {
 }
 static void sleeps(void) { sem_post(&inside); pause(); }
 static void tests(void) { sem_post(&inside); for (;;) { pthread_testcancel(); sched_yield(); } }
-// Cancelled at any instruction, none of them in a probed function.
 static void spins(void) {
     int old;
     CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old) == 0);
@@ -115,7 +113,7 @@ static void batch(void (*how)(void), int cancels) {
     }
 }
 
-// A cancellation may hit any instruction of a probed function and of the trampoline around it.
+// Cancellation may hit any instruction of the function and its trampoline.
 PROBED int busy_one(int x) { KEEP(); return x + 1; }
 static void storms(void) {
     int old;
@@ -142,7 +140,6 @@ static void tell(void) {
     TELL(around); TELL(inner); TELL(waits); TELL(cleaner); TELL(last_words); TELL(main_frame);
 }
 
-// The main thread ends inside a probed frame; another thread ends the process.
 static void *outlives(void *first) {
     CHECK(pthread_join(*(pthread_t *)first, NULL) == 0);
     tell();

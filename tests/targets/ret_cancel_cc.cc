@@ -1,3 +1,3 @@
 // cflags: -O2 -pthread
-// ret_cancel with C++'s destructors and its view of a forced unwinding.
+// ret_cancel with C++'s destructors and forced unwinding.
 #include "ret_cancel.c"

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC), also inside probed calls.
-// It must not die of a tracer's reading. MODE: see `modes`.
+// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC). A tracer's reading must
+// not kill it.
 #include "ret_common.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ static int asked(void) {
     CHECK(prctl(PR_GET_TSC, &now) == 0);
     return now;
 }
-// No hook sees a call whose number comes from another register.
+// No hook sees it, because its number comes from another register.
 static void forbid_unseen(void) {
     long result;
     __asm__ volatile("mov %k1, %%eax\n syscall" : "=&a"(result) : "b"(SYS_prctl), "D"(PR_SET_TSC), "S"(PR_TSC_SIGSEGV) : "rcx", "r11", "memory");
@@ -59,7 +59,6 @@ static void *inherits(void *expected) {
 }
 static pthread_barrier_t barrier;
 static void meet(void) { pthread_barrier_wait(&barrier); }
-// Another thread may still read the clock.
 static void *independent(void *unused) {
     CHECK(outer(meet) == 2);
     CHECK(outer(meet) == 2);
@@ -93,7 +92,6 @@ static void fork_and_forbid(void) {
         forbid_unseen();
     }
 }
-// The child returns from the calls that its parent was in.
 static void forks(void) {
     int status;
     CHECK(outer(fork_and_forbid) == 2);
@@ -106,14 +104,14 @@ static void forks(void) {
     calls();
 }
 
-// Forbids the clock before the first probed call, by a call that no hook sees.
+// No hook sees this call, which precedes the first probed one.
 static void before(void) {
     forbid_unseen();
     calls();
     CHECK(outer(calls) == 2);
 }
 
-// The tracer leaves while the thread is inside.
+// The tracer detaches while the thread is inside.
 static void outlived_by_calls(void) {
     char line[64];
     puts("inside");

@@ -1,9 +1,7 @@
-// Shared by the targets of return probes: each function records the truth of its own calls.
 #pragma once
 #include "common.h"
 
-// Prints the entries of `name`; `left` of them ended without a return, `inside` run when the
-// program ends.
+// `left` calls ended without a return; `inside` run when the program ends.
 static inline void truth(const char *name, uint64_t entries, uint64_t left, uint64_t inside) {
     expect(name, entries);
     printf("returns %s %llu\n", name, (unsigned long long)(entries - left - inside));
@@ -12,7 +10,6 @@ static inline void truth(const char *name, uint64_t entries, uint64_t left, uint
     fflush(stdout);
 }
 
-// Prints the calls that returned; the others were left or are running.
 static inline void unfinished(const char *name, uint64_t entries, uint64_t returned) {
     expect(name, entries);
     printf("returns %s %llu\n", name, (unsigned long long)returned);
@@ -20,24 +17,22 @@ static inline void unfinished(const char *name, uint64_t entries, uint64_t retur
     fflush(stdout);
 }
 
-// A function counts itself: ENTER must be its first statement, LEAVE the last before its return.
+// ENTER must be a function's first statement, LEAVE its last before its return.
 struct calls { const char *name; uint64_t entered, returned; };
 #define CALLS(function) static struct calls function##_calls = {#function, 0, 0}
 #define ENTER(function) __atomic_fetch_add(&function##_calls.entered, 1, __ATOMIC_RELAXED)
 #define LEAVE(function) __atomic_fetch_add(&function##_calls.returned, 1, __ATOMIC_RELAXED)
-// A call that neither returned nor is running was left.
 #define TELL_INSIDE(function, inside)                                                           \
     truth(function##_calls.name, function##_calls.entered,                                      \
           function##_calls.entered - function##_calls.returned - (inside), inside)
 #define TELL(function) TELL_INSIDE(function, 0)
-// For calls that were left or are running, if the program cannot know which.
+// The program cannot know whether these calls were left or are running.
 #define TELL_UNFINISHED(function)                                                               \
     unfinished(function##_calls.name, function##_calls.entered, function##_calls.returned)
 
 struct mode { const char *name; void (*run)(void); };
 
-// Runs the mode named by the first argument, by default the first one. Returns 97 if there is no
-// such mode.
+// Runs the mode named by the first argument, by default the first one. Returns 97 if it is unknown.
 static inline int run_mode(const struct mode *modes, size_t count, int argc, char **argv) {
     const char *asked = argc > 1 && strcmp(argv[1], "wait") ? argv[1] : modes[0].name;
     wait_for_start(argc, argv);

@@ -1,9 +1,7 @@
 // cflags: -O2 -pthread ret_switch.S
-// ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks
-// from mmap and from malloc), switched (a switch by hand), travels (each step on another thread), copied (all on
-// one stack whose bytes are saved to the heap and put back, as greenlet does), nested (a coroutine within a
-// coroutine), linked (each ends by a return), abandoned (never finished, its stack reused: it is unknown whether such
-// frames are left or still inside).
+// ret_coro MODE [wait]: probed frames on stacks that are switched, by swapcontext or by hand. MODE: travels (each step
+// on another thread), copied (one stack, saved to the heap and put back, as greenlet does), nested (a coroutine in a
+// coroutine), linked (each ends by a return), abandoned (its stack is reused), and others.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -23,8 +21,7 @@ struct task {
     struct task *inner;
 };
 static struct task tasks[TASKS], inner_tasks[TASKS];
-// Not thread-local, because a task that changes its thread must not keep an address in the old
-// thread's storage.
+// A task may change its thread and must not keep an address in the old thread's storage, so this is not thread-local.
 static struct task *volatile current;
 static void (*suspend)(struct task *), (*resume)(struct task *);
 
@@ -38,7 +35,7 @@ PROBED void yields(int x) {
     LEAVE(yields);
 }
 
-// Yields at several depths, so that frames of many tasks are live at once.
+// It yields at several depths, so that frames of many tasks are live at once.
 PROBED uint64_t step(int id, int i, int depth) {
     ENTER(step);
     uint64_t sum = (uint64_t)(id * i);
@@ -61,7 +58,6 @@ PROBED void body(struct task *task) {
     LEAVE(body);
 }
 
-// Runs a coroutine of its own between its own yields.
 static void resume_context(struct task *task);
 PROBED void inner_body(struct task *task) {
     ENTER(inner_body);
@@ -78,7 +74,6 @@ PROBED void inner_body(struct task *task) {
 
 static void (*run_body)(struct task *) = body;
 
-// A task starts here, with `current` set by its resumer. It never returns.
 static void entry(void) {
     struct task *self = current;
     run_body(self);
@@ -97,7 +92,6 @@ static void resume_switch(struct task *task) {
     coro_switch(&task->back_sp, task->sp);
 }
 
-// The one stack that all `copied` tasks run on.
 static char *shared;
 static void resume_copied(struct task *task) {
     memcpy(shared + STACK - task->saved_size, task->saved, task->saved_size);
@@ -122,7 +116,7 @@ static void make_context(struct task *task, char *stack) {
     task->context.uc_stack.ss_size = STACK;
     makecontext(&task->context, entry, 0);
 }
-// Looks like a call of `entry`: six registers, its address, and an unused return address.
+// The stack looks like a call of `entry`: six registers, its address, and an unused return address.
 static void make_switch(struct task *task, char *stack) {
     void **top = (void **)(stack + STACK) - 3;
     task->stack = stack;
@@ -147,7 +141,7 @@ static int living(void) {
 static void round_robin(void) {
     for (int turn = 0; living(); turn++)
         for (int i = 0; i < TASKS; i++) {
-            // Out of order, so that stacks above and below alternate.
+            // The order alternates stacks above and below.
             struct task *task = &tasks[(i * 7 + turn) % TASKS];
             if (!task->done) resumes(task);
             CHECK(leaf(i) == i + 1);
@@ -193,7 +187,6 @@ static void mode_nested(void) {
     round_robin();
 }
 
-// The first function of a context is probed: it returns into libc's code.
 static ucontext_t home;
 PROBED void linked_body(int id, int more) {
     ENTER(linked_body);
@@ -212,7 +205,6 @@ static void mode_linked(void) {
     }
 }
 
-// A ring of threads. Each takes the turn, steps every task once and passes the turn on.
 enum { THREADS = 3 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
@@ -238,7 +230,7 @@ static void mode_travels(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// Half-way through, every stack is given to a new task, so that the frames on it are never left.
+// New tasks get the stacks, so that the frames on them are never left.
 static void mode_abandoned(void) {
     by_switch();
     for (int i = 0; i < 20 * TASKS; i++) resumes(&tasks[i % TASKS]);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_ends MODE [wait]: processes and threads that fork, exec or end inside probed frames; only
-// this process's calls are in the truth. MODE: see `modes`.
+// ret_ends MODE [wait]: processes and threads fork, exec or end inside probed frames; only this process's calls are in
+// the truth.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -35,7 +35,6 @@ static void tell(void) {
     TELL(leaf);
 }
 
-// The child returns through the frames that it inherited, and continues.
 static int forks(int x) {
     pid_t pid = x % 2 ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     CHECK(pid >= 0);
@@ -94,7 +93,7 @@ static void quick_inside(void) { CHECK(around(nothing, 1) == 1); around(leaves, 
 static sem_t ended, within;
 static volatile pid_t last;
 static int thread_exits(int x) { last = gettid(); sem_post(&ended); pthread_exit(NULL); return x; }
-// No library takes part in this end: no unwinding, no destructors.
+// Ends without unwinding and destructors.
 static int raw_exits(int x) {
     sem_post(&ended);
     syscall(SYS_exit, 0);
@@ -124,7 +123,6 @@ static void thread_exit(void) { ends(thread_exits, 0); }
 static void detached_exit(void) { ends(thread_exits, 1); }
 static void raw_exit(void) { ends(raw_exits, 0); }
 
-// Four threads are still inside, and have been for a while, when the process ends.
 static int stays(int x) {
     sem_post(&within);
     for (;;) pause();

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_forced MODE [wait]: probed frames are left by _Unwind_ForcedUnwind. The program prints each frame that its stop
-// function is called for, as object and offset: the same with probes. MODE: see `modes`.
+// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Its stop function prints each frame, as object and
+// offset: the same with probes.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -28,7 +28,6 @@ static void print_frame(const char *what, struct _Unwind_Context *context) {
            (unsigned long)((char *)address - (char *)info.dli_fbase));
 }
 
-// Unwinds to the end of the stack, and jumps away from there.
 static _Unwind_Reason_Code to_the_end(int version, _Unwind_Action actions, _Unwind_Exception_Class type,
                                       struct _Unwind_Exception *exception, struct _Unwind_Context *context, void *data) {
     CHECK(version == 1 && type == 7 && exception->exception_class == 7 && data == &stops);
@@ -38,7 +37,6 @@ static _Unwind_Reason_Code to_the_end(int version, _Unwind_Action actions, _Unwi
     return _URC_NO_REASON;
 }
 
-// Jumps away at frame number `enough`.
 static _Unwind_Reason_Code jumps(int, _Unwind_Action, _Unwind_Exception_Class, struct _Unwind_Exception *,
                                  struct _Unwind_Context *context, void *) {
     if (++stops == enough) longjmp(back, 1);
@@ -96,7 +94,6 @@ static struct _Unwind_Exception the_same;
 static void end(void) { unwind(to_the_end, &the_same, 3); unwind(to_the_end, &the_same, 0); }
 static void jumped(void) { enough = 5; unwind(jumps, &the_same, 3); enough = 7; unwind(jumps, &the_same, 4); }
 static void refused(void) { enough = 3; unwind(refuses, &the_same, 3); unwind(refuses, &the_same, 1); }
-// First each with its own exception object; most of these are not used again.
 static void many(void) {
     static struct _Unwind_Exception all[100];
     prints = false, enough = 4;
@@ -107,7 +104,7 @@ static void *threaded(void *exception) {
     unwind(to_the_end, (struct _Unwind_Exception *)exception, 2);
     return NULL;
 }
-// One after the other, so that each reuses what the previous one left.
+// The threads are successive, so that each reuses what the previous one left.
 static void threads(void) {
     for (int i = 0; i < 50; i++) {
         struct _Unwind_Exception exception;

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// ret_jump MODE [wait]: longjmp and siglongjmp over probed frames. MODE: see `modes`.
+// ret_jump MODE [wait]: longjmp and siglongjmp over probed frames.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ PROBED int deeper(int depth, int value) {
     return result + 1;
 }
 
-// Jumps back into a probed frame, which must then return normally.
+// The frame must return normally after the jump into it.
 PROBED int lands(int depth, int value) {
     ENTER(lands);
     int got = sigsetjmp(place, 1);
@@ -42,7 +42,7 @@ PROBED int lands(int depth, int value) {
     return got;
 }
 
-// The first jump ends above this frame, the second one below it, so that it stays or is left.
+// The first jump ends above this frame, the second one below it.
 PROBED int between(int depth, int value) {
     ENTER(between);
     lands(depth, value);
@@ -56,7 +56,7 @@ static void deep(void) {
     for (volatile int depth = 0; depth < 200; depth++)
         if (sigsetjmp(place, 0) == 0) deeper(depth, depth % 5); else landed++;
 }
-// One frame, left repeatedly; no other call returns past it.
+// No other call returns past the left frame.
 static void repeated(void) {
     volatile int i = 0;
     sigsetjmp(place, 1);
@@ -78,7 +78,6 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// The thread's last action is a jump: nothing enters or returns afterwards.
 static void *jumps_last(void *unused) {
     if (sigsetjmp(place, 0) == 0) deeper(5, 1);
     return unused;
@@ -89,7 +88,7 @@ static void last(void) {
     jumps_last(NULL);
 }
 
-// gcc's built-in pair, which calls no library.
+// gcc's built-in pair calls no library.
 static void *builtin_place[5];
 static __attribute__((noinline)) void builtin_jump(void) { __builtin_longjmp(builtin_place, 1); }
 static volatile int *volatile nowhere;

@@ -1,4 +1,4 @@
-// Rust panics that leave probed frames. ret_panic [wait]: prints what was dropped and caught, then the truth.
+// ret_panic [wait]: Rust panics leave probed frames. Prints what was dropped and caught, then the truth.
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// One function's truth: entered, returned.
 struct Calls(&'static str, AtomicU64, AtomicU64);
 
 impl Calls {
@@ -44,7 +43,6 @@ fn cleans(x: u64) -> u64 {
     CLEANS.leave(std::hint::black_box(x) + 1)
 }
 
-/// Its drop runs a probed function while a panic unwinds.
 struct Guard(Vec<u64>);
 
 impl Drop for Guard {
@@ -104,7 +102,7 @@ fn deepens(depth: u64) -> u64 {
     DEEPENS.leave(result)
 }
 
-/// A frame with C's calling convention, which panics may cross.
+/// Panics may cross C's calling convention.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C-unwind" fn c_across(callee: extern "C-unwind" fn(u64) -> u64, x: u64) -> u64 {

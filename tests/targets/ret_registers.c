@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread ret_registers.S -lm
-// ret_registers CALLS [wait]: callees fill every register before they return, and the caller checks all of them: scratch
-// registers, whole vectors and a full x87 stack, in two threads, from the first hit on.
+// ret_registers CALLS [wait]: callees fill scratch and vector registers and the x87 stack before they return.
 #include "ret_common.h"
 #include <fenv.h>
 #include <immintrin.h>
@@ -34,7 +33,7 @@ static unsigned short control(void) {
 static void fill(struct state *in, uint64_t seed) {
     uint64_t *words = (uint64_t *)in;
     for (size_t w = 0; w < sizeof *in / 8; w++) words[w] = mix(seed * 256 + w);
-    // Normal numbers only, because the processor itself changes any other when it loads it.
+    // Numbers are normal, because the processor changes others when it loads them.
     for (int n = 0; n < 8; n++) {
         in->x87[n][0] |= 1ull << 63;
         in->x87[n][1] = 0x3fff;
@@ -53,7 +52,7 @@ static void check(int c, struct state *in) {
 
 static void *work(void *seed) {
     struct state in;
-    // Modes that a probe must not reset: rounding, and masked exceptions.
+    // A probe must not reset the rounding mode and the masked exceptions.
     CHECK(fesetround(FE_UPWARD) == 0);
     unsigned int mxcsr = _mm_getcsr();
     unsigned short word = control();

@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// ret_stay MODE [wait]: four threads enter probed frames and stay there; `inside` is printed. At
-// the next line of stdin they leave them by MODE: returns, throws, jumps, exits. A tracer may have
-// attached or detached in between.
+// ret_stay MODE [wait]: four threads stay inside probed frames until the next line, while a tracer may attach or
+// detach. They leave by MODE: returns, throws, jumps, exits.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

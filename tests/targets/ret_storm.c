@@ -1,8 +1,6 @@
 // cflags: -O2 -pthread
-// ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instruction; its
-// handler runs them too. The number of rounds between signals varies, and so the truth. MODE:
-// returns (every handler returns), altstack (on an alternate stack), jumps (handlers leave by
-// siglongjmp, so that `inner`, `twice` and `deep` may be off by one for each signal).
+// ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instruction; its handler runs them too.
+// MODE: returns, altstack, jumps (by siglongjmp, so `inner`, `twice` and `deep` may be off by one for each signal).
 #include "ret_common.h"
 #include <setjmp.h>
 #include <signal.h>

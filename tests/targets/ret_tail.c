@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// ret_tail MODE [N] [wait]: sibling calls, which leave no frame, and frames many thousands deep. MODE: see `modes`.
+// ret_tail MODE [N] [wait]: sibling calls, which leave no frame, and frames many thousands deep.
 #include "ret_common.h"
 #include <pthread.h>
 
@@ -12,7 +12,6 @@ PROBED long third(long x) { ENTER(third); LEAVE(third); return plain(x + 3); }
 PROBED long second(long x) { ENTER(second); LEAVE(second); return third(x + 2); }
 PROBED long first(long x) { ENTER(first); LEAVE(first); return second(x + 1); }
 
-// Sibling calls through a pointer, and with changed arguments on the stack.
 static long (*volatile pointer)(long) = first;
 PROBED long leaps(long x) { ENTER(leaps); LEAVE(leaps); return pointer(x); }
 

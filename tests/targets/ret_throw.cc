@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread -x c ret_c_frames.c -x none
-// ret_throw MODE [wait]: C++ exceptions that leave probed frames, with handlers above and below them. MODE: see
-// `modes`; `uncaught` dies of SIGABRT.
+// ret_throw MODE [wait]: C++ exceptions leave probed frames. `uncaught` dies of SIGABRT.
 #include "ret_common.h"
 #include <exception>
 #include <future>
@@ -27,7 +26,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// Throws if `x` is odd. Called, and its exception caught, in a destructor while another exception unwinds.
+// A destructor calls it and catches its exception while another unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;
@@ -72,7 +71,7 @@ PROBED int middle(int x) {
     return result;
 }
 
-// The handler is inside a probed frame, above the frames that are left.
+// The handler is above the frames that are left.
 PROBED int catcher(int x) {
     ENTER(catcher);
     int result = -1;
@@ -88,7 +87,7 @@ PROBED int catcher(int x) {
     return result;
 }
 
-// A probed frame above the handler. The exception must not reach it.
+// The exception must not reach this frame.
 PROBED int outer(int x) {
     ENTER(outer);
     Guard guard;
@@ -149,7 +148,6 @@ PROBED void stored(std::exception_ptr *into, int x) {
 }
 }
 
-// Unprobed, and keeps the exception's own text.
 template <typename F> static int guarded(F run) {
     try {
         return run();
@@ -196,7 +194,7 @@ static void kept() {
         if (pointer) guarded([&pointer]() -> int { std::rethrow_exception(pointer); });
     }
 }
-// Each thread throws on its own stack; the last exception crosses to the thread that joins.
+// The last exception crosses to the thread that joins.
 static void threads() {
     auto one = [] {
         for (int i = 0; i < 200; i++) {
@@ -209,7 +207,7 @@ static void threads() {
     for (auto &future : futures) guarded([&future] { return future.get(); });
 }
 
-// Four coroutines whose probed frames are live side by side; each throws and catches on its own stack.
+// The coroutines throw and catch on their own stacks while others' probed frames are live.
 enum { FIBERS = 4 };
 static ucontext_t fibers[FIBERS], scheduler;
 static int next_fiber;
@@ -240,14 +238,14 @@ static void in_fibers() {
             CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);
 }
 
-// Throws out of a signal handler, over the frame that the kernel made.
+// Throws over the frame that the kernel made.
 extern "C" PROBED void throws_handling(int signal) {
     ENTER(throws_handling);
     Guard guard;
     if (counted(signal)) throw Error(signal);
     LEAVE(throws_handling);
 }
-// Through a pointer, because the header declares that raise never throws.
+// The header declares that raise never throws, so it is called through a pointer.
 static int (*volatile raiser)(int) = raise;
 extern "C" PROBED int raises(int x) {
     ENTER(raises);
@@ -275,7 +273,7 @@ static void tell(uint64_t inside) {
     TELL(noisy); TELL(yields); TELL(raises); TELL(throws_handling);
     c_tell();
 }
-// No handler: the frames are still there when the program dies.
+// The frames still exist when the program dies.
 static void uncaught() {
     std::set_terminate([] { tell(1); abort(); });
     handler_below();

@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_trace MODE [wait]: the program looks at its own stack from inside probed frames, and prints each frame as
-// object and offset: the same wherever it is loaded, and the same with probes. MODE: see `modes`; the truth of
-// `profiled` and `profiled_threads` varies.
+// ret_trace MODE [wait]: prints its stack inside probed frames, as object and offset: the same with probes. The truth
+// of `profiled` and `profiled_threads` varies.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -40,7 +39,6 @@ static __attribute__((noinline)) void by_backtrace(void) {
     for (int i = 0; i < count; i++) print_frame(i, frames[i]);
 }
 
-// The names that backtrace_symbols finds, without the addresses.
 static __attribute__((noinline)) void by_symbols(void) {
     void *frames[64];
     int count = backtrace(frames, 64);
@@ -70,7 +68,7 @@ static __attribute__((noinline)) void by_unwind(void) {
     printf("_Unwind_Backtrace %d\n", _Unwind_Backtrace(frame, &walk));
 }
 
-// Stops at the third frame, as a profiler with a limit does.
+// Stops early, as a profiler with a limit does.
 static _Unwind_Reason_Code third(struct _Unwind_Context *context, void *data) {
     int *seen = static_cast<int *>(data);
     if (++*seen < 3) return _URC_NO_REASON;
@@ -83,7 +81,7 @@ static __attribute__((noinline)) void by_third(void) {
     printf(" after %d\n", seen);
 }
 
-// A buffer shorter than the stack.
+// The buffer is shorter than the stack.
 PROBED void fills(void) {
     void *frames[4] = {NULL, NULL, NULL, &frames};
     ENTER(fills);
@@ -129,7 +127,7 @@ PROBED void *worker(void *unused) {
     LEAVE(worker);
     return unused;
 }
-// No frame pointers and no probe in between: only unwinding data leads to the caller's frame.
+// Without frame pointers and probes, only unwinding data leads to the caller's frame.
 PROBED void skips(void) {
     ENTER(skips);
     CHECK(nests(3) == 9);
@@ -158,13 +156,12 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
-// A profiler: its timer stops each thread at any instruction. Every walk must lead only through
-// functions of the program and its libraries, to the thread's start.
+// A profiler's timer stops each thread at any instruction. Every walk must lead to the thread's start.
 enum { SAMPLES = 500, THREADS = 3 };
 static volatile int samples, whole, strange;
 #define ADD(counter) __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED)
 
-// No jump fits at its entry, because a loop branches to its second instruction.
+// No jump fits, because a loop branches to the second instruction.
 CALLS(trapped);
 void trapped(void);
 asm(".text\n.globl trapped\n.type trapped, @function\ntrapped:\n.cfi_startproc\n"
@@ -210,7 +207,6 @@ static void profiled(void) {
     }
     tell_profile();
 }
-// Each thread is sampled by its own timer.
 void *sampled(void *unused) {
     struct sigevent event = {};
     timer_t timer;

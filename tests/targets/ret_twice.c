@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -D_FORTIFY_SOURCE=0
-// ret_twice MODE [wait]: functions of libc that return twice, and those that read their caller's
-// address. Their entries must be counted, and their returns never. MODE: see `modes`.
+// ret_twice MODE [wait]: libc functions that return twice, or read their caller's address. Only their entries may be
+// counted.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -59,8 +59,7 @@ static void by_vfork(void) {
     expect("vfork", ROUNDS / 10);
 }
 
-// dlsym identifies its caller by its return address; after this sibling call that is an address in
-// next_tail's caller.
+// dlsym identifies its caller by its return address, which after this sibling call is in next_tail's caller.
 PROBED void *next_tail(const char *name) {
     ENTER(next_tail);
     LEAVE(next_tail);
@@ -73,7 +72,6 @@ PROBED void *next_inside(const char *name) {
     LEAVE(next_inside);
     return found;
 }
-// This program's function, which overrides libc's.
 int getpagesize(void) { return 12345; }
 static void by_dlsym(void) {
     for (int i = 0; i < ROUNDS; i++) {
@@ -111,8 +109,7 @@ int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
     TELL(keeps); TELL(next_inside);
-    // A tracer may notice that these functions jump to one that reads its caller's address, and
-    // time neither.
+    // These jump to a function that reads its caller's address, so a tracer may time neither.
     expect("next_tail", next_tail_calls.entered);
     expect("opens_tail", opens_tail_calls.entered);
     return 0;

@@ -1,12 +1,11 @@
 // cflags: -O2 -pthread -mno-avx
-// ret_values CALLS [wait]: every kind of return value, each checked by its caller.
+// ret_values CALLS [wait]: every kind of return value.
 #include "ret_common.h"
 #include <complex.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdbool.h>
 
-// One function of each type: it returns its argument after a little work.
 #define SAME(name, type) CALLS(name); PROBED type name(type x) { ENTER(name); KEEP(); LEAVE(name); return x; }
 struct longs { long a, b; };
 struct doubles { double a, b; };
@@ -35,13 +34,11 @@ SAME(of_union, union either)
 CALLS(of_nothing);
 PROBED void of_nothing(long *into, long x) { ENTER(of_nothing); *into = x; LEAVE(of_nothing); }
 
-// The 32-byte vectors, where this CPU has them.
 CALLS(of_m256); CALLS(of_m256i);
 #define AVX __attribute__((target("avx")))
 PROBED AVX __m256d of_m256(__m256d x) { ENTER(of_m256); KEEP(); LEAVE(of_m256); return x; }
 PROBED AVX __m256i of_m256i(__m256i x) { ENTER(of_m256i); KEEP(); LEAVE(of_m256i); return x; }
 
-// Values deep in the x87 stack while a function returns on top of them.
 CALLS(sums_x87);
 PROBED long double sums_x87(long double a, long double b) {
     ENTER(sums_x87);
@@ -50,7 +47,7 @@ PROBED long double sums_x87(long double a, long double b) {
     return sum;
 }
 
-// Local, and changes little: gcc keeps what it can alive in scratch registers across it (-fipa-ra).
+// gcc keeps values in scratch registers across its calls (-fipa-ra), because it is local.
 CALLS(touches_little);
 PROBED static long touches_little(long x) {
     __asm__("" : "+r"(x));

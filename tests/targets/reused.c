@@ -1,6 +1,5 @@
 // cflags: -O2 -rdynamic -ldl
-// reused LIBRARY ROUNDS: unloads a library, and maps its own code at that address, full of traps
-// that it handles itself; then loads the library again, there or elsewhere.
+// reused LIBRARY ROUNDS: unloads a library, maps its own traps there, which it handles, and loads the library again.
 #include "common.h"
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -std=c++20 -fomit-frame-pointer -pthread
-// runtime_waits KIND [wait]: a thread waits in `wait_KIND` by a facility of the C++ library, often and long enough to be
-// seen, and another thread ends its waits.
+// runtime_waits KIND [wait]: a thread waits in `wait_KIND` by a facility of the C++ library.
 #include "common.h"
 #include <atomic>
 #include <chrono>
@@ -14,7 +13,7 @@
 #include <string>
 #include <thread>
 
-// Inlines all of the headers' code into the function, unless APART is defined.
+// All of the headers' code is inlined unless APART is defined.
 #ifdef APART
 #define WAITS extern "C" PROBED
 #else
@@ -45,12 +44,11 @@ WAITS void wait_condition() {
 WAITS void wait_semaphore() { hot_semaphore.acquire(); }
 WAITS void wait_latch() { hot_latch->wait(); }
 WAITS void wait_atomic() { hot_atomic.wait(0); }
-// Not a sibling call, because the wait's caller must be this function.
+// A sibling call would change the wait's caller.
 WAITS void wait_join() { other->join(); KEEP(); }
 WAITS void wait_once() { std::call_once(*hot_once, [] {}); }
 WAITS void wait_future() { hot_promise->get_future().wait(); }
 
-// Holds the lock for which the other thread will wait.
 static void holding(auto &lock, void (*wait)()) {
     lock.lock();
     std::thread waiter(wait);

@@ -1,9 +1,8 @@
 // cflags: -O2 -pthread
-// sandboxed FILTER CALLS [WHEN] [wait]: installs a system call filter, then calls the probed function CALLS times.
-// FILTER: `refuse` (EPERM for the calls with which an agent begins), `kill` (kills for them), `mild` (refuses only
-// reboot), `unfenced` (refuses only membarrier, with two threads), or `strict` (kills for all but reading, writing and
-// ending). WHEN: `first` (before waiting), `late` (after it), or `tsync` (after it, for every thread, through libc's
-// `syscall`).
+// sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM for
+// an agent's first calls), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses membarrier), or
+// `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after it), or `tsync`
+// (after it, for every thread).
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -55,7 +55,7 @@ static void *calls(void *unused) {
     return unused;
 }
 
-// CPU time of 20 ms in read and 10 in write, and sleeps of 30 ms in write; per round.
+// Per round: 20 ms of CPU time in read and 10 in write, 30 ms of sleep in write.
 static void *times(void *unused) {
     for (unsigned round = 0; round < rounds; round++) {
         tiptoe_token in = tiptoe_scope_enter(&read_scope);
@@ -69,7 +69,7 @@ static void *times(void *unused) {
     return unused;
 }
 
-// 100 page faults in read, 50 in write; 7 getppid in read. Per round.
+// Per round: 100 page faults in read, 50 in write; 7 getppid in read.
 static void *faults(void *unused) {
     getppid(); // touches libc's page, so that the fault is not counted later
     for (unsigned round = 0; round < rounds; round++) {
@@ -111,7 +111,6 @@ static void handler(int signal) {
     tiptoe_scope_exit(in);
 }
 
-// A handler that enters a scope, every 100 us.
 static void *signals(void *unused) {
     struct itimerval every = {{0, 100}, {0, 100}};
     signal(SIGALRM, handler);
@@ -122,7 +121,6 @@ static void *signals(void *unused) {
     return unused;
 }
 
-// As many names as requested.
 static void *many(void *unused) {
     for (unsigned name = 0; name < rounds; name++) {
         tiptoe_scope *scope = malloc(sizeof *scope);
@@ -136,7 +134,6 @@ static void *many(void *unused) {
     return unused;
 }
 
-// A child, which enters scopes, too.
 static void *forks(void *unused) {
     tiptoe_token in = tiptoe_scope_enter(&read_scope);
     pid_t child = fork();

@@ -1,5 +1,5 @@
-//! scoped_rust ROUNDS [wait]: futures that take their scopes along, over two threads that poll them in turns.
-//! Per round: 1 call in `search`, 2 in `search/rank`, 3 in `tenant 1`, and 1 in none; each future waits in between.
+//! scoped_rust ROUNDS [wait]: futures keep their scopes while two threads poll them in turns. Per round: 1 call in
+//! `search`, 2 in `search/rank`, 3 in `tenant 1`, and 1 in none.
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -14,14 +14,12 @@ use tiptoe_scope::Scope;
 static SEARCH: Scope = Scope::new("search");
 static RANK: Scope = Scope::new("rank");
 
-/// The probed function.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn work() {
     black_box(());
 }
 
-/// Is ready when it is polled for the second time.
 async fn later() {
     let mut polled = false;
     poll_fn(|_| match std::mem::replace(&mut polled, true) {
@@ -60,7 +58,6 @@ fn main() {
         println!("ready");
         let _ = std::io::stdin().read(&mut [0; 64]);
     }
-    // Each thread polls a task once and hands it to the other.
     let (first, to_first) = channel::<Task>();
     let (second, to_second) = channel::<Task>();
     for _ in 0..rounds {

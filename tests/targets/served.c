@@ -1,5 +1,5 @@
-// served FILE ARGS...: runs FILE from its own FUSE file system in its own mount namespace, as a
-// program of user 65534 that serves it. It answers every process except tiptoe.
+// served FILE ARGS...: as user 65534, serves FILE from its own FUSE file system to all but tiptoe, and runs it from
+// there.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

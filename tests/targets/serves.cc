@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// serves SOCKET: a thread for each connection answers its lines. Every third number, and a line without a number, is
-// thrown through probed frames of that thread. `quit` ends the program, while threads still wait for lines.
+// serves SOCKET: a thread for each connection answers its lines. Every third number is thrown through probed frames.
 #include "ret_common.h"
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
 // cflags: -O2 shapes.S
-// shapes CALLS [wait]: calls functions of every odd shape (shapes.S) and checks each answer.
+// shapes CALLS [wait]: calls the functions of shapes.S and checks each answer.
 #include "common.h"
 
 #define PLAIN(X)                                                                              \

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// short_waiters [wait]: THREADS threads, one after another. Each waits once for a lock that the
-// first thread holds, and ends before the next one starts.
+// short_waiters [wait]: successive threads each wait once for a lock that the first thread holds.
 #include "common.h"
 #include <pthread.h>
 #include <sys/syscall.h>

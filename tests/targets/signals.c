@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread shapes.S
-// signals MODE [wait]: checks that the signals which trap bytes raise stay the program's. Functions probed by a jump, by
-// a trap byte, and by a jump whose last byte must trap run throughout. MODE: see `modes`.
+// signals MODE [wait]: signals that trap bytes raise must stay the program's while probed functions run.
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +27,6 @@ static void hit(void) {
     calls += 100;
 }
 
-// The program's own traps, at known places.
 PROBED void own_trap(void) { __asm__ volatile(".globl trap_here\ntrap_here: int3"); }
 PROBED void own_illegal(void) { __asm__ volatile(".globl illegal_here\nillegal_here: ud2"); }
 
@@ -46,7 +44,7 @@ static void install(int signal, int flags) {
     CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
-// sigaction and signal must return what the program itself set, flags and mask included.
+// sigaction and signal must return what the program set, flags and mask included.
 static void old_handler(void) {
     struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER}, old;
     sigaddset(&action.sa_mask, SIGUSR2);
@@ -63,7 +61,7 @@ static void old_handler(void) {
     }
 }
 
-// Raised signals and the program's own faults must reach its handlers, with the right address.
+// Its handlers must get raised signals and its own faults, with the right address.
 static void own_faults(void) {
     for (int s = 0; s < 2; s++) install(SIGNALS[s], 0);
     for (int i = 1; i <= 10; i++) {
@@ -112,7 +110,6 @@ static void *inherit(void *unused) {
     return unused;
 }
 
-// A thread that starts with every signal blocked must still run probed functions.
 static void blocked_thread(void) {
     sigset_t all, old;
     pthread_t id;
@@ -146,7 +143,6 @@ static void waited(void) {
     CHECK(sigwaitinfo(&set, &got) == SIGTRAP && got.si_pid == getpid());
 }
 
-// Without a handler the program's own fault must kill it.
 static int dies_of(void (*fault)(void)) {
     int status;
     pid_t pid = fork();
@@ -170,7 +166,6 @@ static void deadly(void) {
     hit();
 }
 
-// Does not survive: the program's status must be the fault's.
 static void dies(void) { hit(); expect("called", calls); own_illegal(); }
 
 static const struct { const char *name; void (*run)(void); } modes[] = {

@@ -1,5 +1,5 @@
 // cflags: -O2 -g
-// Calls functions with other parameters than two integers, once each.
+// Functions with other parameters than two integers.
 #include "common.h"
 
 enum colour { RED };

@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// A library for `loading`. Its constructor prints `ready` and returns at a line of stdin.
+// `loading` loads this library, whose constructor returns at a line of stdin.
 #include "common.h"
 
 __attribute__((constructor)) static void begin(void) {

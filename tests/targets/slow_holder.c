@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// slow_holder MS [adaptive]: for MS ms, one thread holds a lock for long, and another takes it briefly and measures its waits.
+// slow_holder MS [adaptive]: one thread holds a lock for long, another briefly, and measures its waits.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -shared -fPIC
-// Preloaded into tiptoe: the first process that it forks prints `stuck` and blocks when it closes a
-// descriptor. An exec from a file system that does not answer would block there, too.
+// Tests preload this library into tiptoe. Its first child prints `stuck` and blocks when it closes a descriptor, like
+// an exec from a file system that does not answer.
 #include "common.h"
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,6 +1,5 @@
 // cflags: -O2 -g -pthread -fno-inline
-// small_stacks MODE: stores to `total` where less than a signal's frame is left of the stack. The thread has an
-// alternate stack. MODE: see `main`.
+// small_stacks MODE: stores to `total` where the stack has less than a signal's frame left.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
@@ -23,7 +22,6 @@ static void adds(void) {
     for (int i = 0; i < ROUNDS; i++) add();
 }
 
-// Memory with nothing mapped below it.
 static char *guarded(size_t size) {
     char *memory = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);

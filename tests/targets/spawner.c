@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// spawner THREADS: threads that start /bin/true again and again, by posix_spawn, vfork and fork in turn, until stdin is
-// closed, and check how each ended.
+// spawner THREADS: threads start /bin/true by posix_spawn, vfork and fork in turn, until stdin closes.
 #include "common.h"
 #include <spawn.h>
 #include <sys/wait.h>

@@ -1,6 +1,5 @@
-// stale PID: makes the agent's thread of a traced process slow: it sleeps where it has given up its session and is about to
-// replace the session's memory. Prints `seized` once that thread is traced, and its id once it sleeps and is no longer
-// traced. Wakes it when stdin ends.
+// stale PID: makes the agent's thread sleep before it replaces the memory of a session that it gave up. Prints its id
+// once it sleeps untraced.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -26,7 +25,6 @@ int main(int argc, char **argv) {
         CHECK(waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status));
         CHECK(ptrace(PTRACE_GETREGS, thread, 0, &call) == 0);
     } while (call.orig_rax != SYS_mremap || !(call.r10 & MREMAP_FIXED));
-    // It waits for nothing, instead of making the call.
     asleep = call;
     asleep.orig_rax = SYS_ppoll;
     asleep.rdi = asleep.rsi = asleep.rdx = asleep.r10 = 0;
@@ -35,7 +33,6 @@ int main(int argc, char **argv) {
     fflush(stdout);
     while (getchar() != EOF) continue;
     seize(thread);
-    // It makes the call now.
     call.rax = call.orig_rax;
     call.orig_rax = (unsigned long long)-1;
     call.rip -= 2;

@@ -1,6 +1,6 @@
 // cflags: -O1 -fcf-protection=none
-// steps: single-steps itself by the trap flag, and checks that its handler sees each instruction once, at its own
-// address. The probed functions are patched in each way: by a jump over many instructions, over one, and by a trap.
+// steps: single-steps itself by the trap flag. Its handler must see each instruction once, at its own address, although
+// functions are patched.
 #include "common.h"
 #include <ucontext.h>
 
@@ -29,7 +29,6 @@ void tiny(void);
 
 extern char __executable_start[], etext[];
 
-// Offsets of the instructions.
 static const int STEPS_MANY[] = {0, 2, 3, 4, 5, 8}, STEPS_ONE[] = {0, 5}, STEPS_TINY[] = {0};
 
 static uintptr_t seen[64];

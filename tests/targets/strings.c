@@ -1,4 +1,4 @@
-// strings ROUNDS: calls the C library's functions for strings and memory, and checks what they return.
+// strings ROUNDS: checks the C library's functions for strings and memory.
 #include "common.h"
 
 int main(int argc, char **argv) {

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread -I../../crates/apps/scope/include
-// survivor THREADS [wait]: threads that call functions, wait for a lock and enter scopes, and check their results,
-// until stdin closes.
+// survivor THREADS [wait]: threads call functions, wait for a lock and enter scopes.
 #include "common.h"
 
 #define TIPTOE_IMPLEMENTATION

@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// swift: stops the tiptoe that started it, waits once for a lock, and ends. Only then its child continues tiptoe, so
-// tiptoe cannot look at the program while it lives.
+// swift: stops the tiptoe that started it until it has ended, so that tiptoe never sees it alive.
 #include "common.h"
 #include <sys/syscall.h>
 

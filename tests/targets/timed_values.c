@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// timed_values [wait]: calls with known arguments that return, are left, recurse, begin in four threads and a signal
-// handler, and end on another thread than they began on; the truth of each value is in the test.
+// timed_values [wait]: calls with known arguments that return, are left, recurse, or end on another thread.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,7 +13,7 @@ static ucontext_t fiber, starter, finisher;
 static char stack[1 << 18];
 static sem_t begun, ended;
 
-// `how` is 0 for a call that returns, 1 for one that is left, 2 for one that sleeps.
+// `how` is 0 for a return, 1 for a longjmp, 2 for a sleep.
 PROBED long works(long value, int how) {
     KEEP();
     if (how == 1) longjmp(place, 1);
@@ -30,7 +29,6 @@ PROBED long sinks(long depth) {
 
 PROBED long many(long value) { KEEP(); return value; }
 
-// Ends on another thread than it began on, where it also calls `works`.
 PROBED long moves(long value) {
     CHECK(swapcontext(&fiber, &starter) == 0);
     return works(value, 0);
@@ -42,7 +40,6 @@ static void *runs(void *number) {
     long thread = (long)(intptr_t)number;
     for (long i = 0; i < ROUNDS; i++) {
         CHECK(works(i % 10, 0) == i % 10);
-        // Each thread has another set of values.
         CHECK(works((thread + 1) << 20, 0) == (thread + 1) << 20);
         if (setjmp(place) == 0) works(i % 2 ? -1 : 3, 1);
         CHECK(sinks(4) == 10);
@@ -57,7 +54,7 @@ static void fiber_body(void) {
 }
 static void *starts(void *nothing) {
     (void)nothing;
-    // On this thread the earlier values have other indexes.
+    // The earlier values have other indexes on this thread.
     for (long i = 0; i < 20; i++) CHECK(works(i << 20, 0) == i << 20);
     CHECK(swapcontext(&starter, &fiber) == 0);
     CHECK(sem_post(&begun) == 0 && sem_wait(&ended) == 0);

@@ -1,8 +1,7 @@
 // cflags: -O2 -fcf-protection=none
-// traced_child MODE CALLS [wait]: calls a function on which only a trap byte fits CALLS times, and as often in a forked
-// child that this process traces. The child requests that (`traceme`; `own`, by an inline system call), or this process
-// does (`seize`, `attach`). Prints `foreign stops N`, the child's stops for signals other than SIGSTOP, which must be 0,
-// and `trapped` if the function's first byte is a trap byte.
+// traced_child MODE CALLS [wait]: calls a function on which only a trap byte fits, also in a child that this process
+// traces. The child requests that (`traceme`; `own`, by an inline system call), or this process does (`seize`,
+// `attach`). Prints the child's stops for signals but SIGSTOP.
 #include "common.h"
 #include "only_trap.h"
 #include <sys/ptrace.h>

@@ -1,6 +1,5 @@
 // cflags: -O2
-// tracer CGROUP [wait]: traces the machine as another tool would: a BPF program on the tracepoint of every
-// context switch, and a counter of one cgroup on CPU 0.
+// tracer CGROUP [wait]: traces context switches by BPF, and counts one cgroup on CPU 0, as another tool would.
 #include "common.h"
 #include <fcntl.h>
 #include <linux/bpf.h>

@@ -1,5 +1,5 @@
 // cflags: -O1 -g -pthread
-// trapping MODE: uses SIGTRAP itself, and stores to `total` in between. Prints both numbers. MODE: see `main`.
+// trapping MODE: uses SIGTRAP itself, and stores to `total` in between.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -21,8 +21,7 @@ KEPT static void on_trap(int signal) {
     total++;
 }
 
-// The instruction pointer that an `int1` saves is after the instruction, but under KVM on AMD at
-// it.
+// The instruction pointer that an `int1` saves is after the instruction, but under KVM on AMD at it.
 static void on_int1(int signal, siginfo_t *info, void *context) {
     greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)info;
@@ -32,7 +31,6 @@ static void on_int1(int signal, siginfo_t *info, void *context) {
 
 KEPT static void add(void) { total++; }
 
-// Its own traps, and signals that it sends itself.
 static void handled(void) {
     signal(SIGTRAP, on_trap);
     for (int i = 0; i < 1000; i++) {
@@ -42,7 +40,6 @@ static void handled(void) {
     }
 }
 
-// Blocks the signal by libc.
 static void blocked(void) {
     sigset_t set, now;
     sigemptyset(&set);
@@ -63,7 +60,7 @@ static long mask(long how, unsigned long *set) {
     return result;
 }
 
-// Blocks the signal by its own system call, which no hook sees.
+// No hook sees this inline system call.
 static void hidden(void) {
     unsigned long set = 1ul << (SIGTRAP - 1);
     if (mask(SIG_BLOCK, &set)) exit(3);
@@ -72,7 +69,6 @@ static void hidden(void) {
     for (int i = 0; i < 10; i++) add();
 }
 
-// Traps without a cause, and one of the program's own.
 static void strays(void) {
     siginfo_t info = {.si_signo = SIGTRAP, .si_code = TRAP_BRKPT};
     for (int i = 0; i < 5; i++) {
@@ -83,7 +79,7 @@ static void strays(void) {
     __asm__ volatile("int1");
 }
 
-// Enters its own user namespace, which the agent's thread prevents while it exists.
+// The agent's thread prevents a new user namespace while it exists.
 static void unshared(void) {
     for (int i = 0; i < 10; i++) add();
     if (unshare(CLONE_NEWUSER)) exit(3);

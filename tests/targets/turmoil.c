@@ -1,7 +1,5 @@
 // cflags: -O2 -pthread -ldl
-// turmoil PLUGIN: until stdin closes, all at the same time: threads start and join, others are
-// cancelled, signals are handled, children are forked, a library is loaded and unloaded, and all
-// contend for one lock.
+// turmoil PLUGIN: threads, locks, signals, children and a library, all at once, until stdin closes.
 #include "common.h"
 #include <dlfcn.h>
 #include <semaphore.h>

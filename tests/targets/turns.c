@@ -1,7 +1,6 @@
 // cflags: -O2 -pthread
-// turns ROUNDS PAUSES MS [wait]: two threads on one CPU that wake each other ROUNDS times. One
-// waits at `even` and at `odd` in turns; PAUSES times, always at `even`, the other lets it wait for
-// MS. Prints how long it waited at each.
+// turns ROUNDS PAUSES MS [wait]: two threads on one CPU wake each other. One waits at `even` and `odd` in turns; PAUSES
+// waits, at `even`, take MS.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -26,7 +25,6 @@ static void *answers(void *none) {
     uint64_t every = pauses > 0 ? rounds / pauses : rounds + 1;
     for (uint64_t round = 0; round < rounds; round++) {
         wait_for(&back);
-        // A long wait among the short ones.
         if (round % every == every / 2 / 2 * 2) usleep(ms * 1000);
         CHECK(sem_post(round % 2 ? &odd : &even) == 0);
     }

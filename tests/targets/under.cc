@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// under MODE [wait]: calls of `leaf` and `step` below `serves` and elsewhere; the truth is of those below. MODE: see
-// `modes`.
+// under MODE [wait]: calls `leaf` and `step` below `serves` and elsewhere; the truth is of those below.
 #include "common.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,8 +8,7 @@
 #include <thread>
 #include <ucontext.h>
 
-// The calls of `serves` that this thread is in. Decremented where a destructor runs or a jump
-// lands.
+// Counts this thread's running calls of `serves`. Destructors and the code after a jump decrement it.
 static thread_local int depth;
 static uint64_t leaves, steps;
 struct Inside {
@@ -24,7 +22,6 @@ PROBED int leaf(int x) {
     KEEP();
     return x + 1;
 }
-// Its frame covers stack that earlier calls wrote, and it calls another counted function.
 PROBED int step(int x) {
     volatile char room[400];
     if (depth > 0) __atomic_fetch_add(&steps, 1, __ATOMIC_RELAXED);
@@ -45,7 +42,6 @@ struct Leaf {
     ~Leaf() { leaf(1); }
 };
 
-// Ends in every way, from some depth.
 extern "C" __attribute__((noinline)) int deeper(int how, int levels) {
     volatile char room[64] = {};
     if (levels > 0) return deeper(how, levels - 1) + room[levels % 64] + step(levels);
@@ -81,8 +77,6 @@ static void plain() {
     for (int i = 0; i < 2000; i++) { serves(0, i % 5); outside(); }
 }
 
-// Exceptions that are caught above `serves`, with destructors on the way, and exceptions caught
-// within.
 static __attribute__((noinline)) void catches(int more) {
     Leaf last;
     try {
@@ -123,14 +117,13 @@ static void together(void *(*run)(void *), int count) {
 }
 static void threads() { together(all_of_it, 4); }
 
-// A thread that ends inside, then one that may reuse its counters.
+// A thread ends inside; the next may reuse its counters.
 static void *ends(void *) { serves(4, 2); return nullptr; }
 static void *never(void *) { for (int i = 0; i < 50; i++) outside(); return nullptr; }
 static void thread_ends() {
     for (int i = 0; i < 100; i++) { together(ends, 2); together(never, 2); }
 }
 
-// A thread that is started inside is not inside.
 static void start_thread_inside() { together(never, 1); step(1); }
 static void starts() {
     for (int i = 0; i < 100; i++) { serves(5, 1); outside(); }
@@ -149,7 +142,6 @@ static void forks() {
     for (int i = 0; i < 20; i++) { serves(6, 1); outside(); }
 }
 
-// A coroutine that is inside, on its own stack: the thread is inside while it runs on that stack.
 static char stack[1 << 16];
 static void coroutine() { serves(7, 1); swapcontext(&other, &home); }
 static void begin() {
@@ -169,8 +161,7 @@ static void coroutines() {
         outside();
     }
 }
-// Begins on one thread and returns on another; neither is inside afterwards. (Each has its own
-// depth.)
+// The call of `serves` begins on one thread and returns on another; neither is inside afterwards.
 static void *resumes(void *) {
     depth = 0;
     CHECK(swapcontext(&home, &other) == 0);
@@ -188,7 +179,7 @@ static void travels() {
     }
 }
 
-// The tracer changes in between: for the new one this call must not be inside.
+// For the next tracer this call must not be inside.
 static void wait_inside() {
     char line[64];
     puts("inside");
@@ -197,7 +188,6 @@ static void wait_inside() {
     depth = -1000;
     leaves = steps = 0;
 }
-// Another thread, which a later tracer can borrow.
 static void *idles(void *) { for (;;) pause(); }
 static void spans() {
     pthread_t id;

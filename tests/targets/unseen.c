@@ -1,6 +1,5 @@
 // cflags: -O2 -pthread
-// unseen: a thread that blocks every signal by its own system call before each of its inline futex
-// calls.
+// unseen: before each of its inline futex calls, a thread blocks every signal by an inline system call.
 #include "common.h"
 #include <signal.h>
 #include <sys/syscall.h>
@@ -19,7 +18,7 @@ static long block_everything(void) {
     return result;
 }
 
-// One site within an aligned word, and one that crosses a word.
+// One site is within an aligned word, one crosses a word.
 #define FUTEX(pad)                                                                                 \
     ({                                                                                             \
         long woken;                                                                                \

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// values [wait]: calls with known arguments, in four threads and in a signal handler.
+// values [wait]: calls with known arguments, in four threads and a signal handler.
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>

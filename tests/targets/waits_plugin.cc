@@ -1,5 +1,5 @@
 // cflags: -O2 -std=c++20 -fomit-frame-pointer -shared -fPIC -pthread
-// A library for programs without C++ code: it waits in functions of libstdc++.
+// A library that waits in functions of libstdc++, for programs without C++ code.
 #include "common.h"
 #include <chrono>
 #include <future>
@@ -11,7 +11,6 @@ extern "C" PROBED __attribute__((flatten)) void wait_in_plugin(std::promise<void
     KEEP();
 }
 
-// Waits `turns` times for 20 ms.
 extern "C" PROBED void wait_often(int turns) {
     for (int turn = 0; turn < turns; turn++) {
         std::promise<void> promise;
@@ -24,7 +23,7 @@ extern "C" PROBED void wait_often(int turns) {
     }
 }
 
-// Waits until a line of stdin arrives. Prints `waits` when the wait has begun.
+// Prints `waits` when the wait has begun, and ends it at a line of stdin.
 extern "C" PROBED void wait_for_line(void) {
     std::promise<void> promise;
     std::thread setter([&] {

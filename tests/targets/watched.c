@@ -1,5 +1,5 @@
 // cflags: -O2 -g -pthread -fno-inline
-// watched MODE ROUNDS [wait]: a program whose variables are watched. Prints the number of its own stores. MODE: see `main`.
+// watched MODE ROUNDS [wait]: a program whose variables are watched. Prints the number of its own stores.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ static void corrupt(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Chains of threads. Each thread ends once it has started the next one.
+// Each thread ends once it has started the next one.
 PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
 static void *link_of_chain(void *arg) {
@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Endless chains. From a line of stdin on, each thread stores once, up to a total.
+// From a line of stdin on, each thread stores once, up to a total.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
@@ -107,7 +107,6 @@ static void living(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Threads that each store to four variables ten times when released.
 static pthread_barrier_t together;
 
 static void *one_of_thousands(void *arg) {
@@ -138,9 +137,8 @@ static void many(void) {
     puts("done");
 }
 
-// Each thread has its own instance and stores to it when released; the second thread ends.
+// Each thread has its own instance; the second thread ends.
 __thread volatile long own;
-// A pointer that each thread has, and none sets.
 __thread struct node *volatile own_node;
 
 PROBED void seldom(void);
@@ -178,7 +176,6 @@ static void owners(void) {
     seldom();
 }
 
-// Two threads store their own numbers.
 PROBED void store_one(void) { owner = 1; }
 PROBED void store_two(long number) { owner = number; }
 
@@ -200,7 +197,6 @@ static void racing(void) {
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-// A tenth of the stores is from here.
 PROBED void seldom(void) { stats.hits++; }
 PROBED void often(void) { stats.hits++; }
 
@@ -219,7 +215,7 @@ static void hot(void) {
 
 PROBED void set_level(int value) { stats.level = (signed char)value; }
 
-// Values of other types, also stored by the kernel.
+// The kernel stores values, too.
 static void values(void) {
     int zero = open("/dev/zero", O_RDONLY);
     CHECK(zero >= 0);
@@ -230,7 +226,7 @@ static void values(void) {
     CHECK(read(zero, &stats.state, sizeof stats.state) == sizeof stats.state);
 }
 
-// Execs itself, after which no store may be counted.
+// After exec no store may be counted.
 static void again(char **argv) {
     seldom();
     argv[1] = "hot";
@@ -239,8 +235,7 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// Memory that every mode maps. `unmapped` stores to it, prints `written`, and unmaps it at the next
-// line.
+// `unmapped` stores to this memory and unmaps it at the next line.
 static long *place;
 
 static void map_place(void) {
@@ -260,8 +255,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Another object for each line, and a hundred stores to it at the next line. Until then its number
-// is stored there repeatedly, so that the test sees when the watch has moved to it.
+// Until each line the number of a new object is stored repeatedly, so that the test sees when the watch has moved to
+// it. A hundred stores follow.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {
@@ -278,8 +273,8 @@ static void moved(void) {
     }
 }
 
-// Two pointers that are null at first, and then equal. At a line, a hundred stores to what they point to; until then
-// one store is repeated, so that the test sees when the watch has moved there.
+// The pointers are null at first, and then equal. Until a line a store is repeated, so that the test sees when the
+// watch has moved there. A hundred stores follow.
 struct node *late, *late_alias;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }
@@ -295,7 +290,7 @@ PROBED void set_late(struct node *object) {
     for (int i = 0; i < 100; i++) *(struct node *volatile *)&late->next = &nodes[i & 1];
 }
 
-// Memory that is unmapped, and at a line is mapped again for an object.
+// At a line, unmapped memory is mapped again for an object.
 static void remapped(void) {
     char line[64];
     CHECK(munmap(place, 4096) == 0);
@@ -304,7 +299,7 @@ static void remapped(void) {
     set_late((struct node *)place);
 }
 
-// An object that is freed at the second line, and whose memory is allocated again.
+// The second line frees the object, and its memory is allocated again.
 PROBED void touch(struct node *object) { *(struct node *volatile *)&object->next = &nodes[0]; }
 
 static void freed(void) {
@@ -322,7 +317,6 @@ static void freed(void) {
     while (read(0, line, sizeof line) > 0) {}
 }
 
-// Children use the same addresses.
 static void forked(void) {
     pid_t child = fork();
     CHECK(child >= 0);
@@ -331,8 +325,7 @@ static void forked(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
-// A child stores to the same address without end; this process stores from the next line of stdin
-// on.
+// The child stores to the same address without end.
 static void crowded(void) {
     char byte;
     pid_t child = fork();
@@ -373,7 +366,6 @@ static void hurried(void) {
     CHECK(pthread_join(other, NULL) == 0);
 }
 
-// A child that shares the program's memory.
 static void vforked(void) {
     for (long i = 1; i <= (long)rounds; i++) {
         put(0, 2 * i - 1);
@@ -386,7 +378,7 @@ static void vforked(void) {
     }
 }
 
-// A value in memory that a child could share as well.
+// A child could share the value's memory as well.
 static void shared(void) {
     long *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(word != MAP_FAILED);

@@ -1,6 +1,6 @@
 // cflags: -O2
-// without CALL COMMAND...: runs a command to which the kernel refuses a system call (EPERM): `perf_event_open`,
-// `memfd_create`, `bpf` or `process_vm_readv`.
+// without CALL COMMAND...: runs a command to which the kernel refuses CALL (EPERM): `perf_event_open`, `memfd_create`,
+// `bpf` or `process_vm_readv`.
 #include "common.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
 // cflags: -O2
-// workers: forks three workers of itself, prints `ready`, and ends when its stdin closes.
+// workers: forks three workers, and ends when stdin closes.
 #include "common.h"
 
 PROBED int work(int x) { KEEP(); return x + 1; }
@@ -16,7 +16,7 @@ int main(void) {
         close(living[0]), close(living[1]);
         for (;;) pause();
     }
-    // If the parent ended before a worker's prctl, the worker would not die, and would keep the test's pipes open.
+    // Waits for each worker's prctl, because a worker could otherwise outlive its parent.
     close(living[1]);
     CHECK(read(living[0], &byte, 1) == 0);
     puts("ready");

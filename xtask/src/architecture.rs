@@ -1,4 +1,4 @@
-//! Rules on ARCHITECTURE.md: its length, and that the named files, functions and tests exist.
+//! Checks ARCHITECTURE.md's length, and that the named files, functions and tests exist.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::{read, root};
 
 const MOST_LINES: usize = 150;
 
-/// Returns the page's faults, a line each.
+/// Returns the faults.
 pub fn faults() -> Vec<String> {
     let page = read("ARCHITECTURE.md");
     let tests = tests();

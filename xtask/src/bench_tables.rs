@@ -1,7 +1,7 @@
-//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench`.
+//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench` (`docs/costs`, by
+//! `scripts/costs.sh`).
 //!
-//! A run is a file in `docs/costs`, made by `scripts/costs.sh`. A table begins with a comment that names the run
-//! and the bench, and selects rows from its JSON:
+//! A table begins with a comment that names the run and the bench, and selects rows from its JSON:
 //!
 //! ```text
 //! <!-- costs epyc lock
@@ -13,10 +13,9 @@
 //! -->
 //! ```
 //!
-//! A cell is the bench's row that meets the conditions of `where`, of the table's row and of its column. `less`
-//! takes the difference to another row, which meets the same conditions but for the fields in `less`; `over` takes
-//! the ratio. Without such a row the cell is empty; two are an error. The table ends before the line `<!-- end -->`.
-//! If the run lacks the bench, a sentence replaces the table; if the machine was busy, the bench's doubt is below.
+//! A cell is the row that meets the conditions of `where`, of the table's row and of its column. `less` takes the
+//! difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
+//! cell is empty; two are an error. The table ends before `<!-- end -->`.
 
 use std::fmt::Write as _;
 
@@ -30,10 +29,9 @@ const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
-/// How a bench's note begins if the machine was busy.
+/// Begins a bench's note if the machine was busy.
 const DOUBT: &str = "not to be trusted: ";
 
-/// Fields and their values, which a row of a bench must have.
 type Conditions = Vec<(String, String)>;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -51,7 +49,7 @@ struct Selection {
     comparison: Comparison,
 }
 
-/// Returns the page on costs with its tables filled.
+/// Returns the page with its tables filled.
 ///
 /// # Errors
 ///
@@ -65,7 +63,7 @@ pub fn page() -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// A sentence on the first table that cannot be filled.
+/// The first table that cannot be filled.
 pub fn filled(page: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), page);
     while let Some(begin) = rest.find(BEGIN) {
@@ -123,12 +121,12 @@ struct Measured {
     spread: f64,
 }
 
-/// Compares two runs of one machine. Returns whether the medians of at least 9 of 10 rows are within each other's
-/// intervals, and a text with the others.
+/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
+/// text with the others.
 ///
 /// # Errors
 ///
-/// A sentence if a run cannot be read, or if the runs share no row.
+/// A run cannot be read, or the runs share no row.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))
@@ -258,7 +256,6 @@ impl Selection {
         Ok(table.replace("|  |", "| |").replace("|  |", "| |"))
     }
 
-    /// Returns the conditions of the row to compare with: the cell's, changed by those of the base.
     fn of_base(&self, conditions: Conditions) -> Conditions {
         let is_changed = |field: &String| self.base.iter().any(|(other, _)| other == field);
         let kept = conditions
@@ -313,7 +310,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with as many decimals as its spread needs, or without a spread with three digits.
+/// The number has as many decimals as its spread needs, otherwise three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,
@@ -372,7 +369,7 @@ mod tests {
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
     }
 
-    /// Regression: the page had a busy machine's numbers without the bench's doubt.
+    /// Regression: the page lacked the bench's doubt about a busy machine.
     #[test]
     fn a_doubt_of_the_bench_is_below_its_table() {
         let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;

@@ -1,4 +1,4 @@
-//! A crate's modules, and the names that each file uses of others, without items for tests, loom and miri.
+//! A crate's modules, and the names that files use of others, without items for tests, loom and miri.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,25 +11,23 @@ use crate::root;
 
 /// A module: a file or a part of one.
 pub struct Module {
-    /// The file's index in [`CrateModules::paths`].
+    /// The index in [`CrateModules::paths`].
     pub file: usize,
     /// Items but modules.
     pub items: Vec<Item>,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
     defined: BTreeSet<String>,
-    /// Names from `use`, each with its path.
     used: BTreeMap<String, Vec<String>>,
-    /// The paths before `::*`.
     globs: Vec<Vec<String>>,
 }
 
-/// For two files, the names that the first uses of the second.
+/// The names that the first of two files uses of the second.
 pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// A crate's modules, the root first.
 pub struct CrateModules {
-    /// The files, from the crate's `src`.
+    /// The files, from `src`.
     pub paths: Vec<String>,
     /// Each file's text.
     pub texts: Vec<String>,
@@ -39,7 +37,7 @@ pub struct CrateModules {
 }
 
 impl CrateModules {
-    /// Reads a crate's library, or its program without one. The folder is such as `host/price`.
+    /// Reads the library, otherwise the program, of a crate such as `host/price`.
     pub fn read(folder: &str) -> Self {
         let source = root().join("crates").join(folder).join("src");
         let doors = ["lib.rs", "main.rs"].map(|name| source.join(name));
@@ -59,7 +57,6 @@ impl CrateModules {
         crate_modules
     }
 
-    /// Adds a file, whose modules have their files in `folder`.
     fn add_file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let text = std::fs::read_to_string(path);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -112,8 +109,7 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that each file uses of each other, except by `pub use`, which hands a name on, and of
-    /// modules that this module is inside.
+    /// Returns the names that files use of each other, except by `pub use` and of modules that the user is inside.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -138,7 +134,7 @@ impl CrateModules {
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// Returns the file that defines a path; `None` if the path names a module or is of another crate.
+    /// `None` if the path names a module or is of another crate.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -157,7 +153,6 @@ impl CrateModules {
         self.find_inside(start, rest, depth)
     }
 
-    /// Finds a path whose first name a module has.
     fn find_inside(&self, module: usize, path: &[String], depth: usize) -> Option<usize> {
         // A circle of `use` must end.
         if depth > 16 {
@@ -268,7 +263,6 @@ struct References {
 }
 
 impl References {
-    /// Adds the paths that a macro call's tokens may contain.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -329,7 +323,7 @@ impl Visit<'_> for References {
     }
 }
 
-/// Returns whether an item is only for tests and models.
+/// Returns whether an item is for tests or models.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let mut lists = attributes
         .iter()

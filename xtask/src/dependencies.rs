@@ -1,4 +1,4 @@
-//! The command's dependencies, by `cargo metadata`: those that are part of it, and those that only build it.
+//! The command's dependencies, by `cargo metadata`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,13 @@ use serde_json::Value;
 use crate::metadata::{ask, list};
 use crate::read;
 
-/// The command, and the agent that it embeds.
 const ROOTS: [&str; 2] = ["tiptoe", "tiptoe-agent"];
 
 /// The resolved packages of this workspace.
 #[derive(Debug)]
 pub struct Dependencies {
     metadata: Value,
-    /// Packages whose code is in the command.
     runtime: BTreeSet<String>,
-    /// Those, and packages that only build the command.
     all: BTreeSet<String>,
 }
 
@@ -30,7 +27,7 @@ pub struct Package<'a> {
 }
 
 impl Dependencies {
-    /// Resolves the dependencies for the supported platform, by `cargo metadata`.
+    /// Resolves the dependencies.
     pub fn resolve() -> Dependencies {
         let metadata = ask(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let mut dependencies = Dependencies {
@@ -57,7 +54,7 @@ impl Dependencies {
         packages
     }
 
-    /// Returns the packages that a package needs to be built or to run.
+    /// Returns a package's dependencies.
     pub fn used_by(&self, id: &str) -> Vec<&str> {
         self.edges(id, true)
     }
@@ -76,8 +73,8 @@ impl Dependencies {
         reached
     }
 
-    /// Returns a package's dependencies, without those of tests. Build scripts and procedural macros are followed
-    /// only if `has_build_edges`, because their code is not in the command.
+    /// Build scripts and procedural macros are followed only if `has_build_edges`, because their code is not in the
+    /// command.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
@@ -126,7 +123,7 @@ impl<'a> Package<'a> {
         text(&self.value["license"]).replace('/', " OR ")
     }
 
-    /// Returns whether it is a member of this workspace.
+    /// Returns whether it is ours.
     pub fn is_own(&self) -> bool {
         self.value["source"].is_null()
     }

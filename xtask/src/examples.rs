@@ -3,7 +3,6 @@
 use crate::read;
 use crate::sources::tracked;
 
-/// How items with a page of documentation begin.
 const ITEMS: [&str; 9] = [
     "pub fn ",
     "pub const ",
@@ -15,10 +14,9 @@ const ITEMS: [&str; 9] = [
     "pub unsafe ",
     "macro_rules! ",
 ];
-/// How such items of a public trait begin.
 const OF_TRAITS: [&str; 3] = ["fn ", "const ", "type "];
 
-/// Returns the public items without an example of the crate in a folder.
+/// Returns a crate's public items without an example.
 pub fn missing(folder: &str) -> Vec<String> {
     let paths = tracked(&[&format!("{folder}/src/*.rs")]);
     let of_file = |path: &std::path::PathBuf| {
@@ -34,7 +32,6 @@ pub fn missing(folder: &str) -> Vec<String> {
 fn missing_in(source: &str) -> Vec<String> {
     let (mut documented, mut has_example, mut hidden) = (false, false, false);
     let (mut in_trait, mut missing) = (false, Vec::new());
-    // Unit tests are last in a file.
     let lines = source
         .lines()
         .take_while(|line| !line.starts_with("mod tests"));

@@ -1,4 +1,4 @@
-//! Rules on links to headings, and on the book's list of pages.
+//! Checks links to headings, and the book's list of pages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::{read, root};
 
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
-/// Returns these pages' links to missing headings.
+/// Returns links to missing headings.
 pub fn broken(pages: &[String]) -> Vec<String> {
     let of_page = |page: &String| {
         let text = read(page);
@@ -22,7 +22,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
                     .unwrap_or(Path::new(""))
                     .join(target),
             };
-            // Missing files are another rule's.
+            // Another rule finds missing files.
             let page = std::fs::read_to_string(root().join(path));
             page.is_ok_and(|page| !ids(&page).contains(heading))
         };
@@ -34,7 +34,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
     pages.iter().flat_map(of_page).collect()
 }
 
-/// Returns the book's pages that its list lacks, which mdBook would not build.
+/// Returns pages that the book's list lacks, which mdBook would not build.
 pub fn unlisted() -> Vec<String> {
     let list = read(SUMMARY);
     let pages = tracked(&["docs/src/*.md"]);
@@ -48,7 +48,7 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns a line's links to headings: the page, empty for this one, and the heading's id.
+/// Returns each link's page, empty for this one, and the heading's id.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -59,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns a page's ids of headings, as mdBook and GitHub make them.
+/// mdBook and GitHub make the same ids.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {
@@ -76,7 +76,6 @@ fn ids(page: &str) -> BTreeSet<String> {
     ids
 }
 
-/// Returns a heading's id: lower case, without punctuation.
 fn id(heading: &str) -> String {
     let letter = |letter: char| match letter {
         ' ' => Some('-'),

@@ -1,4 +1,4 @@
-//! Runs one test under a keeper (`tests/support/keeper.rs`), which ends everything that the test started.
+//! Runs one test under a keeper.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -11,7 +11,7 @@ mod keeper;
 
 pub use keeper::{adopt, kill_all};
 
-/// Runs a program for at most `seconds`. Returns its exit status as a shell does; 124 if it ran out of time.
+/// Runs a program for at most `seconds`. Returns its status as a shell does; 124 if it ran out of time.
 #[expect(
     clippy::zombie_processes,
     reason = "the keeper reaps it and its descendants"
@@ -19,7 +19,7 @@ pub use keeper::{adopt, kill_all};
 pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let limit = seconds.parse().map(Duration::from_secs);
     let limit = limit.unwrap_or_else(|error| panic!("{seconds}: {error}"));
-    // SAFETY: getppid has no arguments and cannot fail.
+    // SAFETY: getppid touches no memory.
     let front = unsafe { libc::getppid() };
     keeper::block_signals();
     keeper::be_keeper(front);

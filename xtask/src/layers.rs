@@ -4,14 +4,14 @@ use crate::metadata::Package;
 
 const MARK: &str = "<!-- layers: read by xtask -->";
 
-/// A row: a crate's layer and attributes, and what it may use.
+/// A crate's layer and attributes, and what it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrateLayer {
     /// 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// The crates on which it may depend, by the last part of their folder.
+    /// The crates that it may use, by the last part of their folder.
     pub may_use: Vec<String>,
     /// Whether it must be `#![no_std]`.
     pub is_no_std: bool,
@@ -25,7 +25,7 @@ impl CrateLayer {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
 
-    /// Returns the package's name: `tiptoe-wire`; the command's is `tiptoe`.
+    /// Returns the package's name, such as `tiptoe-wire`.
     pub fn package(&self) -> String {
         match self.name() {
             "cli" => "tiptoe".to_owned(),
@@ -38,7 +38,7 @@ impl CrateLayer {
     }
 }
 
-/// Parses the page's table. Fails with the first bad line.
+/// Parses the table. Fails with the first bad line.
 pub fn table(page: &str) -> Result<Vec<CrateLayer>, String> {
     let (_, after) = page.split_once(MARK).ok_or(format!("no line `{MARK}`"))?;
     let rows = after
@@ -48,7 +48,6 @@ pub fn table(page: &str) -> Result<Vec<CrateLayer>, String> {
     rows.skip(2).map(parse_row).collect()
 }
 
-/// Parses a line such as `| 1 | `core/wire` | … | event | yes | yes |`.
 fn parse_row(line: &str) -> Result<CrateLayer, String> {
     let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
     let [layer, folder, _holds, may_use, no_std, is_unsafe] = cells[..] else {
@@ -67,7 +66,7 @@ fn parse_row(line: &str) -> Result<CrateLayer, String> {
     })
 }
 
-/// Returns missing crates of the table, and packages under `crates/` without a row.
+/// Returns missing crates, and packages without a row.
 pub fn missing(rows: &[CrateLayer], packages: &[Package]) -> Vec<String> {
     let unbuilt = rows
         .iter()
@@ -124,7 +123,7 @@ fn fault(row: &CrateLayer, used: &CrateLayer) -> Option<&'static str> {
     (!row.may_use.iter().any(|name| name == used.name())).then_some("not in its row")
 }
 
-/// Returns rows that allow what the rules forbid, because the page may be wrong.
+/// Returns rows that allow what the rules forbid.
 pub fn wrong_rows(rows: &[CrateLayer]) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows {
@@ -139,7 +138,7 @@ pub fn wrong_rows(rows: &[CrateLayer]) -> Vec<String> {
     wrong
 }
 
-/// Returns the crates that use serde and are not in `allowed`.
+/// Returns the crates that use serde and are not `allowed`.
 pub fn wrong_serde(rows: &[CrateLayer], packages: &[Package], allowed: &[&str]) -> Vec<String> {
     with_package(rows, packages)
         .filter(|(row, package)| {

@@ -1,5 +1,5 @@
-//! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). Each check returns a list of
-//! differences, which must be empty. Only the table in ARCHITECTURE.md says which crate may use which.
+//! Checks the rules on crates, sources and pages, and runs all tests ([`tests`]). Each check returns a list of faults,
+//! which must be empty.
 
 pub mod architecture;
 pub mod bench_tables;
@@ -33,7 +33,7 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Reads a file of the workspace, named from its root.
+/// Reads a file, named from the root.
 pub fn read(path: &str) -> String {
     let path = root().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

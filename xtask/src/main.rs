@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile cannot do in a line of shell.
+//! `cargo run -p xtask -- WHAT`: what takes more than a line of shell.
 
 use xtask::dependencies::Dependencies;
 use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
@@ -51,7 +51,7 @@ fn main() {
             Some(options) => tests::run(&options),
             None => usage(),
         },
-        // Started by `tests`, for each test.
+        // `tests` starts this for each test.
         ["keep", seconds, program, arguments @ ..] => keep::run(seconds, program, arguments),
         _ => usage(),
     };

@@ -1,4 +1,4 @@
-//! The packages under `crates/`, by `cargo metadata`.
+//! The packages under `crates/`.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::root;
 
-/// One package of ours.
+/// One of our packages.
 #[derive(Debug, Clone)]
 pub struct Package {
     /// The name, such as `tiptoe-wire`.
     pub name: String,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// Normal and build dependencies, without those of tests, which are not in a product.
+    /// Normal and build dependencies.
     pub dependencies: Vec<String>,
 }
 
@@ -24,7 +24,6 @@ pub fn packages() -> Vec<Package> {
     list(&value["packages"]).filter_map(package).collect()
 }
 
-/// Returns the output of `cargo metadata` with these arguments.
 pub(crate) fn ask(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])

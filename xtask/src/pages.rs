@@ -1,13 +1,13 @@
-//! Rules on users' pages: README's length and numbers, and links.
+//! Checks README's length and numbers, and links.
 
 use std::path::Path;
 
 use crate::sources::tracked;
 use crate::{read, root};
 
-/// The most lines of README, so that a new user reads it in one go.
+/// A new user must be able to read README in one go.
 pub const MOST_LINES: usize = 150;
-/// The most numbers of README outside examples and their output. Tables of numbers belong in docs/src/costs.md.
+/// Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
 
 const PAGES: [&str; 4] = [
@@ -17,7 +17,6 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// The text before a link's target, and the character after it.
 const LINKS: [(&str, &[char]); 5] = [
     ("](", &[')', ' ', '#']),
     ("]: ", &[' ', '#']),
@@ -26,7 +25,7 @@ const LINKS: [(&str, &[char]); 5] = [
     ("{{#include ", &['}', ':']),
 ];
 
-/// Returns a line for each limit that README exceeds.
+/// Returns the limits that README exceeds.
 pub fn too_long() -> Vec<String> {
     too_long_in(&read("README.md"))
 }
@@ -42,14 +41,14 @@ fn too_long_in(page: &str) -> Vec<String> {
     by_lines.into_iter().chain(by_numbers).collect()
 }
 
-/// Returns README, the root's other pages, and the book's.
+/// Returns all pages for users.
 pub fn all() -> Vec<String> {
     let book = tracked(&["docs/src/*.md"]);
     let book = book.iter().map(|path| path.display().to_string());
     PAGES.into_iter().map(str::to_owned).chain(book).collect()
 }
 
-/// Returns all pages' links to missing files.
+/// Returns links to missing files.
 pub fn broken_links() -> Vec<String> {
     all()
         .into_iter()
@@ -60,7 +59,6 @@ pub fn broken_links() -> Vec<String> {
         .collect()
 }
 
-/// Returns a page's link targets, relative to its folder, that are no files.
 fn broken_in(page: &str, text: &str) -> Vec<String> {
     let folder = root().join(Path::new(page).parent().unwrap_or(Path::new("")));
     let is_file = |target: &str| !target.starts_with('/') && folder.join(target).exists();
@@ -68,10 +66,9 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Returns the files of a line's links, without anchors, other sites and the page itself.
+/// Omits anchors, other sites and the page itself.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
-        // Only in a definition of a reference.
         let is_link = opening != "]: " || line.starts_with('[');
         let after = line.split(opening).skip(1).filter(move |_| is_link);
         let targets = after.filter_map(|rest| rest.split(ends).next().map(str::to_owned));
@@ -84,7 +81,7 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the prose's words that begin with a digit, unlike `x86-64` and `arg0`, without link targets.
+/// Returns the words that begin with a digit.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();
@@ -101,14 +98,14 @@ fn numbers(page: &str) -> Vec<String> {
     numbers
 }
 
-/// Returns the lines outside fenced blocks and comments, without code between backticks.
+/// Excludes fenced blocks, comments and code.
 pub(crate) fn prose(page: &str) -> Vec<String> {
     let without_code = |line: &str| line.split('`').step_by(2).collect();
     let lines = prose_with_code(page);
     lines.into_iter().map(without_code).collect()
 }
 
-/// Returns the lines outside fenced blocks and comments.
+/// Excludes fenced blocks and comments.
 pub(crate) fn prose_with_code(page: &str) -> Vec<&str> {
     let mut is_fenced = false;
     page.lines()

@@ -1,4 +1,4 @@
-//! A lock without a hook must have the same instructions as the bare lock.
+//! A lock without a hook must have the bare lock's instructions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // With symbols, which shipped programs lack, because they name the functions.
+        // Symbols name the functions, but shipped programs lack them.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -38,7 +38,7 @@ pub fn build() -> PathBuf {
     target.join("release/examples/pairs")
 }
 
-/// Returns for each pair how many instructions a free lock executes bare, and with the hook `Waits`.
+/// Returns the instructions that a free lock executes bare, and with the hook `Waits`.
 pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
     let output = Command::new("nm").arg(program).output();
     let output = output.unwrap_or_else(|error| panic!("nm: {error}"));
@@ -95,7 +95,7 @@ fn parse(code: &str) -> Bodies {
     bodies
 }
 
-/// Returns the number of pairs, and those whose instructions differ in number or kind.
+/// Returns the number of pairs, and those whose instructions differ.
 pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     let pairs: Vec<_> = bodies
         .iter()
@@ -113,7 +113,6 @@ pub fn differences(bodies: &Bodies) -> (usize, Vec<String>) {
     (pairs.len(), different.collect())
 }
 
-/// Returns the instructions without operands and trailing padding.
 fn kinds(body: &[String]) -> Vec<&str> {
     let mut kinds: Vec<&str> = body
         .iter()

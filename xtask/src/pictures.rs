@@ -1,24 +1,21 @@
-//! Draws the pictures of README and the book as SVG: a terminal with a real run's output, and bars of measured
-//! numbers.
+//! Draws pictures as SVG: a terminal with output, and bars of numbers.
 
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// A character's width and a line's height, for a font of 14 pixels.
+/// The font has 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BACK: &str = "#1b1f27";
 const FORE: &str = "#d7dae0";
-/// The bars, and the first one, with which they are compared.
+/// The first bar has another color.
 const BAR: &str = "#4c8dd6";
 const FIRST_BAR: &str = "#8a93a3";
-/// Pixels of the longest bar, of the labels, and from one bar to the next.
 const LONGEST: f64 = 430.0;
 const LABELS: f64 = 120.0;
 const STEP: usize = 34;
 
-/// How text looks, as escape sequences select it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Look {
     is_bold: bool,
@@ -59,7 +56,7 @@ impl Look {
     }
 }
 
-/// Draws lines of a terminal, with the colors of their escape sequences.
+/// Draws lines of a terminal.
 pub fn terminal(lines: &str) -> String {
     let lines: Vec<Vec<(Look, String)>> = lines.lines().map(runs).collect();
     let len = |line: &Vec<(Look, String)>| line.iter().map(|(_, text)| text.chars().count()).sum();
@@ -83,7 +80,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Splits a line into runs of text that look alike, without other escape sequences.
+/// Each run of text looks alike. Other escape sequences are dropped.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();
@@ -101,8 +98,7 @@ fn runs(line: &str) -> Vec<(Look, String)> {
     runs
 }
 
-/// Draws a bar for each line `NUMBER LABEL`, with its number and its share of the first. Other lines become text
-/// below; the first line is the title.
+/// Draws a bar for each line `NUMBER LABEL`. Other lines become text; the first is the title.
 pub fn bars(lines: &str) -> String {
     let mut lines = lines.lines();
     let title = lines.next().unwrap_or_default();

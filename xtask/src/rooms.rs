@@ -1,6 +1,6 @@
-//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, at most
-//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle of files has no first file to read. A module's
-//! use of the modules that it is inside makes no circle, because a reader comes from there.
+//! Rules inside a crate: no circle of files, because it has no first file to read; no type name twice, no tuple as a
+//! parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those that it is
+//! inside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,10 @@ use syn::visit::{self, Visit};
 
 use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 
-/// Over all files, without blank lines and comments.
+/// Excludes blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
-/// Returns crates' faults that begin with none of `exceptions`, and exceptions without a fault. A folder is such as
-/// `host/price`.
+/// Returns the faults but `exceptions`, and exceptions without a fault.
 pub fn faults<'a>(folders: impl Iterator<Item = &'a str>, exceptions: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = folders.flat_map(of_crate).collect();
     let unused = exceptions.iter().filter(|exception| {
@@ -65,7 +64,6 @@ fn faults_in(crate_modules: &CrateModules) -> Vec<String> {
     faults
 }
 
-/// Returns the circles, in which each file uses each other, perhaps through others.
 fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     let reached: Vec<BTreeSet<usize>> = (0..paths.len()).map(|file| reached(edges, file)).collect();
     let mut circles = BTreeSet::new();
@@ -94,7 +92,6 @@ fn circles(paths: &[String], edges: &Edges) -> Vec<String> {
     texts.collect()
 }
 
-/// Returns the files that a file uses, perhaps through others.
 fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut next = vec![file];
@@ -105,13 +102,11 @@ fn reached(edges: &Edges, file: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// A crate's definitions that rules are about.
 #[derive(Default)]
 struct Definitions {
     module: usize,
     path: String,
     text: String,
-    /// Each type's name with its modules.
     types: BTreeMap<String, BTreeMap<usize, String>>,
     impl_lines: BTreeMap<String, usize>,
     tuples: Vec<String>,

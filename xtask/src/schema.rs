@@ -1,5 +1,4 @@
-//! Makes the book's page of JSON keys from the JSON Schemas beside it, which tests of the crates with the types
-//! make.
+//! Makes the book's page of JSON keys from the schemas beside it.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -59,7 +58,7 @@ fn page(page: &str, schemas: &[String]) -> String {
     made
 }
 
-/// Returns the types' names: those of the output's lines, each followed by those that it uses.
+/// Each type is followed by those that it uses.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);
@@ -92,7 +91,6 @@ fn type_of(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
 
-/// Returns a type's heading and a table of its keys, of its words, or of the keys of each kind of object.
 fn section(name: &str, schema: &Value) -> String {
     let mut text = format!("\n## {name}\n\n{}\n\n", description(schema));
     let variants = schema["oneOf"].as_array();
@@ -138,7 +136,6 @@ fn description(schema: &Value) -> String {
     text.replace('|', "\\|")
 }
 
-/// Returns a key's type in words, with the unit of its name.
 fn kind(key: &str, schema: &Value) -> String {
     if let Some(target) = schema["$ref"].as_str() {
         let name = type_of(target);

@@ -1,16 +1,14 @@
-//! Puts the output of commands, recorded by `scripts/sessions.sh`, into the pages that show it.
+//! Puts output that `scripts/sessions.sh` recorded into the pages.
 
 use std::path::Path;
 
 use crate::{pages, read, root};
 
-/// Replaces omitted lines of the output in a block.
 const CUT: &str = "[…]";
 
-/// The texts around the name of the machine.
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
 
-/// Puts a folder's sessions, a file each, into all pages. The file `machine` has the machine and the date.
+/// Puts a folder's sessions into all pages. The file `machine` has the machine and the date.
 pub fn put(folder: &str) -> i32 {
     let files = std::fs::read_dir(folder).expect("a folder");
     let files = files.map(|file| file.expect("a file").path());
@@ -34,7 +32,6 @@ pub fn put(folder: &str) -> i32 {
     0
 }
 
-/// Returns the page with this session in each block that begins with its command.
 fn with(page: &str, session: &str) -> String {
     let session: Vec<&str> = session.trim_end().lines().collect();
     let mut lines = page.lines().peekable();
@@ -52,7 +49,7 @@ fn with(page: &str, session: &str) -> String {
     made.join("\n") + "\n"
 }
 
-/// Returns the session with as many lines around the cut as the block has.
+/// Keeps as many lines around the cut as the block has.
 fn cut<'a>(block: &[&'a str], session: &[&'a str]) -> Vec<&'a str> {
     let Some(at) = block.iter().position(|line| *line == CUT) else {
         return session.to_vec();

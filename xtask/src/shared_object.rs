@@ -9,7 +9,7 @@ use crate::root;
 
 const NAME: &str = "libtiptoe_agent.so";
 
-/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest under the target folder.
+/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());
@@ -37,7 +37,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
     }
 }
 
-/// Returns the needed libraries (NEEDED).
+/// Returns the needed libraries.
 pub fn needed(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -50,7 +50,7 @@ pub fn undefined(path: &Path) -> Vec<String> {
     lines("nm", &["-D", "--undefined-only"], path)
 }
 
-/// Returns the text relocations. There must be none, because they need writable code.
+/// Returns the text relocations, which are forbidden because they need writable code.
 pub fn text_relocations(path: &Path) -> Vec<String> {
     lines("readelf", &["-dW"], path)
         .into_iter()
@@ -58,8 +58,7 @@ pub fn text_relocations(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the instructions on vector and x87 registers in a function and in those that it calls or jumps to by
-/// name, except `but`.
+/// Returns the vector and x87 instructions of a function and its named callees, except `but`.
 pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<String> {
     let code = lines("objdump", &["-d", "--no-show-raw-insn"], path);
     let label = |line: &str| {

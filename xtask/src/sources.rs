@@ -1,4 +1,4 @@
-//! Rules on sources: attributes of a crate's root file, length of files, forbidden words.
+//! Rules on sources: attributes, length, forbidden words.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{read, root};
 /// A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
-/// Returns the attributes that the table requires and that the crate's root file lacks.
+/// Returns the required attributes that crates lack.
 pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
     rows.iter()
         .flat_map(|row| {
@@ -45,7 +45,7 @@ fn door(row: &CrateLayer) -> String {
     })
 }
 
-/// Returns the source files longer than [`MAX_LINES`], except `exceptions`.
+/// Returns the files longer than [`MAX_LINES`], except `exceptions`.
 pub fn too_long(exceptions: &[&str]) -> Vec<String> {
     tracked(&["*.rs", "*.c", "*.cc", "*.h", "*.S", "*.sh"])
         .into_iter()
@@ -67,8 +67,8 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
 /// Code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Code that may open a target's file by its name. That is forbidden, because the name may lead to a pipe, a device,
-/// or out of the target's root.
+/// A target's file may not be opened by its name, because the name may lead to a pipe, a device, or out of the target's
+/// root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
 /// Code that makes a sentence, although a note must have a kind.
@@ -80,7 +80,7 @@ pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "let note = format!",
 ];
 
-/// Returns the lines of product sources with one of `texts`, except comments and the files `allowed`.
+/// Returns the lines of code with one of `texts`, except in `allowed` files.
 pub fn lines_with(texts: &[&str], allowed: &[&str]) -> Vec<String> {
     let files = tracked(&["crates/*/src/*.rs"]);
     let others = files.iter().map(|path| path.display().to_string());
@@ -102,7 +102,7 @@ fn lines_of(source: &str, texts: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the files that git tracks and that match a pattern.
+/// Returns the tracked files that match a pattern.
 pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
     let output = Command::new("git")
         .arg("ls-files")

@@ -1,4 +1,4 @@
-//! Counts the instructions that functions of a program execute, by single steps.
+//! Counts executed instructions by single steps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,14 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 const TRAP: libc::c_long = 0xcc;
-/// More steps than any function here takes, unless it waits or does not return.
+/// A function that takes more steps waits or does not return.
 const MOST: usize = 10_000;
 
-/// Runs a program until each of `functions` was called once. Returns the number of instructions of each, callees
-/// included. The addresses are from `nm`, of a position-independent program.
+/// Counts each function's first call, callees included. The addresses are from `nm`, of a position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
-    // SAFETY: the closure makes only a system call between fork and exec.
+    // SAFETY: the closure makes only a system call.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME) {
             0 => Ok(()),
@@ -49,12 +48,11 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// A stopped child, which is killed on drop.
+/// The child is killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // The child may have been killed already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

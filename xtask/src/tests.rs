@@ -1,13 +1,10 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
-//! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
-//! - Tests that need something that a machine has only once (`tests/owners.txt`) run one at a time. All others run
-//!   on one thread more than there are CPUs. The longest start first (`tests/costs.txt`, rewritten by
-//!   `--write-costs`).
-//! - A failed test leaves its output and the stacks of its processes in `target/failed/NAME`.
-//! - A failed test is run once more when all others have ended. If it passes then, it is `flaky`: the gate passes,
-//!   and its last lines say so. `--nightly` does not run it again.
-//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
+//! - Tests that need something that a machine has once (`tests/owners.txt`) run one at a time, all others concurrently.
+//!   The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - A failed test leaves its output and stacks in `target/failed/NAME`.
+//! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the gate passes.
+//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`, which runs no test again.
 
 mod costs;
 mod list;
@@ -25,11 +22,9 @@ use crate::root;
 /// What to run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Also nightly tests, without a second try.
     is_nightly: bool,
     writes_costs: bool,
     repeat: usize,
-    /// Parts of the names of tests; if empty, all run.
     filters: Vec<String>,
 }
 
@@ -56,7 +51,6 @@ impl Options {
 
 const FLAKY: &str = "target/test-flaky";
 
-/// Returns the folder for output and stacks of failed tests.
 pub(crate) fn failed_folder() -> PathBuf {
     root().join("target/failed")
 }
@@ -89,7 +83,6 @@ pub fn run(options: &Options) -> i32 {
     sum_up(&passed, &flaky, &failed, left_out)
 }
 
-/// Runs the failed tests again, one at a time. Those that pass are flaky.
 fn try_again(
     failed: Vec<Outcome>,
     tests: &[Test],

@@ -1,10 +1,8 @@
-//! Counts words of the dialect that readers must translate, and words that carry reasons, in comments, pages and
-//! messages. A count shows only what to read again.
+//! Counts words of the dialect, and words that carry reasons. A count shows only what to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Phrases to be replaced by the field's words.
 const DIALECT: &[&str] = &[
     "told",
     "tells",
@@ -59,14 +57,14 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The most words of the dialect in 1,000.
+/// More words of the dialect in 1,000 are a fault.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The rows of pages and of printed texts. Help is in the rows of crates, because it is comments of the source.
+/// Help is in the rows of crates, because it is comments of the source.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
-/// The counts of a crate's comments, or of other texts.
+/// The counts of words of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCount {
     words: usize,
@@ -75,12 +73,11 @@ pub struct WordCount {
 }
 
 impl WordCount {
-    /// Counts the comments of a source file, in Rust or C.
+    /// Counts the comments of a source file.
     pub fn of_source(source: &str) -> Self {
         WordCount::of_words(&prose_words(&comments(source)))
     }
 
-    /// Counts the sentences in the string literals of a Rust file's product part.
     fn of_messages(source: &str) -> Self {
         let product = source.split("#[cfg(test)]").next().unwrap_or_default();
         WordCount::of_words(&prose_words(&literals(product)))
@@ -109,7 +106,7 @@ impl WordCount {
     }
 }
 
-/// Returns a table: a line for each crate, the pages and the messages, and the sum of all comments.
+/// Returns a line for each crate, pages and messages, and a sum.
 pub fn table() -> String {
     let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
     for (name, count) in counts() {
@@ -154,7 +151,6 @@ fn counts() -> BTreeMap<String, WordCount> {
     counts
 }
 
-/// Returns `crates/GROUP/NAME` for a file of a crate, else the first folder.
 fn crate_of(path: &str) -> String {
     let depth = if path.starts_with("crates/") { 3 } else { 1 };
     path.split('/').take(depth).collect::<Vec<_>>().join("/")
@@ -178,8 +174,7 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Returns a text's words in lower case, without examples. Empty lines become empty words, so that no phrase
-/// continues across them.
+/// Empty lines become empty words, so that no phrase continues across them.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -189,7 +184,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Without names of code, in backticks, because only renaming could change them.
+            // Only renaming could change names of code, so text in backticks is omitted.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -205,7 +200,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns the string literals with a space, without their `{…}`, and an empty line after each.
+/// An empty line follows each literal.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -224,7 +219,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns the text of all comments, with an empty line where code separates them.
+/// An empty line separates comments with code in between.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -259,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Returns the length of the string or character at the beginning, so that slashes inside are no comment.
+/// Slashes inside strings and characters are no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

@@ -15,41 +15,35 @@ use xtask::{
 /// Each serializable type of these crates is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// The most instructions that the hook `Waits` may add to taking and releasing a free lock. A mutex has seven: a prefetch,
-/// four of parking_lot's `try_lock`, which loads and tests the state first, a copy of the address, and a jump. A
-/// reader-writer lock has one, the prefetch.
+/// With the hook `Waits` a mutex has seven more instructions: a prefetch, four of parking_lot's `try_lock`, which loads
+/// and tests the state first, a copy of the address, and a jump. A reader-writer lock has the prefetch.
 const MOST_OF_WAITS: usize = 7;
 /// A bump with a hook releases the lock and takes it again.
 const MOST_OF_A_BUMP: usize = 17;
 
-/// Files that may be longer than [`sources::MAX_LINES`], with their reasons.
 const LONG_FILES: &[&str] = &[];
 
-/// Files that may write to stderr, with their reasons.
 const WRITE_TO_STDERR: &[&str] = &[
-    // Prints messages, escaped.
     "crates/apps/cli/src/terminal.rs",
-    // Prints what `tiptoe-dev` says, which no package contains.
+    // No package contains `tiptoe-dev`.
     "crates/apps/dev/src/failure.rs",
     // Only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
-    // Writes a line when memory is used up, because `terminal::say` would allocate.
+    // `terminal::say` would allocate, although memory is used up.
     "crates/core/sys/src/host/memory.rs",
-    // Runs in programs that link it, and writes their names to their stderr.
+    // Runs in programs that link it.
     "crates/engines/lock/src/order/report.rs",
 ];
 
-/// Files that may open a target's files by name, with their reasons.
 const OPEN_A_TARGETS_FILES: &[&str] = &[
     // Opens only regular files within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
-    // Only in tests, in a line of a mount table.
+    // The path is only in a test.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // Compares the link itself, without following it.
+    // Does not follow the link.
     "crates/core/sys/src/rights.rs",
 ];
 
-/// Faults inside crates that stay for now, with their reasons.
 const ROOMS: &[&str] = &[];
 
 fn rows() -> Vec<CrateLayer> {
@@ -155,8 +149,8 @@ fn notes_have_kinds() {
     none(faults);
 }
 
-/// A target's files are opened as by `Process::open_mapped`: by the mapping, or within the target's root, and only
-/// regular files.
+/// Target files are opened only by `Process::open_mapped`: by the mapping, or as regular files within the target's
+/// root.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(
@@ -209,7 +203,6 @@ fn what_programs_link_has_examples() {
     none(examples::missing("crates/engines/lock"));
 }
 
-/// A lock without a hook costs no more than the bare lock.
 #[test]
 #[ignore = "nightly: builds with optimisations"]
 fn a_lock_without_a_hook_is_the_bare_lock() {
@@ -219,7 +212,6 @@ fn a_lock_without_a_hook_is_the_bare_lock() {
     none(different);
 }
 
-/// A free lock with the hook `Waits` must execute few instructions more than the bare lock.
 #[test]
 #[ignore = "nightly: builds with optimisations"]
 fn a_free_lock_with_a_hook_of_waits_is_nearly_the_bare_lock() {
@@ -281,7 +273,7 @@ fn the_bill_of_materials_is_whole() {
     }
 }
 
-/// The table lists exactly the current versions, because a new one has not been reviewed.
+/// A new version has not been reviewed, so the table lists exactly the current ones.
 #[test]
 fn dependencies_with_unsafe_code_are_listed() {
     let page = read("SECURITY.md");

@@ -2,7 +2,7 @@
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
-/// Follows a plan through memory that is readable everywhere, and describes the value.
+/// All memory is readable.
 pub fn locate(plan: &Plan) {
     let place = LoadedFile {
         bias: 0x1000,
@@ -17,7 +17,6 @@ pub fn locate(plan: &Plan) {
     assert!(size == 0 || !plan.value.describe(&vec![0xff; size]).is_empty());
 }
 
-/// Returns the watch at the beginning of an input, up to a zero, and the rest.
 pub fn watch(input: &[u8]) -> Option<(Watch, &[u8])> {
     let end = input.iter().position(|&byte| byte == 0)?;
     let text = std::str::from_utf8(&input[..end]).ok()?;

@@ -1,10 +1,9 @@
-//! A source of debug files for the fuzzers.
+//! A source in which every debug file is the image itself.
 
 use std::path::Path;
 
 use tiptoe_symbol::{Content, DebugSource};
 
-/// A source in which every debug file is the image itself.
 pub struct Mirror<'f>(pub &'f [u8]);
 
 impl DebugSource for Mirror<'_> {

@@ -1,4 +1,4 @@
-//! `tests/costs.txt`: the run times of the longest tests, which start first.
+//! `tests/costs.txt`: the run times of the longest tests.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ const FILE: &str = "tests/costs.txt";
 const LEAST_S: f64 = 1.5;
 const HEAD: &str = "# Seconds that a test takes on two busy cores, longest first: `cargo run -p xtask -- tests --write-costs`.\n";
 
-/// Reads the list: seconds by the test's name.
+/// Returns seconds by the test's name.
 pub fn read() -> HashMap<String, f64> {
     let text = std::fs::read_to_string(root().join(FILE)).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -20,7 +20,6 @@ pub fn read() -> HashMap<String, f64> {
         .collect()
 }
 
-/// Replaces the list.
 pub fn write(outcomes: &[Outcome]) {
     let mut rows: Vec<(&str, f64)> = outcomes
         .iter()

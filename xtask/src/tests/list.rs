@@ -8,36 +8,30 @@ use serde_json::Value;
 
 use crate::root;
 
-/// What `cargo test --no-run` built.
 #[derive(Debug)]
 pub struct Built {
     programs: Vec<Program>,
-    /// The `tiptoe` command.
     pub command: PathBuf,
 }
 
 #[derive(Debug)]
 struct Program {
-    /// The package, with an integration test's target: `tiptoe-wire`, `tiptoe-tests::e2e`.
+    /// An integration test's target follows the package: `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
     folder: PathBuf,
 }
 
-/// One test.
 #[derive(Debug, Clone)]
 pub struct Test {
     /// The program's name, then its own.
     pub name: String,
-    /// Its name within the program.
     pub own_name: String,
-    /// Its program.
     pub program: PathBuf,
-    /// The folder in which it runs.
     pub folder: PathBuf,
 }
 
-/// Builds all test programs and the command. `None` if something does not build, which cargo has printed.
+/// `None` if a build fails, which cargo has printed.
 pub fn build() -> Option<Built> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
@@ -89,7 +83,7 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// Returns the tests, and the number of those omitted because they run only nightly.
+/// Also returns the number of tests that run only nightly.
 pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
     let mut tests = Vec::new();
     let mut left_out = 0;

@@ -1,5 +1,3 @@
-//! Runs one test once.
-
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +6,18 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A longer test is killed, after the programs that it started (`tests/support/process.rs`).
+/// The programs that a test started are killed before it.
 const LIMIT_S: &str = "120";
 
-/// How a test ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The test's name.
     pub name: String,
-    /// How long it took.
     pub seconds: f64,
     status: i32,
     folder: PathBuf,
 }
 
 impl Outcome {
-    /// Returns whether it passed.
     pub fn is_ok(&self) -> bool {
         self.status == 0
     }
@@ -46,8 +40,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is in a folder named by the test and, for several runs, by `part`; the folder is removed
-/// if the test passes.
+/// The output is in a folder named by the test and `part`, which is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -57,7 +50,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // By /proc, because the build may have replaced its file.
+    // The build may have replaced its file, so it is started by /proc.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([
@@ -80,7 +73,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Exactly one test must have run. Otherwise a test renamed since the listing would pass without running.
+    // A test renamed since the listing would pass without running.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

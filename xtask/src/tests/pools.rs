@@ -1,5 +1,4 @@
-//! Runs tests in two pools: tests that need something that the machine has only once, one at a time, and all others
-//! concurrently. Tests that need the whole machine run afterwards.
+//! Tests that need what the machine has once run one at a time, all others concurrently.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,10 +11,8 @@ use super::one::{self, Outcome};
 
 /// Each line is the name of a test, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
-/// The first word of a line whose tests need the whole machine.
 const ALONE: &str = "alone ";
 
-/// Runs the tests. Returns their outcomes in no order.
 pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> Vec<Outcome> {
     let owners = crate::read(OWNERS);
     let owners: Vec<&str> = owners
@@ -40,13 +37,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // One more than CPUs, because a test waits about as long as it works.
+    // A test waits about as long as it works.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // One thread, because most of these tests wait more than they work.
+        // Most of these tests wait more than they work, so one thread is enough.
         scope.spawn(|| {
             work(&queues[0]);
             println!(
@@ -63,7 +60,7 @@ fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
     queue.lock().expect("no panic").pop_front()
 }
 
-/// Sorts tests, longest first. Those without a recorded cost are short or new, and start last.
+/// Tests without a recorded cost are short or new, and start last.
 fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
     let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
     tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));

@@ -61,7 +61,9 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let guard = lock(shared)?;
     let pid = getpid();
     // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
-    if shared.pid.load(Ordering::Relaxed) != pid {
+    // A forked child may have its parent's number, in a PID namespace of its own.
+    let was_home = shared.is_home();
+    if !was_home {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
@@ -73,9 +75,9 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     signals::learn_layout();
     tls::learn_layout();
     session::begin(shared, data_fd, plan_fd)?;
-    let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
+    shared.pid.store(pid, Ordering::Relaxed);
     shared.go.store(0, Ordering::Relaxed);
-    if inherited {
+    if !was_home {
         serve::restore_attached(shared);
     }
     space::begin(shared);
@@ -96,9 +98,8 @@ fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
-        // Relaxed: as in `begin`. A forked child has a copy of its parent's words, but not the segments.
-        let is_own = shared.pid.load(Ordering::Relaxed) == getpid();
-        if let Some(data) = shared.data().filter(|_| is_own) {
+        // A forked child has a copy of its parent's words, but not the segments.
+        if let Some(data) = shared.data().filter(|_| shared.is_home()) {
             // Relaxed: if tiptoe dies just now, either answer is right.
             let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
             return Err(match is_owned(owner) {

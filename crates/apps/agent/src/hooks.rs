@@ -275,16 +275,21 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, so the
 /// calling thread then ends the session. If the agent's thread does not end in time, the call is made beside it.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
+    // A signal handler that forks or jumps away would take the session's lock along.
+    let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
         watches::after_retreat();
     }
     let result = perform(number, frame);
-    if let Some(session) = session {
-        match thread::start(session) {
-            Ok(()) => watches::wait_until_back(),
-            Err((session, _)) => thread::end_session_here(session),
-        }
+    let started = session.map(thread::start);
+    let is_back = matches!(started, Some(Ok(())));
+    if let Some(Err((session, _))) = started {
+        thread::end_session_here(session);
+    }
+    set_mask(mask);
+    if is_back {
+        watches::wait_until_back();
     }
     result
 }

@@ -81,9 +81,9 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// How often a thread looks whether the code is free, and the pause in between: 1 s, because a batch of patches may wait
-/// for a CPU, and the loader may relocate a large library. Later it continues.
-const LOOKS: u32 = 20_000;
+/// The longest wait for the code, because a batch of patches may wait for a CPU, and the loader may relocate a large
+/// library. Later the thread continues.
+const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
 #[derive(Default)]
@@ -115,15 +115,19 @@ impl Libraries {
 
     /// Takes the code of libraries, if it becomes free in time. Returns whether it did.
     fn take_code(&self, holder: u32) -> bool {
-        (0..LOOKS).any(|look| {
-            if look > 0 {
-                raw::sleep_ns(LOOK_NS);
-            }
+        let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
+        loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
             // The loader's lock is held, so a mark of an earlier change was left there.
-            taken.is_ok() || holder == MAPPED && taken == Err(MAPPED)
-        })
+            if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
+                return true;
+            }
+            if raw::monotonic_ns() > until {
+                return false;
+            }
+            raw::sleep_ns(LOOK_NS);
+        }
     }
 
     fn free_code(&self, holder: u32) {
@@ -143,10 +147,14 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        if is_taken {
-            self.free_code(PATCHED);
-        }
+        // A mark that stays is from a change whose end was not seen. It must not delay each batch.
+        self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
+    }
+
+    /// Takes away all marks, which a forked child has from its parent.
+    pub fn free_all_code(&self) {
+        self.code.store(FREE, Release); // pairs with `take_code`
     }
 
     /// Forgets all libraries. Only a late thread may still be in a walk.
@@ -163,7 +171,7 @@ impl Libraries {
         self.given_up.store(0, Relaxed);
         self.reserve_used.store(0, Relaxed);
         self.unwinder.store(0, Relaxed);
-        self.code.store(FREE, Release); // pairs with `take_code`
+        self.free_all_code();
     }
 
     pub fn watch(&self, record: u64) {

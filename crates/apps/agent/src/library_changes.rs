@@ -2,43 +2,56 @@
 
 use tiptoe_wire::Data;
 
-use crate::libraries::ring;
+use crate::libraries::{WalkResult, ring};
+use crate::loader::Record;
 use crate::shared::{self, Shared};
 use crate::space;
 
 /// Handles a change of the loader's list; called before and after it.
 pub fn changed() {
-    let Some((shared, data)) = own_session() else {
+    let Some(shared) = shared::at_home() else {
         return;
     };
     let libraries = &shared.libraries;
     let Some(record) = libraries.record() else {
         return;
     };
-    let first = libraries.is_first_walk();
     let settled = record.is_consistent();
-    // Must precede the report, because the agent's thread then looks up where the new library is.
-    space::loading(!settled);
-    libraries.set_mapping(!settled);
     if !settled {
-        data.set_changing(true);
+        libraries.set_mapping(true);
     }
-    if settled || first {
-        let found = libraries.walk(&record, &data);
-        match settled {
-            // The first walk may have found a library that is still being loaded.
-            true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
-            false if found.has_reported => ring(&data),
-            _ => {}
-        }
+    // A session that ends takes no reports, but it still patches code.
+    let data = shared.data().filter(|_| shared.claims.active());
+    let found = data.as_ref().map(|data| note(shared, &record, data));
+    if settled {
+        // Must be after the walk, which finds closed libraries, and before the wait for patches.
+        libraries.set_mapping(false);
+    }
+    let (Some(data), Some(found)) = (data, found) else {
+        return;
+    };
+    match settled {
+        // The first walk may have found a library that is still being loaded.
+        true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
+        false if found.has_reported => ring(&data),
+        _ => {}
     }
     if settled {
         data.set_changing(false);
     }
 }
 
-fn own_session() -> Option<(&'static Shared, Data<'static>)> {
-    let shared = shared::at_home()?;
-    let data = shared.data()?;
-    shared.claims.active().then_some((shared, data))
+/// Notes the begin of a change, or what it has changed.
+fn note(shared: &Shared, record: &Record, data: &Data) -> WalkResult {
+    let settled = record.is_consistent();
+    let first = shared.libraries.is_first_walk();
+    // Must precede the report, because the agent's thread then looks up where the new library is.
+    space::loading(!settled);
+    if !settled {
+        data.set_changing(true);
+    }
+    match settled || first {
+        true => shared.libraries.walk(record, data),
+        false => WalkResult::default(),
+    }
 }

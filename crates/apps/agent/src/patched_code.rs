@@ -19,13 +19,15 @@ use crate::shared::{self, Shared};
 use crate::text::SelfMemory;
 
 /// Returns the patched sites that have bytes in a range.
-fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = Site> {
+fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = (usize, Site)> {
     let is_inside =
         |site: &Site| site.address < code.end && code.start < site.address + u64::from(site.len);
     let is_patched = |index: usize| shared.is_armed(index) && shared.is_live(index);
     let met = shared.table.meets(code).then(|| shared.table.all());
     let sites = met.into_iter().flatten();
-    sites.filter_map(move |(index, site)| (is_inside(&site) && is_patched(index)).then_some(site))
+    sites.filter_map(move |(index, site)| {
+        (is_inside(&site) && is_patched(index)).then_some((index, site))
+    })
 }
 
 /// Returns whether a range has patches.
@@ -59,7 +61,7 @@ pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     if let Ok(at) = u64::try_from(result)
         && at != code.start
     {
-        restore_at(at, code);
+        restore_at(at, code, frame.rsi != 0);
         note(code.clone());
     }
     result
@@ -80,12 +82,12 @@ impl Text for UnusedCode<'_> {
     fn sync(&self) {}
 }
 
-/// Restores the sites of `code`, which is now at the address `at`.
-fn restore_at(at: u64, code: &Range<u64>) {
+/// Restores the sites of `code`, which is now at the address `at`; `is_gone` if it is no longer at its own.
+fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     let Some(shared) = shared::get() else { return };
     let memory = SelfMemory::open();
     let text = UnusedCode(&memory);
-    for site in patches(shared, code) {
+    for (index, site) in patches(shared, code) {
         let end = site.address + u64::from(site.len);
         let moved = |address: u64| address - code.start + at;
         if site.address >= code.start && end <= code.end {
@@ -94,6 +96,10 @@ fn restore_at(at: u64, code: &Range<u64>) {
                 ..site
             };
             patcher::disarm(&text, &[site], OtherThreads::Stopped);
+            // The program may map its data there.
+            if is_gone {
+                shared.set_armed(index, false);
+            }
             continue;
         }
         // Only a part of the patch was moved.

@@ -39,6 +39,7 @@ pub fn give_up(shared: &Shared) {
 /// Forgets a parent's session in a forked child, where the segments are not mapped.
 pub fn forget(shared: &Shared) {
     end_records();
+    shared.libraries.free_all_code();
     shared.forget_session();
 }
 

@@ -207,11 +207,13 @@ impl Shared {
         self.armed_word(index) & ARMED != 0
     }
 
-    /// Called only by the agent's thread.
     pub fn set_armed(&self, index: usize, armed: bool) {
         if let Some(word) = self.table.word(index) {
-            let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
-            word.store(now, Ordering::Relaxed); // Relaxed: as in `armed_word`
+            // Relaxed: as in `armed_word`.
+            match armed {
+                true => word.fetch_or(ARMED, Ordering::Relaxed),
+                false => word.fetch_and(!ARMED, Ordering::Relaxed),
+            };
         }
     }
 
@@ -223,8 +225,9 @@ impl Shared {
     pub fn set_library(&self, index: usize, number: Option<usize>) {
         if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
-            let armed = word.load(Ordering::Relaxed) & ARMED;
-            word.store(number << 1 | armed, Ordering::Relaxed); // Relaxed: as in `armed_word`
+            let with = |word| Some(number << 1 | word & ARMED);
+            // Relaxed: as in `armed_word`. Cannot fail.
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
         }
     }
 

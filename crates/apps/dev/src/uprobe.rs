@@ -20,7 +20,7 @@ mod kernel_returns;
 use std::collections::BTreeMap;
 
 use tiptoe_event::Via;
-use tiptoe_session::Session;
+use tiptoe_session::{Event, Session};
 
 use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
 use crate::driver::Tracing;
@@ -246,9 +246,16 @@ fn check_lookups(session: &Session, case: Case) -> Result<(), Error> {
 
 /// Returns how many traps were hit.
 fn traps(session: &Session) -> u64 {
-    let name = format!(":{}_at", TRAP.name);
+    let prefix = format!("{}_at", TRAP.name);
+    let is_trap = |event: &&Event| {
+        let name = event.event.rsplit(':').next().unwrap_or_default();
+        // The program that is probed has two names for each function.
+        name.trim_start_matches("first_").starts_with(&prefix)
+    };
     let events = session.events.iter();
-    let of_traps = events.filter(|event| event.via == Via::Agent && event.event.contains(&name));
+    let of_traps = events
+        .filter(|event| event.via == Via::Agent)
+        .filter(is_trap);
     of_traps.map(|event| event.count).sum()
 }
 

@@ -253,11 +253,12 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        for first in writer.mappings() {
-            if !is_patched(&(first.start..first.end)) {
+        // The tests without a look at the sites are first, because the lock is held.
+        for second in writer.mappings() {
+            if !is_wanted(&(second.start..second.end)) {
                 continue;
             }
-            for second in writer.mappings().filter(|other| *other != first) {
+            for first in writer.mappings().filter(|other| *other != second) {
                 if let Some(code) = first.shared_with(&second)
                     && let Some(copy) = second.shared_with(&first)
                     && is_wanted(&copy)

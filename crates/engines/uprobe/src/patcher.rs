@@ -187,11 +187,19 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     }
     batch.phase(|text, site, _| trap_heads(text, site));
     if batch.sites.iter().any(|site| site.len > 1) {
-        batch.phase(|text, site, _| write_tail(text, site));
-        batch.pairs(|text, site| put_byte(text, site, Site::PAIR, &site.patched));
-        batch.phase(|text, site, _| write_first(text, site, &site.patched));
+        batch.phase(|text, site, _| is_begun(text, site) && write_tail(text, site));
+        batch.pairs(|text, site| {
+            is_begun(text, site) && put_byte(text, site, Site::PAIR, &site.patched)
+        });
+        batch.phase(|text, site, _| is_begun(text, site) && write_first(text, site, &site.patched));
     }
     batch.outcomes
+}
+
+/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there since, and the rest
+/// of a patch would make a torn instruction of its code.
+fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
+    !holds(text, site.address, &site.original, site.len)
 }
 
 /// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch whose

@@ -4,10 +4,11 @@
 
 mod simulator;
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
 use simulator::{Cores, Guard, INT3, Memory, Mix, Shape, Step};
-use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, rearm};
+use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, Text, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SLOT_WORDS, Site};
 
@@ -418,6 +419,57 @@ fn unmapped_memory_fails_only_its_own_sites() {
             assert!(matches!(outcomes[1], Outcome::Done | Outcome::Unmapped));
             assert_eq!(disarm(&memory, &sites)[0], Outcome::Done);
             cores.run(&pair, &memory.take_steps()).expect("disarming");
+        }
+    }
+}
+
+/// Memory whose file is mapped anew after some syncs.
+struct MappedAnew<'a> {
+    memory: &'a Memory,
+    site: Site,
+    syncs_left: Cell<u32>,
+}
+
+impl Text for MappedAnew<'_> {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.memory.read(address, bytes)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> bool {
+        self.memory.write(address, bytes)
+    }
+
+    fn sync(&self) {
+        self.memory.sync();
+        let left = self.syncs_left.get();
+        self.syncs_left.set(left.wrapping_sub(1));
+        if left == 1 {
+            let len = usize::from(self.site.len);
+            self.memory
+                .write(self.site.address, &self.site.original[..len]);
+        }
+    }
+}
+
+/// Regression: the loader mapped a library anew between two phases, and the jump's first byte was written before the
+/// file's own bytes, so that it led anywhere.
+#[test]
+fn a_file_that_is_mapped_anew_between_phases_keeps_its_bytes() {
+    for shape in Shape::all(AT) {
+        let needs_phases = shape.site.len > 1 && !shape.site.fits_word();
+        for syncs in (1..6).filter(|_| needs_phases) {
+            let memory = fresh(&[shape]).0;
+            let text = MappedAnew {
+                memory: &memory,
+                site: shape.site,
+                syncs_left: Cell::new(syncs),
+            };
+            patcher::arm(&text, &[shape.site], OtherThreads::Running);
+            let is_whole = |bytes| holds(&memory, &shape.site, bytes);
+            assert!(
+                is_whole(&shape.site.original) || is_whole(&shape.site.patched),
+                "{syncs}: {shape:?}"
+            );
         }
     }
 }

@@ -1,11 +1,12 @@
-//! A budget for reading hostile debug information. An attribute may have no bytes, and an entry may be referred to
-//! over and over. So each entry, each attribute, and each search for the end of a text must be paid for.
+//! A budget for reading hostile debug information. The file's size does not bound the work: an attribute may have no
+//! bytes, and an entry may be referred to over and over. So each entry, each attribute, and each search for the end
+//! of a text must be paid for.
 
 use std::cell::Cell;
 
 use crate::error::BudgetExceeded;
 
-/// Reads per byte, and in the smallest budget.
+/// The reads that a budget has for each byte, and the reads that every budget has in addition.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
 /// Bytes searched for a text's end in the time of one read.
@@ -47,7 +48,7 @@ impl ReadBudget {
         self.pay(attributes.saturating_add(1))
     }
 
-    /// Pays for entries of this many bytes, which may all be in a text.
+    /// Pays for this many bytes, because all of them may have been searched for the end of a text.
     pub(crate) fn pay_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.pay(bytes / BYTES_PER_READ)
     }
@@ -59,7 +60,7 @@ impl ReadBudget {
         left.map(drop).ok_or(BudgetExceeded)
     }
 
-    /// Spends everything, because no honest file has what was found.
+    /// Spends the rest of the budget. For callers that found something that no honest file has.
     pub(crate) fn exhaust(&self) {
         self.left.set(0);
     }

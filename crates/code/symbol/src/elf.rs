@@ -1,6 +1,6 @@
 //! Reads one ELF file: header, layout, symbols, unwind section, slots.
 //!
-//! Generic over the word size. A [`Contents`] borrows the file; `build` copies what is kept.
+//! The functions are generic over the word size. A [`Contents`] borrows the file; an `Image` copies what it keeps.
 
 use object::Endianness;
 use object::elf;
@@ -19,7 +19,7 @@ use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
 use crate::thread_segment::ThreadSegment;
 
-/// The most kept; linkers make fewer.
+/// The most segments, executable sections and bytes of `.eh_frame` that are kept; linkers make fewer.
 const MAX_SEGMENTS: usize = 256;
 const MAX_SECTIONS: usize = 4096;
 const MAX_EH_FRAME: usize = 64 << 20;
@@ -35,14 +35,14 @@ pub(crate) struct Contents<'d> {
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
-/// Bounded because each section is compared with each segment.
+/// A file with more headers is refused, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names, because a lookup compares all names: otherwise a small file
+/// The most sections times the bytes of their names. A lookup compares all names, so without this bound a small file
 /// could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Parses a file, unless it is not ELF or has more headers than programs have.
+/// Parses an ELF file. Returns `None` if the file is not ELF, or has more headers than a program has.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {

@@ -56,7 +56,8 @@ pub struct PlannedSite {
     /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
     pub location: HookLocation,
-    /// Whether the agent's table has other sites at the same address. Any of them may be the current one.
+    /// Whether the agent's table has other sites at the same address. If so, `Link::recall` must select this site
+    /// before the address is armed again.
     pub has_others: bool,
     /// The address of the trampoline's saved return addresses, or 0.
     pub callers: u64,
@@ -91,7 +92,7 @@ pub struct PatchPlan {
 pub struct ProcessState<'a> {
     pub maps: &'a [Mapping],
     pub agent_sites: &'a [Site],
-    /// Where the code of this session is mapped.
+    /// The ranges where this session's trampolines are mapped.
     pub mapped: Vec<Range<u64>>,
     pub callers: &'a [CallerArena],
     pub probe_slots: &'a ProbeSlots,
@@ -115,7 +116,7 @@ struct Draft<'a> {
     /// The latest site of an address is last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
-    /// Numbers of followed probes are never reused.
+    /// The number of the next followed probe. Such numbers are never reused.
     next_call: u32,
 }
 
@@ -220,7 +221,7 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("libpthread")
 }
 
-/// Returns whether a module belongs to the runtime of C or C++, whose callers count as the user's.
+/// Returns whether a module belongs to the runtime of C or C++. Code that calls the runtime counts as the user's.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     let is = |name: &&str| module.name.starts_with(name);
@@ -246,16 +247,16 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest `wanted` site at an address. Reuse bounds a process's trampolines to the
-    /// number of different ones ever requested.
+    /// Returns the latest `wanted` site at an address. Because sites are reused, a process has at most
+    /// one trampoline for each different request.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(reuse(site, has_others))
     }
 
-    /// As [`Draft::reusable_at`], but with the original bytes, because another library may have
-    /// been mapped there since.
+    /// As [`Draft::reusable_at`], but the site's original bytes must be those of `shape`, because another
+    /// library may have been mapped at the address since then.
     fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)

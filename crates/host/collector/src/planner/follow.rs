@@ -3,7 +3,7 @@
 use tiptoe_wire::calls::words;
 use tiptoe_wire::{ring, timed_values, values};
 
-/// The most functions whose calls are timed by value.
+/// The most functions whose calls are timed separately for each value of an argument.
 pub const MOST_BY_VALUE: usize = 280;
 
 /// The most counters of a thread for calls timed by value. A function has 226 KB of counters; a
@@ -26,7 +26,7 @@ pub enum Follow {
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
-    /// That the thread is inside a call of the gate, which is followed to its return.
+    /// Whether the thread is inside a call of the gate function. Each call of the gate is followed to its return.
     Gate,
 }
 
@@ -61,7 +61,7 @@ impl Follow {
         self.within(probes.saturating_mul(self.width()))
     }
 
-    /// Limits a number of counters to what threads can have.
+    /// Returns `counters`, limited to the most counters that a thread can have for this kind of recording.
     pub fn within(self, counters: u32) -> u32 {
         match self {
             Follow::TimedValues => counters.min(MOST_TIMED_VALUES),

@@ -25,7 +25,8 @@ pub fn home<'a>(
     (Cow::Borrowed(home), offset.saturating_add(distance))
 }
 
-/// Returns the offset at which each call is counted once: a Go function begins again if its stack is too small.
+/// Returns the offset at which each call is counted once. In Go, this offset is after the stack check, because a
+/// function begins again if its stack is too small.
 pub fn counted_at(object: &Object, function: &Function) -> u64 {
     let code = object.code(function, 0).filter(|_| object.is_go());
     let after_check = code.and_then(|code| after_stack_check(&code));

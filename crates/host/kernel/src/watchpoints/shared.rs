@@ -1,4 +1,4 @@
-//! An accounting in memory shared with a process, whose threads reserve for themselves.
+//! An accounting of debug registers, in memory shared with a process whose threads reserve their own registers.
 
 use std::sync::atomic::AtomicU64;
 
@@ -30,8 +30,9 @@ impl<'a> SharedSlots<'a> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Checks that each thread of a process can have these watches; the error names holders in the way. Reserves the
-    /// debuggers' register, unless `takes_all`. Other tiptoes see the watches until the result is dropped.
+    /// Checks that each thread of a process can have the watches `serving`, which are indexes of `points`. Otherwise
+    /// the error names the holders of the missing registers. Reserves the debuggers' register, unless `takes_all`.
+    /// Other tiptoes see the watches until the result is dropped.
     pub fn begin(
         &self,
         pid: u32,
@@ -60,7 +61,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// Returns the statistics of single threads, and of all others.
+    /// Returns the statistics of the requests for single threads, then those of all other requests.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

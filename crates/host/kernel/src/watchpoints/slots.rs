@@ -168,7 +168,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of single threads, and of all others.
+    /// Returns the statistics of requests for threads, and of those for CPUs.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,6 +1,6 @@
 //! Records which threads were seen in which waits. A thread that is cancelled in a wait, or jumps
-//! out of it and ends, passes no hook after it. So its wait counts up to the last look that found
-//! the thread there.
+//! out of the wait and ends, does not reach the hook after the wait. So such a wait counts up to
+//! the last look that found the thread in the wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::ulocks::{ThreadIds, ns_between};
 pub struct SeenWaits {
     /// The threads that had ended at the last look, by the ids in their slabs.
     ended: BTreeSet<u32>,
-    /// The wait's beginning, and when it was last seen, in ticks; by thread and wait number.
+    /// By thread and index of the wait: the word with the wait's beginning, and the time when the wait was last
+    /// seen, in ticks.
     seen: BTreeMap<(u32, u32), (u64, u64)>,
     at: u64,
 }
@@ -58,7 +59,7 @@ impl SeenWaits {
         self.ended.contains(&tid)
     }
 
-    /// Returns how long a thread was seen in one of the waits in its words, in ns.
+    /// Returns for how many ns a thread was seen in the wait at `index` of its words; 0 if that is unknown.
     pub fn seen_ns(&self, tid: u32, index: u32, words: &[u64]) -> u64 {
         let at = head::ACTIVITIES + index * activity::WORDS + activity::SINCE;
         let beginning = words.get(at as usize).copied().unwrap_or(0);

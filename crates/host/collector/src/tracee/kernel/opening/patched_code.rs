@@ -1,6 +1,6 @@
-//! Keeps the kernel's probes off patched bytes. Under a probe there, the kernel would run the
-//! file's instruction instead of the patched one, and its trap byte inside a jump would send the
-//! next hit to a random address.
+//! Keeps the kernel's probes off patched bytes. For a probe on such a byte, the kernel would run the
+//! file's instruction instead of the patched one. If the byte is inside a jump, the probe's trap byte
+//! would change the jump's target, so that the next hit would go to a random address.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,8 @@ impl PatchedCode<'_> {
         }
     }
 
-    /// Returns the refusal of a probe on a byte of the agent's patches, or inside any other patch after its first byte.
+    /// Returns why the probe is refused: it is on a byte of one of the agent's patches, or after the first byte of
+    /// any other patch. Otherwise returns `None`.
     pub(super) fn against(&self, probe: &Probe) -> Option<Reason> {
         let mut hooks = self.patches.hooks.iter();
         let mut on_hook = || hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()));
@@ -41,8 +42,8 @@ impl PatchedCode<'_> {
         own.or_else(hook).or_else(other)
     }
 
-    /// Returns whether the instruction is inside a patch, after its first byte; `false` if the
-    /// program has not begun, because its code is not mapped.
+    /// Returns whether the probe's address is inside a patch, after the patch's first byte. Returns
+    /// `false` if the program has not begun, because the program's code is not mapped yet.
     fn is_inside_patch(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =

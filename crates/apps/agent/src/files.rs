@@ -13,8 +13,8 @@ const O_RDWR: i32 = 2;
 const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
-/// The descriptors of the agent's thread, which exist in its table only. They end with that thread, of which there is one
-/// at a time.
+/// The descriptors of the agent's thread, which exist in its table only and end with it. Only one such thread exists at
+/// a time.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 #[derive(Clone, Copy)]

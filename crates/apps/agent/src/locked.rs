@@ -5,7 +5,7 @@
 //! mappings one by one, and answers as the kernel would without the agent. The agent unlocks what it maps later
 //! (`memory.rs`).
 //!
-//! A mapping that another thread makes meanwhile is locked only if the call includes future mappings; the kernel
+//! A mapping that another thread makes during the call is locked only if the call includes future mappings; the kernel
 //! promises no more. A system call without a hook locks the agent's memory, too.
 
 use core::ops::Range;

@@ -47,7 +47,7 @@ impl<'a> ThreadLock<'a> {
     }
 
     /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold the lock
-    /// meanwhile.
+    /// until that thread has started.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }

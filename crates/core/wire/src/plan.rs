@@ -75,7 +75,7 @@ pub enum Request {
     /// Sites' [`Library`]s.
     Libraries = 17,
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
-    /// how many threads were created meanwhile, and on failure the thread that got no event.
+    /// how many were created during the request, and on failure the thread that got no event.
     Observe = 18,
     /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,

@@ -156,8 +156,8 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
 }
 
 /// Restores everything that a forked child inherited, and gives its signals back, if the child has one thread.
-/// Afterwards no code of ours runs there, except the return thunks of open calls. If the child has more threads, any
-/// of which may be inside a patch, sites that need trap bytes stay.
+/// Afterwards no code of ours runs there, except the return thunks of open calls. If the child has more threads,
+/// one may be inside a patch, so sites that need trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

@@ -17,7 +17,7 @@ static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval of readings of the list, of which [`LOOKS`] in a row must show no new thread: 10 ms.
+/// The interval of readings of the list. [`LOOKS`] readings in a row must show no new thread: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;

@@ -59,12 +59,24 @@ impl core::error::Error for SpecError {}
 impl<'a> Spec<'a> {
     /// Parses a spec.
     pub fn parse(text: &'a str) -> Result<Spec<'a>, SpecError> {
-        parse(text)
+        let (kind, rest) = head(text)?;
+        read(kind, rest, single_colon(rest.text, 0))
     }
 
     /// Returns all ways to read a spec: as [`parse`](Spec::parse), with each other single colon, without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
-        readings(text)
+        let (first, head) = match head(text) {
+            Ok(head) => (None, Some(head)),
+            Err(error) => (Some(Err(error)), None),
+        };
+        let all = head.into_iter().flat_map(|(kind, rest)| {
+            let colons = core::iter::successors(single_colon(rest.text, 0), move |at| {
+                single_colon(rest.text, at + 1)
+            });
+            let all = colons.map(Some).chain(core::iter::once(None));
+            all.map(move |colon| read(kind, rest, colon))
+        });
+        first.into_iter().chain(all)
     }
 }
 
@@ -112,26 +124,6 @@ impl<'a> Rest<'a> {
             },
         )
     }
-}
-
-fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
-    let (kind, rest) = head(text)?;
-    read(kind, rest, single_colon(rest.text, 0))
-}
-
-fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
-    let (first, head) = match head(text) {
-        Ok(head) => (None, Some(head)),
-        Err(error) => (Some(Err(error)), None),
-    };
-    let all = head.into_iter().flat_map(|(kind, rest)| {
-        let colons = core::iter::successors(single_colon(rest.text, 0), move |at| {
-            single_colon(rest.text, at + 1)
-        });
-        let all = colons.map(Some).chain(core::iter::once(None));
-        all.map(move |colon| read(kind, rest, colon))
-    });
-    first.into_iter().chain(all)
 }
 
 fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {

@@ -42,21 +42,18 @@ impl InProcess {
         let counters = self.patches.counters.iter();
         let counters = counters.filter(|one| meters.ran_ns(one.site.slot).is_none());
         let counters = counters.filter(|one| !closed.contains(&one.site.slot));
-        let other = counters.filter(|one| differs(&one.site, &one.site.patched));
-        let (events, sites): (Vec<&str>, Vec<&Site>) =
-            other.map(|one| (&*one.counter.event, &one.site)).unzip();
+        let changed = counters.filter(|one| differs(&one.site, &one.site.patched));
+        let changed: Vec<&AgentCounter> = changed.collect();
         let jumps = |site: &Site| {
             let first = Site { len: 1, ..*site };
             site.len > 1 && !differs(&first, &site.patched)
         };
-        let foreign = events.iter().zip(&sites);
-        let foreign = foreign.filter(|(_, site)| !moved.contains(&site.slot));
-        let foreign: Vec<&str> = foreign.map(|(event, _)| *event).collect();
         if agent_leaves(process) {
             // The agent restored the code in between, not another tracer.
             return Vec::new();
         }
-        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
+        let sites = changed.iter().map(|one| &one.site);
+        let (astray, others): (Vec<&Site>, Vec<&Site>) = sites.partition(|site| jumps(site));
         let lost = others.iter().filter(|site| !differs(site, &site.original));
         let lost: Vec<u64> = lost.map(|site| site.address).collect();
         let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
@@ -66,7 +63,9 @@ impl InProcess {
             let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
-        foreign
+        let foreign = changed.into_iter();
+        let foreign = foreign.filter(|one| !moved.contains(&one.site.slot));
+        foreign.map(|one| &*one.counter.event).collect()
     }
 
     fn closed(&self, process: &TracedProcess) -> BTreeSet<u32> {

@@ -3,32 +3,33 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use tiptoe_attach::link::Link;
 use tiptoe_session::FunctionNote;
 
 use super::{AgentCounter, Patches};
 use crate::tracee::TracedProcess;
 
 impl Patches {
-    pub fn slots_unpatched_elsewhere(&self, process: &TracedProcess) -> BTreeSet<u32> {
-        let Some(link) = &process.target.link else {
-            return BTreeSet::new();
+    fn unpatched_elsewhere(&self, process: &TracedProcess) -> impl Iterator<Item = &AgentCounter> {
+        let data = process.target.link.as_ref().map(Link::data);
+        let ranges: Option<Vec<Range<u64>>> = match data {
+            Some(data) => data.unpatched().map(Iterator::collect),
+            None => Some(Vec::new()),
         };
-        let data = link.data();
-        let ranges: Option<Vec<Range<u64>>> = data.unpatched().map(Iterator::collect);
-        let is_unpatched = |one: &&AgentCounter| match &ranges {
+        let counters = self.counters.iter();
+        counters.filter(move |one| match &ranges {
             Some(ranges) => ranges.iter().any(|range| range.contains(&one.site.address)),
             None => true, // more than the agent could record
-        };
-        let unpatched = self.counters.iter().filter(is_unpatched);
+        })
+    }
+
+    pub fn slots_unpatched_elsewhere(&self, process: &TracedProcess) -> BTreeSet<u32> {
+        let unpatched = self.unpatched_elsewhere(process);
         unpatched.map(|one| one.site.slot).collect()
     }
 
     pub fn code_was_moved(&self, process: &TracedProcess) -> Option<FunctionNote> {
-        let slots = self.slots_unpatched_elsewhere(process);
-        let moved = self
-            .counters
-            .iter()
-            .filter(|one| slots.contains(&one.site.slot));
+        let moved = self.unpatched_elsewhere(process);
         let events: Vec<String> = moved.map(|one| one.counter.event.clone()).collect();
         (!events.is_empty()).then_some(FunctionNote::CodeMoved { events })
     }

@@ -74,8 +74,9 @@ impl Run<'_> {
                 .iter()
                 .any(|variable| !variable.lifetime.has_ended())
             {
-                turn.observer.note(&note);
                 self.move_from(self.variables[index].address(), index, turn.at)?;
+                // After the move, because the note promises that later accesses do not count.
+                turn.observer.note(&note);
             }
             self.notes.push(note);
         }

@@ -1,4 +1,4 @@
-//! Converts a price to numbers, and to its file's only valid text:
+//! Converts a price to and from numbers, and the only valid text of its file:
 //!
 //! ```text
 //! tiptoe prices 1
@@ -16,30 +16,30 @@ use std::fmt::Write as _;
 use tiptoe_event::Cost;
 
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// Without it, a file was truncated.
+/// The last line. A file without it was truncated.
 const END: &str = "end\n";
 
 pub(super) trait Price: Sized {
-    /// The prefix of its files' names.
+    /// The prefix of the files' names.
     const KIND: &'static str;
     const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives these.
+    /// Returns the price from [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
 pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
     for number in std::iter::once(yardstick).chain(price.numbers()) {
-        // `{:?}` writes the shortest text of exactly this number. Writing to a string cannot fail.
+        // `{:?}` writes the shortest text that is read as this number. Writing to a string cannot fail.
         let _ = writeln!(text, "{number:?}");
     }
     text + END
 }
 
-/// Returns yardstick and price if [`encode`] makes this text for the key.
+/// Returns the yardstick and the price; `None` unless [`encode`] makes exactly this text for the key.
 pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let text = std::str::from_utf8(text).ok()?;
     let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;
@@ -56,14 +56,14 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns the numbers, if each is a possible duration of a hit in ns.
+/// Returns the numbers if each is a possible duration of a hit, in ns.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);
     numbers.iter().all(is_sane).then_some(numbers)
 }
 
-/// Returns costs, each by its lower end, estimate and upper end.
+/// Returns the costs whose lower ends, estimates and upper ends are `numbers`.
 pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;

@@ -13,7 +13,7 @@ const SPAN: Duration = Duration::from_millis(20);
 /// below 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or over 20 ms if reading the clocks
+/// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or 20 to 40 ms if reading the clocks
 /// is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();

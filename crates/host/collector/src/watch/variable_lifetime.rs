@@ -1,4 +1,4 @@
-//! Whether a watched variable still exists.
+//! Decides whether a watched variable still exists.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) struct VariableLifetime {
     pub(super) seen: Duration,
     is_missed: bool,
-    /// For how many ns the variable was watched.
+    /// For how many ns an ended variable was watched.
     pub(super) ended: Option<u64>,
 }
 
@@ -19,12 +19,12 @@ impl VariableLifetime {
         self.ended
     }
 
-    /// Returns whether the variable is certainly removed, which takes two misses in a row.
+    /// Records a look. Returns whether the variable is certainly removed, which takes two misses in a row.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;
         }
-        // One miss proves nothing, because an exec removes memory and threads just before it is reported.
+        // One miss proves nothing, because an exec removes memory and threads just before the kernel reports the exec.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }

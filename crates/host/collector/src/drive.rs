@@ -1,11 +1,10 @@
 //! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
 //! run. All times are of CLOCK_MONOTONIC ([`RunClock`]), since counting began.
 //!
-//! The loop waits for all events at once: the ends of processes, signals, the doorbells of agents, the instrument's
-//! next turn, the interval and the duration. INVARIANT: no wake-up is lost, because an event that is checked before a
-//! wait also ends the wait if it happens later. If there are doorbells, ends and signals end a wait within [`TICK`]. A
-//! signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process
-//! has ended.
+//! The loop waits at once for the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
+//! interval and the duration. INVARIANT: no wake-up is lost, because an event that is checked before a wait also ends
+//! the wait if it happens later. With doorbells, ends and signals end a wait within [`TICK`]. A signal handler sets
+//! `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +61,7 @@ pub(crate) trait Instrument {
     /// the clock's start. A command among the targets is held, unless there was a delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Reads data that would be lost later, and reports what the user must see now. The loop calls this also during the
+    /// Reads data that would be lost later, and reports what the user must see now. The loop also calls this during the
     /// delay, because a command runs then.
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
@@ -75,7 +74,7 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether the rest of the run is reported as a shorter interval, so that all intervals sum to the total.
+    /// Returns whether a shorter last interval is reported, so that intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
@@ -85,8 +84,8 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Ends counting, leaves the targets, and returns how long the instrument counted. The loop calls this also after a
-    /// failure, because a failed run must leave nothing in the targets.
+    /// Ends counting, leaves the targets, and returns how long the instrument counted. The loop calls this even after a
+    /// failure, because nothing may stay in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session. Returns the cost of counting.
@@ -175,7 +174,7 @@ struct Driven<'a> {
 }
 
 impl Driven<'_> {
-    /// Counts until the run ends. Returns whether it ended because nothing was left to count.
+    /// Returns whether the run ended because nothing was left to count.
     fn count(&mut self) -> Result<bool, Error> {
         let mut wakes = Wakes::of(self.turn.at);
         if let Some(time) = self.options.delay {
@@ -220,7 +219,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command continue. Fails if the user has stopped the run, because the command must not begin then.
+    /// Lets a held command continue, unless the user has stopped the run, because the command must not begin then.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -231,8 +230,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting begins. Returns false if, before the time is over, nothing is left to count or `stop` is
-    /// set.
+    /// Waits before counting begins. Returns false if `stop` or the end of the targets comes first.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {
@@ -279,7 +277,7 @@ fn unix_ns(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Waits before the attach. Returns false if, before the time is over, `stop` is set or all targets end.
+/// Waits before the attach. Returns false if `stop` or the end of all targets comes first.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
     let mut wakes = Wakes::of(targets);

@@ -1,7 +1,7 @@
 //! Counts waits for the kernel's locks, by BPF programs, as an [`Instrument`].
 //!
-//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are read only at the end,
-//! and an interval has only a number of waits.
+//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are read at the end, and
+//! intervals have only numbers of waits.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::words;
 
 mod wait_rows;
 
-/// The pause between two reads of the targets' CPU time. A target's time since the last read is lost when it ends.
+/// The pause between two reads of the targets' CPU time. The time since the last read is lost if a target ends.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct KernelLocks<'a> {
@@ -87,7 +87,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Chooses the process of a started command. Other processes were chosen when the programs were loaded.
+    /// Chooses the process of a started command; `load` has chosen other processes.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),
@@ -95,8 +95,7 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns the cost: the time that the programs measured themselves, or for the whole system the kernel's measure,
-    /// if permitted.
+    /// Returns the cost as the programs measured it; for the whole system as the kernel did, if permitted.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();

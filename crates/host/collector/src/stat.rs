@@ -1,5 +1,4 @@
-//! Counts perf's events, as an [`Instrument`]. The kernel counts, and tiptoe reads only sums, at the end or at each
-//! interval.
+//! Counts perf's events, as an [`Instrument`]. tiptoe reads only the kernel's sums, at the end or at each interval.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -34,7 +33,7 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of what the target used. Its use since the last read is lost when it ends.
+/// The pause between two reads of what the target used. Its use since the last read is lost if it ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
@@ -228,7 +227,7 @@ fn events(sums: &Sums) -> Vec<Event> {
     counted.map(event).collect()
 }
 
-/// Returns the command that tiptoe starts, whether it is counted or not.
+/// Returns the command that tiptoe starts, counted or not.
 fn command<'a>(request: &'a Request<'_>) -> Option<&'a [OsString]> {
     match &request.target {
         RequestTarget::Command(command) => Some(command),

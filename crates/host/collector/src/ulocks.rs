@@ -1,5 +1,5 @@
-//! Sums up and names the waits for locks that threads recorded in their slabs. A slab's words are hostile data from the
-//! target: none may be used as an index.
+//! Sums up and names the waits for locks that threads recorded. The words are hostile data from the target: none may be
+//! used as an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,7 +158,7 @@ pub struct WaitRecords {
     early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by the lock's address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
-    /// The hold that was in progress when the trace began: the lock, the thread, and how many ns the hold was observed.
+    /// The hold that was in progress when the trace began: the lock, the thread, and the observed ns.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
     /// The names of locks that libraries report, by `via`.
@@ -176,9 +176,9 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds the records in a thread's words, by scope if `scopes` is given. An ended thread has `last_seen`, which
-    /// returns the ns that a wait lasted, by the wait's index among nested waits. A wait in which a thread ended counts
-    /// as left.
+    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for an ended thread,
+    /// and returns how many ns a wait lasted, by its index among nested waits. A wait in which a thread ended counts as
+    /// left.
     pub fn add_thread(
         &mut self,
         thread: &str,
@@ -275,8 +275,7 @@ impl WaitRecords {
         }
     }
 
-    /// Adds an unfinished wait that the BPF program saw begin `ns` ago. `who` is the thread, or empty if rows are not
-    /// by thread.
+    /// Adds an unfinished wait that the BPF program saw begin `ns` ago. `who` is empty if rows are not by thread.
     pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
         let FutexKey {
             address, site, via, ..
@@ -434,12 +433,11 @@ struct Rows {
     early: EarlyWaitSums,
     unfinished: Unfinished,
     sites: BTreeMap<u64, u64>,
-    /// Whether any wait for one of the row's locks was not timed, even if that wait is in another row.
+    /// Whether any wait for one of the row's locks was not timed, even in another row.
     is_sampled: bool,
 }
 
-/// Returns whether the address may be in the same lock as one of `sampled`, because threads wait on several words of a
-/// rwlock.
+/// Returns whether the address may be in the same lock as one of `sampled`, because a rwlock has several awaited words.
 fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
     const LONGEST_LOCK: u64 = 64;
     let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);

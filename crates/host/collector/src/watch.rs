@@ -1,8 +1,8 @@
 //! Watches accesses to variables of a process by breakpoints, as an [`Instrument`].
 //!
 //! A BPF program counts in the thread that makes the access, without a patch. The watch learns what an instruction
-//! stores and how to find its callers from the first hit, so only later hits have them. If this user may not open the
-//! kernel's breakpoints, those of the program's own threads record each hit ([`inside`]).
+//! stores, and how to find its callers, from the first hit. If this user may not open the kernel's breakpoints, the
+//! program's own threads record each hit ([`inside`]).
 
 use std::time::Duration;
 
@@ -54,9 +54,9 @@ use inside::{AgentUse, InProcessWatch};
 use turns::{Registers, Turns};
 use variables::{RequestedVariable, WatchedVariable};
 
-/// The length of a window. The budget allows a number of hits in each window.
+/// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// For how long each turn learns about code, because at first most code is new, and a program may be short.
+/// For how long each turn learns, because at first most code is new, and a program may be short.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// At most one part in this many of the time is spent on beginning windows.
@@ -78,7 +78,7 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
-/// The variables and conditions of a request. They must be parsed before anything is started.
+/// Must be parsed before anything is started.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,
@@ -114,7 +114,7 @@ pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     }
 }
 
-/// Watches in a process whose agent also counts other events, and stays when the watch ends.
+/// Watches in a process whose agent also counts other events.
 pub(crate) fn beside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -126,8 +126,7 @@ pub(crate) fn beside<'a>(
     Ok(Box::new(run))
 }
 
-/// Opens the kernel's breakpoints. Opens those of the process's threads on request, or if this user may not open the
-/// kernel's.
+/// Opens the kernel's breakpoints; on request, or if this user may not, those of the process's threads.
 fn arm<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -289,8 +288,8 @@ impl Instrument for Run<'_> {
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
-        // In a running program, the first events count before the last are enabled, so its clock starts first. A held
-        // command makes no access until it is released.
+        // In a running program, the first events count before the last are enabled. A held command makes no access
+        // until it is released.
         let is_held = at.counted().all(Attached::is_held);
         Ok(if is_held { at.start_clock() } else { clock })
     }
@@ -307,7 +306,7 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // Reads the clock again, because the registers had their old variables during the reads above.
+        // A new reading of the clock, because the registers had their old variables until now.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;

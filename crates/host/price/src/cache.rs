@@ -1,16 +1,15 @@
-//! Keeps the prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has its
-//! own files, in a folder that only this user may enter ([`OwnFolder`]). A file is valid for this build of tiptoe and
-//! these CPUs, until the next boot. A cache that cannot be used is no error.
+//! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files in
+//! a folder that only this user may enter ([`OwnFolder`]), valid for this build of tiptoe and these CPUs until the next
+//! boot. A cache that cannot be used is no error.
 //!
-//! A file is ignored unless it is exactly what would be written for this key, with possible numbers. A price may become
-//! outdated: a virtual machine moves to another host, clock rates change, or other threads share the core. So a file
-//! also has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by more than the
-//! factor [`FAMILY`], the CPUs are in another *state*, and the price is measured again. Each state has a file, because
-//! a busy machine alternates between a few states.
+//! A file is ignored unless it is exactly what would be written for this key, with possible numbers. A price may be
+//! outdated, because a virtual machine's host or clock rates change, or other threads share the core. So a file also
+//! has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by more than the factor
+//! [`FAMILY`], the CPUs are in another *state*. Each state has a file, because a busy machine changes between a few.
 //!
-//! The yardstick is measured before and after a price. While the two differ, the price is measured again, up to
-//! [`TRIES`] measurements. If they still differ, the price is used but not kept, and the report says so. A price is
-//! kept with the later yardstick, because the state may have changed since the cache was searched.
+//! The yardstick is measured before and after a price. If the two differ, the price is measured again, at most
+//! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
+//! kept with the later yardstick, because the state may have changed since the search.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -29,13 +28,13 @@ use super::price::{Price, decode, encode};
 const FAMILY: f64 = 1.25;
 /// The most measurements of a price.
 const TRIES: usize = 3;
-/// The highest number of a state, a yardstick of 7.5 us. The lowest, `-LAST_STATE`, is 0.1 ps.
+/// The highest number of a state (7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
 const LAST_STATE: f64 = 40.0;
 /// The most bytes of a file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The prices of earlier runs.
+/// Prices of earlier runs.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -82,13 +81,12 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether all prices so far were cached, or some were measured, and in a steady state. `None` if no price
-    /// was taken.
+    /// Returns whether all prices were cached or some measured, and in a steady state; `None` before the first.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the price from the cache, or measures it, and keeps it if the state was steady.
+    /// Returns the cached price, or measures it, and keeps it if the state was steady.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -111,7 +109,6 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Measures until both yardsticks show the same state, at most [`TRIES`] times.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -119,7 +116,7 @@ impl PriceCache {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Without yardsticks one measurement is enough, because its price is not kept.
+                // Without yardsticks the price is not kept.
                 _ => true,
             };
             if is_steady || turn == TRIES {
@@ -138,7 +135,6 @@ impl PriceCache {
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // Two yardsticks of one state may be rounded to neighbouring numbers.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -150,7 +146,7 @@ impl PriceCache {
     fn keep<P: Price>(&self, price: &P, yardstick: f64) {
         let Some(path) = &self.folder else { return };
         let text = encode(&self.key, yardstick, price);
-        // A text that no later run would accept must not replace a valid file.
+        // A text that no run would accept must not replace a file.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
@@ -165,7 +161,7 @@ impl PriceCache {
     }
 }
 
-/// Returns the cache's folder. Relative paths are ignored (XDG Base Directory Specification).
+/// Ignores relative paths (XDG Base Directory Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -177,7 +173,7 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns the key, with which a file must begin: lines for the boot, the CPUs' model and this build of tiptoe.
+/// Returns the key: lines for the boot, the CPUs' model and this build of tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -185,8 +181,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Returns what identifies a build: its file and the file's time of change (ctime), which no user can set. A hash would
-/// take longer than the measurements.
+/// Returns what identifies a build: its file, and the time of change (ctime), which no user can set. A hash would take
+/// longer than the measurements.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -214,8 +210,8 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the number of a yardstick's state: the yardstick's logarithm. Two yardsticks within [`FAMILY`] have the same
-/// or neighbouring numbers.
+/// Returns the number of a state, the yardstick's logarithm. Two yardsticks within [`FAMILY`] have the same or
+/// neighbouring numbers.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

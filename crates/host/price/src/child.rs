@@ -1,6 +1,5 @@
-//! A forked child for measurements that would disturb this process. The child must do only what is async-signal-safe,
-//! because other threads may hold any lock at the fork. It answers each question, one byte, with a number, until its
-//! parent ends.
+//! A forked child for measurements that would disturb this process. All that it does must be async-signal-safe, because
+//! other threads may hold locks at the fork. It answers questions of one byte with numbers, until its parent ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -11,7 +10,7 @@ use crate::own;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A forked child, which is killed when this value is dropped.
+/// A child, killed when dropped.
 pub struct Child {
     pid: i32,
     line: UnixStream,
@@ -25,7 +24,7 @@ impl Child {
     pub unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
-        // SAFETY: the child only closes, reads, writes, calls `answer` and ends. All are async-signal-safe, `answer` by
+        // SAFETY: the child closes, reads, writes, calls `answer` and ends. All are async-signal-safe, `answer` by
         // contract.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -38,7 +37,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Asks the child, and waits for its answer. Fails after two seconds.
+    /// Waits two seconds for the answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
@@ -59,10 +58,10 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. The child must close `parents`, the parent's end of the socket. Otherwise its reads
-/// would not fail when the parent exits.
+/// Answers until the parent exits. Closes `parents`, the parent's end of the socket, because otherwise no read would
+/// fail then.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
-    // SAFETY: the descriptors are this process's, and the buffers have the given lengths.
+    // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {
         libc::close(parents);
         let mut question = 0u8;

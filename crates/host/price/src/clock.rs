@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// For how long the clocks are compared: at first for `FIRST_SPAN`, and for about `SPAN` if that is too short.
+/// For how long the clocks are compared at first.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 const SPAN: Duration = Duration::from_millis(20);
-/// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between. So the error is
-/// below 0.01%.
+/// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error below
+/// 0.01%.
 const PART: u32 = 10_000;
 
 /// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or 20 to 40 ms if reading the clocks
@@ -37,7 +37,7 @@ pub fn ns_per_tick() -> u64 {
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// How long reading both clocks took: `ticks` is at most this much later than `at`.
+    /// The most that `ticks` is later than `at`.
     took: Duration,
 }
 
@@ -47,7 +47,7 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns how many ns a reading of the counter takes, in the fastest of several runs.
+/// Returns the ns of a reading of the counter, in the fastest of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -88,7 +88,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Returns the present moment. The first call takes as long as that of [`ns_per_tick`].
+    /// Returns the present moment. The first call compares the clocks.
     pub fn now() -> Moment {
         let ns_per_tick = ns_per_tick();
         let ClockPair { at, ticks, .. } = clock_pair();

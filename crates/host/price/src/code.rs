@@ -7,13 +7,12 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// How many addresses are reserved. A trampoline may be up to 832 MiB below its site, because the jump's displacement
-/// contains trap bytes.
+/// A trampoline may be up to 832 MiB below its site, because the jump's displacement contains trap bytes.
 const RESERVED: usize = 1 << 30;
-/// How many bytes functions have, at the reservation's end.
+/// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// By how much a layout's functions are below those of the layout before.
+/// The distance between two layouts' functions.
 const SHIFT: u64 = 37 * PAGE;
 
 pub(super) struct Draft {
@@ -23,8 +22,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Each layout has other addresses, because branch predictors use addresses, so
-    /// equal code differs in speed.
+    /// Reserves addresses, without memory. Layouts have other addresses, because branch predictors use them, so equal
+    /// code differs in speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -52,14 +51,14 @@ impl Draft {
         self.start()..self.functions().start
     }
 
-    /// Makes a page-aligned part writable, until [`Draft::into_executable`].
+    /// Makes a part writable, until [`Draft::into_executable`].
     pub(super) fn open(&mut self, part: Range<u64>) -> io::Result<()> {
         self.protect(&part, WRITABLE)?;
         self.opened.push(part);
         Ok(())
     }
 
-    /// Writes bytes. Panics if they are not within an opened part.
+    /// Panics outside the opened parts.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
@@ -104,7 +103,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes a part again. No thread may run the code meanwhile, which `&mut` proves.
+    /// Writes a part again. `&mut` proves that no thread runs the code meanwhile.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,

@@ -12,18 +12,17 @@ pub const FLOOR_NS: f64 = 0.05;
 const CHEAPER: f64 = 0.7;
 /// The interval's high end, as a multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
-/// The highest cost of a hit if nothing is cached.
+/// The most that a hit costs if nothing is cached.
 const COLD_NS: f64 = 300.0;
 
-/// The time of an unpatched call on other machines, for [`Curve::elsewhere`].
+/// The time of an unpatched call on other machines.
 const CALL_NS: f64 = 2.0;
 
-/// The result of one loop in one surrounding.
+/// One loop in one surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// The time between two hits of one function.
     pub gap_ns: f64,
-    /// The time that each hit added.
     pub added_ns: f64,
 }
 
@@ -36,7 +35,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve from the ns that a hit added in each loop on other machines, equal in all surroundings.
+    /// Returns a curve, equal in all surroundings, from the ns that a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -53,7 +52,7 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// Returns the curve through these points, which must be sorted by gap in each surrounding.
+    /// Returns the curve through these points, which must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
@@ -63,8 +62,8 @@ impl Curve {
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval's low end is
-    /// that of a hot loop. Its high end assumes that the code in between empties all caches.
+    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval reaches from a
+    /// hot loop to code in between that empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -80,8 +79,8 @@ impl Curve {
     }
 }
 
-/// Returns the estimate, linear in the gap's logarithm between two points. Below the first point it is the same share
-/// of the gap. Above the last point it is constant.
+/// Returns the price: linear in the gap's logarithm between two points, the same share of the gap below the first,
+/// constant above the last.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -95,7 +94,7 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price. Above the last point it is the same share of the gap, but at most [`COLD_NS`].
+/// Returns the highest price: above the last point the same share of the gap, but at most [`COLD_NS`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

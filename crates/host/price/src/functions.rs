@@ -1,12 +1,11 @@
-//! Generates functions as varied as those of a compiler, and loops that call them.
+//! Generates functions as varied as a compiler's, and loops that call them.
 //!
 //! In each function, %rdi is a random state, %rsi points to the memory, %rdx is the computed value, and %rax the
-//! result. No function reads %rax at entry, as in most programs. So a trampoline's save of %rax is not on the critical
-//! path.
+//! result. As in most programs, no function reads %rax at entry, so saving it is not on the critical path.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// How many words functions of [`Surrounding::Memory`] access: 1 MiB.
+/// The words of [`Surrounding::Memory`]: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +13,7 @@ pub(super) enum Surrounding {
     /// Long functions with branches, whose code and branch targets overflow the first caches.
     Code,
     Compute,
-    /// Functions that also access memory at random, which hides the cost of the detour.
+    /// Functions that also access memory at random, which hides the detour.
     Memory,
 }
 
@@ -85,7 +84,7 @@ fn skip(code: &mut Vec<u8>, len: u8) {
     code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
-/// Appends code that computes the next random state, and increments the word that it selects.
+/// Appends code for the next random state, which selects a word to increment.
 fn touch(code: &mut Vec<u8>, seed: u32) {
     let multiplier = (seed & 0x3fff_ffff) | 5;
     code.extend([0x48, 0x69, 0xff]); // imul $multiplier,%rdi,%rdi
@@ -99,8 +98,7 @@ fn touch(code: &mut Vec<u8>, seed: u32) {
     code.extend([0x48, 0xff, 0x04, 0xce]); // incq (%rsi,%rcx,8)
 }
 
-/// Returns the C function `run(laps, memory)`, placed at `at`. Each lap calls every function once, not in the order of
-/// addresses.
+/// Returns the C function `run(laps, memory)`. Each lap calls every function once, not in the order of addresses.
 pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     let mut code = vec![0x53, 0x48, 0x89, 0xfb]; // push %rbx; mov %rdi,%rbx
     let relative = |code: &mut Vec<u8>, to: u64| {
@@ -118,7 +116,7 @@ pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     code
 }
 
-/// Mixes a number's bits, by SplitMix64's finalizer.
+/// SplitMix64's finalizer.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

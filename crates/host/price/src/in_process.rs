@@ -15,11 +15,11 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often each version is timed in each layout.
+/// Timings of each version in each layout.
 const REPEATS: usize = 3;
-/// The number of layouts. Costs differed by a tenth between two.
+/// Several, because costs differed by a tenth between two layouts.
 const LAYOUTS: u8 = 3;
-/// How long a timing takes, approximately.
+/// About how long a timing takes.
 const BLOCK_NS: f64 = 80_000.0;
 /// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
@@ -28,12 +28,12 @@ const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible ns of an unpatched call, and the ns that a patch may add. The latter may be negative, because other
-/// programs disturb the measurements.
+/// The possible ns of an unpatched call, and of what a patch adds: negative if other programs disturbed the
+/// measurements.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// The times of a call in a loop, in ns.
+/// The ns of a call in a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
     /// An unpatched call.
@@ -68,8 +68,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop, measured in 1 ms. It shows whether the prices of an earlier run
-/// still hold.
+/// Returns the time of a counted call in one loop, measured in 1 ms. It shows whether earlier prices still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -116,11 +115,11 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word that trampolines read. It points to a descriptor, whose first word points to the counters.
+    /// The word that trampolines read: it points to a descriptor, whose first word points to the counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// A program with its counters and memory. It must stay on one thread, because trampolines read that thread's
+/// A program with its counters and memory. Must stay on one thread, because trampolines read that thread's
 /// [`DESCRIPTOR`].
 struct Bench {
     program: Program,
@@ -162,8 +161,7 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the median of each version's differences from the plain version. The versions take turns, and their
-    /// order rotates.
+    /// Returns the medians of the differences from the plain version. Versions take turns, whose order rotates.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));

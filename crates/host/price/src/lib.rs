@@ -1,21 +1,20 @@
 //! What one hit costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! tiptoe generates a small program and times it by turns without trampolines and with those that a target gets. A
-//! hit's cost depends on how much code ran since the last hit of the same function. Two jumps and an increment are
-//! nearly free in a hot loop, but not in a loop over a thousand functions. So loops of 1 to 1,024 functions are timed,
-//! which gives a [`Curve`] of costs by the time between hits.
+//! tiptoe generates a small program, and times it with and without the trampolines that targets get, in turns. A hit's
+//! cost depends on how much code ran since the same function's last hit. Two jumps and an increment are nearly free in
+//! a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are timed, for a [`Curve`] of costs
+//! by the time between hits.
 //!
-//! The estimate is the median of three [surroundings](functions::Surrounding). The interval reaches from a hot loop to
-//! the dearest surrounding, with a margin for real programs.
+//! The estimate is the median of three surroundings. The interval reaches from a hot loop to the dearest surrounding,
+//! with a margin for real programs.
 //!
 //! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
 //!
 //! # Invariants
-//! - A measurement must change nothing outside its thread: no signal handler, no code that other threads run. It leaves
-//!   no descriptor open.
-//! - A cost that cannot be measured has a default with a wide interval. It is no error, because a trace must not fail
-//!   for its price.
+//! - A measurement must change nothing outside its thread: no signal handler, no code of other threads, no open
+//!   descriptor.
+//! - A cost that cannot be measured gets a default with a wide interval, because a trace must not fail for its price.
 //! - Every interval contains its estimate. A hit costs at least [`FLOOR_NS`], and at most the time between hits.
 
 #![warn(missing_docs)]
@@ -58,7 +57,7 @@ use trap::Trap;
 const CHEAPER: f64 = 0.7;
 const DEARER: f64 = 1.5;
 
-/// Which costs to measure, besides that of a counted hit.
+/// Costs to measure, besides a counted hit's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
     /// The hit of a trap, where no jump fits.
@@ -76,13 +75,13 @@ pub struct UnitCosts {
     pub filtered: Curve,
     /// One reading of the clock.
     pub reading_ns: f64,
-    /// A breakpoint instruction, with a signal handler that moves the thread on.
+    /// A breakpoint instruction with a signal handler.
     pub trap: Cost,
     /// A kernel uprobe.
     pub kernel: KernelCosts,
 }
 
-/// The cost of a kernel uprobe, by how the kernel executes the probed instruction.
+/// A kernel uprobe's cost, by how the kernel executes the probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
     nop: Cost,
@@ -91,7 +90,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// Returns the cost at an instruction that the kernel executes by `step`.
+    /// Returns the cost at an instruction of this kind.
     pub fn of(&self, step: Step) -> Cost {
         match step {
             Step::Nop => self.nop,
@@ -102,7 +101,7 @@ impl KernelCosts {
 }
 
 impl UnitCosts {
-    /// Costs from other machines, used where a measurement fails.
+    /// Costs from other machines, for failed measurements.
     pub const DEFAULT: UnitCosts = UnitCosts {
         count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
         filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
@@ -124,7 +123,7 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Returns a hit's costs from the cache, or measures them in about 100 ms, and tens of ms more for each requested kind.
+/// Returns a hit's costs, cached or measured in about 100 ms, and tens of ms more for each requested kind.
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -143,7 +142,7 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// Returns a kernel uprobe's cost from the cache, or measures it in tens of ms.
+/// Returns a kernel uprobe's cost, cached or measured in tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     measured_kernel_costs(prices).unwrap_or(UnitCosts::DEFAULT.kernel)
 }
@@ -167,7 +166,7 @@ pub struct TrapAlternatives {
 }
 
 impl TrapAlternatives {
-    /// Returns both costs from the cache, or measures them in tens of ms; `None` if that fails.
+    /// Returns both costs, cached or measured in tens of ms; `None` if that fails.
     pub fn fetch(prices: &PriceCache) -> Option<TrapAlternatives> {
         let kernel = measured_kernel_costs(prices)?;
         let Trap(ns) = prices.take(|| trap::measure().ok())?;
@@ -175,7 +174,7 @@ impl TrapAlternatives {
         Some(TrapAlternatives { trap, kernel })
     }
 
-    /// Returns whether a uprobe is cheaper at an instruction that the kernel executes by `step`.
+    /// Returns whether a uprobe is cheaper at an instruction of this kind.
     pub fn kernel_is_cheaper(&self, step: Step) -> bool {
         self.kernel.of(step).ns < self.trap.ns
     }
@@ -193,8 +192,8 @@ pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, and 5 ns more for more
-/// values than have room.
+/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, and 5 ns more without
+/// room for the value.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
@@ -211,8 +210,7 @@ pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of the costs that `added` selects. The gap between hits is a loop's lap, because a lap calls each
-/// function once.
+/// Returns the curve of one added cost. The gap between hits is a loop's lap, because a lap calls each function once.
 fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -226,14 +224,13 @@ fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     }))
 }
 
-/// Returns a measured cost with the interval within which real programs deviated.
+/// Adds the interval within which real programs deviated.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
 }
 
-/// Returns how many ns a call of `turn` takes: the median of blocks, because one interruption may take longer than all
-/// calls.
+/// Returns the ns of a call of `turn`: the median of blocks, because one interruption may take longer than all calls.
 fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     const BLOCK: u64 = 400;
     const BLOCKS: u64 = 50;
@@ -246,7 +243,7 @@ fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     median((0..BLOCKS).map(&mut block).collect())
 }
 
-/// Returns the median: of an even number of values, the upper middle one.
+/// Returns the median, or the upper of two middle values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -313,7 +310,6 @@ mod tests {
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }
 
-    /// Regression: one interruption made a wait for a lock seem to cost 24 us.
     #[test]
     fn an_interruption_raised_the_price() {
         let interruption = std::time::Duration::from_millis(200);

@@ -1,6 +1,6 @@
-//! Measures the cost of recording a wait for a lock, and a wake. The agent's engine runs on memory of our own. Waits
-//! for one lock return at once, and waits for 200 locks sleep; then sampling skips all waits. The call into the agent
-//! is not included, because it overlaps with the system call.
+//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. Waits for
+//! one lock return at once, those for 200 locks sleep; then sampling skips all waits. The call into the agent is not
+//! included, because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -21,9 +21,9 @@ use crate::clock;
 
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// The result of a wait that returned at once, -EAGAIN.
+/// The result of a wait that returned at once.
 const AT_ONCE: i64 = -11;
-/// The id of the thread that holds all locks.
+/// The thread that holds the locks.
 const HOLDER: u32 = 4242;
 /// The library between the futex call and the user's code.
 const LIBC: Library = Library {
@@ -32,7 +32,7 @@ const LIBC: Library = Library {
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// How much dearer a call is at most if the program's data fills the caches.
+/// The interval's factor for programs whose data fills the caches.
 const COLD: f64 = 2.0;
 
 /// The costs that recording adds to futex calls.
@@ -64,7 +64,7 @@ impl Price for Calls {
     }
 }
 
-/// Returns the costs from the cache, or measures them.
+/// Returns the costs, cached or measured.
 pub fn futex_calls(prices: &PriceCache) -> Calls {
     prices.take(|| Some(measure())).unwrap_or_else(measure)
 }
@@ -123,7 +123,7 @@ impl CallRecorder<'_> {
             at: 0,
             is_timed: true,
         };
-        // The lock is inspected only for sleeps, which a holder is charged for.
+        // A holder is charged only for a sleep.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);
         self.thread.begins(&call, lock, clock::ticks, |_| HOLDER);
         if operation == WAIT {

@@ -6,19 +6,19 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-// Relaxed: no other data depends on the order of these.
+// Relaxed: neither orders other data.
 /// The CPU time of helper processes, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What tiptoe uses in a run, which begins with [`OwnUse::begin`].
+/// What tiptoe uses from [`OwnUse::begin`] on.
 #[derive(Debug)]
 pub struct OwnUse {
     before: Duration,
 }
 
 impl OwnUse {
-    /// Begins a run, and forgets the longest stop of a former run.
+    /// Begins a run.
     pub fn begin() -> OwnUse {
         LONGEST_STOP_NS.store(0, Relaxed);
         OwnUse { before: process() }
@@ -42,8 +42,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which reaps a helper process, and adds the helper's CPU time. No other child may be reaped meanwhile,
-/// because its CPU time would be added, too.
+/// Calls `run`, which reaps a helper, and adds its CPU time. No other child may be reaped meanwhile, because its time
+/// would be added, too.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -57,7 +57,7 @@ pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-/// Returns the CPU time of this process, of the calling thread, or of reaped children.
+/// Returns the CPU time of this process, its calling thread, or reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
     getrusage(whom).map_or(Duration::ZERO, |usage| {

@@ -1,4 +1,4 @@
-//! Converts a price to and from numbers, and the only valid text of its file:
+//! Converts a price to numbers, and to its file's only valid text:
 //!
 //! ```text
 //! tiptoe prices 1
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use tiptoe_event::Cost;
 
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// The last line. A file without it was truncated.
+/// Shows that the file was not truncated.
 const END: &str = "end\n";
 
 pub(super) trait Price: Sized {
@@ -26,14 +26,14 @@ pub(super) trait Price: Sized {
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price from [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
+    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
 pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
     for number in std::iter::once(yardstick).chain(price.numbers()) {
-        // `{:?}` writes the shortest text that is read as this number. Writing to a string cannot fail.
+        // `{:?}` writes the shortest text of exactly this number. Writing to a string cannot fail.
         let _ = writeln!(text, "{number:?}");
     }
     text + END
@@ -63,7 +63,7 @@ pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     numbers.iter().all(is_sane).then_some(numbers)
 }
 
-/// Returns the costs whose lower ends, estimates and upper ends are `numbers`.
+/// Returns costs, each by its lower end, estimate and upper end.
 pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;

@@ -1,6 +1,6 @@
-//! The generated program and its patches. The program's versions take turns at the same addresses, because even equal
-//! code is not equally fast at two addresses. No thread may run the program while its version changes, so the thread
-//! that changes the version is the only one that runs it.
+//! The generated program and its patches. Its versions take turns at the same addresses, because even equal code is not
+//! equally fast elsewhere. No thread may run the program while its version changes, so only the thread that changes it
+//! runs it.
 
 use std::io;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Versi
 const PAGE: u64 = 4096;
 /// The alignment of functions, as compilers choose it.
 const ALIGN: usize = 16;
-/// The byte between functions, as from compilers.
+/// What compilers put between functions.
 const FILLER: u8 = 0xcc;
 
 pub(super) struct Program {
@@ -47,12 +47,11 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address, and its bytes with the filler after them.
+/// A function's address and bytes, with the filler.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes `count` functions and all trampolines. A trampoline reads the thread's word at offset `tls` from the
-    /// thread pointer.
+    /// Writes `count` functions and all trampolines, which read the word at `tls` from the thread pointer.
     pub(super) fn new(
         surrounding: Surrounding,
         layout: u8,
@@ -62,8 +61,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // The trampolines' calls of the agent return at once (`ret $8`), because the thread has its counters and no
-        // system call is hooked.
+        // The trampolines' calls of the agent return at once (`ret $8`), because the thread has counters and no system
+        // call is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -105,14 +104,14 @@ impl Program {
         })
     }
 
-    /// Runs a loop, which calls each of its functions once a lap.
+    /// Calls each function of a loop once a lap.
     ///
     /// # Safety
-    /// `memory` must point to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words. This thread's word at
-    /// `tls` must point to a descriptor whose first word points to a counter for each function.
+    /// `memory` must point to `MEMORY_WORDS` atomic words. This thread's word at `tls` must point to a descriptor whose
+    /// first word points to a counter for each function.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
-        // SAFETY: `functions::run` made the entry's code, a C function of this type, which lives as long as this value.
-        // The caller vouches for the memory.
+        // SAFETY: `functions::run` made the entry, a C function of this type, which lives as long as this value. The
+        // caller vouches for the memory.
         unsafe {
             let run: extern "C" fn(u64, *const AtomicU64) =
                 std::mem::transmute(self.entries[index]);
@@ -179,7 +178,7 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes trampolines that count, as in a target. Returns the patches of their sites.
+    /// Writes counting trampolines as in a target. Returns the patches of their sites.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

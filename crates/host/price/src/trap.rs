@@ -1,4 +1,4 @@
-//! Measures the cost of a breakpoint with a signal handler, as the agent's traps have.
+//! Measures the cost of a breakpoint with a signal handler.
 
 use std::arch::naked_asm;
 use std::io;
@@ -10,7 +10,7 @@ use super::price::{self, Price};
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
-/// The time of a hit, in ns.
+/// The ns of a hit.
 #[derive(Debug)]
 pub(super) struct Trap(pub(super) f64);
 
@@ -53,13 +53,13 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// Raises SIGTRAP. `ud2` never runs, because the handler moves the thread on.
+/// `ud2` never runs, because the handler moves the thread on.
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// The instruction that the trap in [`breakpoint`] displaces.
+/// The instruction that the trap displaces.
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");

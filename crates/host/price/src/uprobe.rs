@@ -1,5 +1,5 @@
-//! Measures a hit of a kernel uprobe, by the instruction at the probe. The parent opens probes in its child only, so
-//! this process's code gets no breakpoint.
+//! Measures a hit of a kernel uprobe, by the instruction at the probe. The parent opens probes in its child, so this
+//! process gets no breakpoint.
 
 use std::arch::naked_asm;
 use std::io;
@@ -14,7 +14,7 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// The time of a hit in ns, by the instruction.
+/// The ns of a hit.
 #[derive(Debug)]
 pub(super) struct Steps {
     /// At a no-operation, which the kernel may replace by a call.
@@ -50,7 +50,7 @@ type ProbeCase = (extern "C" fn(), u32);
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Measures all cases. Fails without the permission for uprobes.
+/// Fails without the permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),

@@ -1,4 +1,4 @@
-//! Waits for the end of a started command, and forwards signals to it.
+//! The end of a started command, and the signals for it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -16,9 +16,8 @@ use crate::request::Observer;
 /// If a command runs this long after its trace, a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until the command among the targets ends, and returns its status; `None` without a command. The first signal
-/// that tiptoe gets is forwarded to the command. At a second signal tiptoe stops waiting, adds a note, and returns the
-/// status of a process killed by that signal.
+/// Waits until the command among the targets ends, and returns its status; `None` without a command. Forwards the first
+/// signal that tiptoe gets. At a second signal, adds a note and returns the status of a process killed by that signal.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,

@@ -1,5 +1,4 @@
-//! Several instruments in one run, as one [`Instrument`]. All count in the same targets. The run ends when no
-//! instrument has anything left to count.
+//! Several instruments in one run, as one [`Instrument`]. The run ends when no instrument has anything left to count.
 
 use std::time::Duration;
 

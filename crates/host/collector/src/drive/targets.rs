@@ -11,7 +11,7 @@ use tiptoe_sys::host::limits;
 use crate::clock::RunClock;
 use crate::tracee::Tracee;
 
-/// The processes of a run. A command is held until the run releases it.
+/// The processes of a run, whose command is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
     /// Counted processes without an agent.
@@ -20,7 +20,7 @@ pub(crate) struct Targets {
     pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted, but whose end ends the run.
     pub(crate) meanwhile: Option<Attached>,
-    /// Whether the whole system is counted, instead of processes.
+    /// Whether the whole system is counted.
     pub(crate) is_system: bool,
 }
 
@@ -84,7 +84,7 @@ impl Targets {
         pids.collect()
     }
 
-    /// Returns the processes whose end ends the run; none if only the user or the duration ends the run.
+    /// Returns the processes whose end ends the run; maybe none.
     fn ending(&self) -> impl Iterator<Item = &Attached> {
         let meanwhile = self.meanwhile.iter();
         let counted = self.counted().filter(|_| self.meanwhile.is_none());
@@ -101,7 +101,7 @@ impl Targets {
     }
 
     pub(crate) fn ends(&self) -> Ends {
-        // If there are too few descriptors, the loop sees a process's end only in its next turn.
+        // Without enough descriptors, the loop sees some ends only in its next turn.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
         Ends::of(self.ending().map(|target| target.process.pid()))
     }

@@ -1,4 +1,4 @@
-//! Tests the loop with an instrument that counts its turns.
+//! Tests the loop.
 
 use std::ffi::OsString;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Knows when intervals end, and when the run ends.
+//! The ends of intervals, and of the run.
 
 use std::time::Duration;
 
 use super::Span;
 
-/// The timers of a run. All times are since counting began.
+/// All times are since counting began.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// The length of an interval, and the end of the present one.

@@ -1,4 +1,4 @@
-//! Waits until something wakes the loop: the end of a process, a signal, or the doorbell of an agent.
+//! The waits of the loop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tiptoe_sys::host::ends::Ends;
 use super::{TICK, Targets};
 
 /// If this many waits in a row end by a ring, doorbells are answered only once per [`FLOOD_PAUSE`]. Even a program that
-/// loads many libraries rarely does this. Each load waits for tiptoe, so some waits end without a ring.
+/// loads many libraries is slower, because each load waits for tiptoe, so some waits end without a ring.
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 

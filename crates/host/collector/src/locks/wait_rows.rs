@@ -1,4 +1,4 @@
-//! Turns recorded waits into the grouped, named and sorted rows of a session.
+//! Turns recorded waits into the rows of a session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ struct RowSum {
     whose: String,
 }
 
-/// Returns the rows, longest time first. `processes` are the processes' present names; the kernel recorded the name at
-/// the first wait.
+/// Returns the rows, longest time first. `processes` are present names, because the kernel recorded names at first
+/// waits.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,

@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, if half of the spare room is no less. If there are more, all are forgotten, and
-/// their counts are added to their nearest existing ancestors.
+/// The most removed cgroups to keep, or half of the spare room if that is less. Then all are forgotten, and their
+/// nearest existing ancestors get their counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
@@ -42,7 +42,7 @@ pub(super) struct ByCgroup {
     cgroups: Cgroups,
     columns: Vec<EventColumn>,
     choice: Choice,
-    /// The counts of forgotten cgroups, by the ancestor that got them.
+    /// Counts of forgotten cgroups, by the ancestor that got them.
     folded: BTreeMap<u64, Vec<CpuCounts>>,
     forgotten: usize,
     start: Instant,
@@ -54,7 +54,7 @@ struct EventColumn {
     unit: String,
     scale: f64,
     is_tracepoint: bool,
-    /// Whether the event may be rotated with others, so that it counts for only part of the time.
+    /// Whether the event may take turns with others, and count for only part of the time.
     takes_turns: bool,
     source: ColumnSource,
 }
@@ -154,8 +154,7 @@ impl CountSource for ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // At least 1, because a cgroup created just now may have counts, and counts without time are reported as
-            // not counted.
+            // At least 1, because a new cgroup may have counts, and counts without time are reported as not counted.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();
@@ -305,8 +304,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<EventColumn> {
     };
     let mut columns = Vec::new();
     for group in groups {
-        // If one event of a group needs a counter, all events of the group take turns, because they are enabled
-        // together.
+        // All events of a group take turns if one does, because they are enabled together.
         let takes_turns = group.iter().any(|counter| counter.kind.needs_slot());
         columns.extend(group.iter().filter_map(|one| column(one, takes_turns)));
     }
@@ -326,8 +324,8 @@ fn field(counter: &Counter<'_>) -> Option<Field> {
     Some(found.1)
 }
 
-/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups. It need not if a field of
-/// the tasks counts the event.
+/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups, because no field of tasks
+/// counts it.
 pub fn is_read(counter: &Counter<'_>) -> bool {
     field(counter).is_none()
 }
@@ -344,7 +342,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Returns a note for each kind of fault. Unreported switches only matter if events are read.
+/// Returns a note for each fault. Unreported switches only matter if events are read.
 fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [

@@ -17,8 +17,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Fails if a name matches no cgroup; a pattern may match later cgroups. A name may also be the path of the
-    /// cgroup's folder in `root`, where cgroups are mounted.
+    /// Fails if a name matches no cgroup; a pattern may match later cgroups. A name may also be the path of a folder in
+    /// `root`, where cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             return Err(Error::NamelessCgroup);

@@ -1,6 +1,5 @@
-//! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and a
-//! tracepoint's event runs kernel code at each hit. Both are measured after the counting, on threads of our own, with
-//! the same events.
+//! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and runs
+//! code at each hit of a tracepoint. Both are measured after the counting, on threads of our own, with the same events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,9 +15,9 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// The number of measurements with the events, and of as many without events.
+/// The number of measurements with the events, and without events.
 const PAIRS: usize = 9;
-/// The number of round trips between two threads. Each has two switches.
+/// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
 const CALLS: u32 = 5_000;
 const PASSED: &str = "syscalls:sys_enter_getppid";
@@ -78,7 +77,7 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds a run's numbers and times. At switches, only a sample of the BPF programs' runs is timed.
+/// Adds the times of BPF programs. At switches, only a sample of their runs is timed.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
@@ -116,7 +115,7 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     stat.rounds += all.rounds;
 }
 
-/// Returns the cost of all timed work. The call of a program adds nothing, because the clock that timed the run took
+/// Returns the cost of all timed runs. The calls of the program add nothing, because the clock that timed a run took
 /// about as long.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;

@@ -1,4 +1,4 @@
-//! Sums counts over CPUs or threads, scales those that counted for only part of the time, and averages over runs.
+//! Sums counts over CPUs or threads, scales them if they counted for part of the time, and averages over runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) trait CountSource {
 
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
-    /// Returns whether all threads are counted; see [`CounterSet::is_complete`].
+    /// See [`CounterSet::is_complete`].
     fn is_complete(&self) -> bool {
         true
     }
@@ -34,7 +34,7 @@ pub(super) trait CountSource {
         false
     }
 
-    /// Returns notes, and the time of the run's switches, if it was measured.
+    /// Returns notes, and the time of the run's switches, if that was measured.
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
@@ -61,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// Identifies a row in several readings. An index would not, because cgroups are created and removed between readings.
+/// Identifies a row in several readings. An index would not, because cgroups come and go between readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -260,9 +260,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs by cgroup, event and CPU. If a run has several counts of one key, their order
-/// distinguishes them. Rows are in the order of first appearance, and a cgroup's mean is over the runs that have the
-/// cgroup.
+/// Groups the counts of all runs by cgroup, event and CPU; the order distinguishes several counts of one key in a run.
+/// Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -326,7 +325,6 @@ mod tests {
         }
     }
 
-    /// Regression: the last run's hits were taken for each run, so the cost of the hits was wrong.
     #[test]
     fn tracepoint_hits_of_all_runs_were_those_of_the_last() {
         let mut runs = Runs::default();

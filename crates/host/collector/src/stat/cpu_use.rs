@@ -17,7 +17,7 @@ pub(super) struct CpuUse {
 #[derive(Default)]
 pub(super) struct Meter {
     children: CpuUse,
-    /// The first and the last reading of the switches, for each counted process or for the system.
+    /// The first and last reading of the switches, for each counted process or for the system.
     switches: Vec<[u64; 2]>,
 }
 
@@ -37,8 +37,7 @@ impl Meter {
         }
     }
 
-    /// Returns what the target used. User and system time are those of the reaped command, so this must be called after
-    /// it was reaped.
+    /// Returns what the target used. User and system time are the command's, which must have been reaped.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();

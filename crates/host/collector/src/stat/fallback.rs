@@ -15,7 +15,7 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// A set of perf events for each cgroup, which the kernel enables and disables at each switch between cgroups.
+/// Sets of perf events, which the kernel enables and disables at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -113,7 +113,7 @@ impl ByFiles {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// Returns the counts by cgroup and event; `None` if the cgroup's files do not contain a count.
+    /// Returns the counts by cgroup and event; `None` if the cgroup's files lack a count.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

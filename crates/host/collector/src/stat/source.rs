@@ -1,4 +1,4 @@
-//! Opens the sources of counts.
+//! Chooses the source of counts.
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;

@@ -42,8 +42,8 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first; `None` if too little of `total_ns` has a known holder. The id of a
-    /// holder counts only if it is in `threads`, because the id is whatever the program's lock contained.
+    /// Returns the holders by name, longest first; `None` if too little of `total_ns` has a known holder. A holder's id
+    /// counts only if it is in `threads`, because the id is whatever the lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
@@ -101,7 +101,7 @@ impl Holders {
 }
 
 impl Waits {
-    /// Returns the call sites that woke the waiters; those that ended the longest waits are first.
+    /// Returns the call sites that woke the waiters, those that ended the longest waits first.
     pub(super) fn blame(&self, names: &Names) -> Vec<Blame> {
         let wakers = self.wakers.iter();
         let mut blame: Vec<Blame> = wakers

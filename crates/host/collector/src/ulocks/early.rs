@@ -1,4 +1,4 @@
-//! Waits that were in progress when the trace began. No hook sees such a wait's begin or its end.
+//! Waits that were in progress when the trace began. No hook sees their begin or end.
 //!
 //! tiptoe looks at the process before it patches anything, and again from time to time. A wait lasts at least until the
 //! last look that finds its thread in the same call, without a context switch in between. So its time is a lower bound.
@@ -14,7 +14,7 @@ use super::{Key, Names, WaitRecords};
 
 /// The most waits to look at again, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach waits until the threads that the attach woke sleep again.
+/// How long the first look after the attach waits until threads that the attach woke sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -139,8 +139,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while the thread still falls
-/// asleep, because that is one more switch.
+/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it falls asleep, because that
+/// is one more switch.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

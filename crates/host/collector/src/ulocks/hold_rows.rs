@@ -18,7 +18,7 @@ impl WaitRecords {
             })
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
-            // If there were other holds, this one ended before them, and no look saw its end. So its time is unknown.
+            // If there were other holds, this one ended before them at an unknown time.
             let total_ns = if holds.is_empty() { *ns } else { 0 };
             holds.push(Hold {
                 lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),

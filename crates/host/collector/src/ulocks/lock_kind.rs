@@ -1,4 +1,4 @@
-//! The kind of lock that a thread waits for, by the libc function that the user called and the futex operation.
+//! The kind of an awaited lock, by the libc function that the user called and the futex operation.
 
 use tiptoe_futex::rwlock;
 use tiptoe_port::mode;
@@ -10,7 +10,7 @@ pub struct LockKind {
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a lock's holder.
     pub is_idle: bool,
-    /// Whether a library reports the lock. The address of a wait is then the lock's.
+    /// Whether a library reports the lock, by the lock's own address.
     pub is_reported: bool,
 }
 
@@ -38,8 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind of lock. `itself` is whether `function` made the system call itself, not through another
-    /// function.
+    /// `itself` is whether `function` made the system call itself, not through another function.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -82,7 +81,7 @@ impl LockKind {
         }
     }
 
-    /// The wait of a thread of Go's runtime that has no goroutine to run.
+    /// A thread of Go's runtime without a goroutine to run.
     pub const PARKED: LockKind = idle("parked M");
 
     /// Returns the kind if the function is not libc's.
@@ -106,7 +105,7 @@ const CALLS: [&str; 6] = [
 ];
 
 impl LockKind {
-    /// Returns the lock's address from that of the awaited word, because a lock may have several such words.
+    /// Returns the address of the lock, which may have several awaited words.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.is_reported => rwlock::start_of(waited_at),

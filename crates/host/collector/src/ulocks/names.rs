@@ -15,20 +15,20 @@ use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::is_of_libc;
 
-/// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
+/// The bits of `via` that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     /// An address in each stack, with the name of the stack's thread.
     frames: BTreeMap<u64, String>,
-    /// The stack pointer that each living thread had when it was looked at, by thread id.
+    /// The stack pointer at which each living thread was seen, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
 impl Stacks {
-    /// Adds the stacks of sleeping threads. A running thread is looked at again later, because the kernel does not
-    /// report its stack pointer.
+    /// Adds the stacks of sleeping threads. Running threads are looked at again later, because the kernel does not
+    /// report their stack pointers.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -101,7 +101,7 @@ impl Names {
     }
 
     /// Returns the kind of lock by `via`, the place in libc that the user's call reached. `itself` is whether the
-    /// system call is made at that place. It is in our trampoline and at a syscall instruction.
+    /// system call is made there, as in our trampoline or at a syscall instruction.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -138,8 +138,8 @@ impl Names {
         })
     }
 
-    /// Returns the name of libc's or Go's function at an address. A nameless function gets the name of the function
-    /// that jumps to it, because the user called the latter.
+    /// Returns the name of libc's or Go's function at an address. A nameless function is named after the function that
+    /// jumps to it, which the user called.
     fn entered(&self, address: u64) -> Option<String> {
         let found = self.function(address);
         let (module, function) =
@@ -178,7 +178,6 @@ impl Names {
         self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// Names the instruction at an address.
     pub fn instruction(&self, address: u64) -> String {
         self.format_address(address, self.function(address))
     }
@@ -196,7 +195,7 @@ impl Names {
         }
     }
 
-    /// Names the lock that a thread waits for at an address. `stacks` are searched in addition to `self.stacks`.
+    /// Names the lock that a thread waits for at an address. Also searches `stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
@@ -221,7 +220,7 @@ impl Names {
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// Names the variable at an address. `within` turns the address's offset in the variable into the reported offset.
+    /// Names the variable at an address. `within` turns the offset in the variable into the reported offset.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);
@@ -233,7 +232,7 @@ impl Names {
         })
     }
 
-    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after that mapping.
+    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         let after = self
             .maps

@@ -1,6 +1,5 @@
 //! Reads which thread waits for which lock now, and which thread holds the lock. No thread is stopped, so even a hung
-//! process can be read. For a thread that sleeps in a system call, the kernel reports the call's number and arguments,
-//! and the stack pointer. A mutex and a write-held rwlock contain the holder's thread id.
+//! process can be read. The kernel reports the call that a thread sleeps in: the number, arguments, and stack pointer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -76,7 +75,7 @@ pub(super) struct WaitReader<'n> {
     names: &'n Names,
     memory: File,
     ids: ThreadIds,
-    /// The bounds of the agent's code. A wait in this code is not the program's.
+    /// The agent's code, whose waits are not the program's.
     agent: [u64; 2],
 }
 
@@ -143,14 +142,14 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns the user's call site, and the last place in libc before it. The walk ends at a frame that needs %rbp,
-    /// because the kernel does not report %rbp.
+    /// Returns the user's call site, and the last place in libc. The walk ends at a frame that needs %rbp, which the
+    /// kernel does not report.
     pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
         let (site, via, _) = self.walk_to_user(asleep);
         (site, via)
     }
 
-    /// Does [`WaitReader::walk`], and also returns the last frame's stack pointer.
+    /// Also returns the last frame's stack pointer.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -177,8 +176,8 @@ impl<'n> WaitReader<'n> {
         (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
-    /// Returns the module at an address, and whether the module is the C library. `None` unless the module is of the
-    /// runtime, or the function is of the standard library.
+    /// Returns the module at an address, and whether it is the C library. `None` unless the module is of the runtime,
+    /// or the function is of the standard library.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
@@ -234,7 +233,7 @@ fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
             way.push(tid);
             at = next.get(&tid).copied();
         }
-        // If the walk came back to one of its threads, the cycle begins there.
+        // If the walk came back to one of its threads, a cycle begins there.
         let ring = at.and_then(|tid| way.iter().position(|on| *on == tid));
         found.extend(ring.map(|first| way.split_off(first)));
     }

@@ -1,6 +1,6 @@
 //! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
-//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only the thread's registers
-//! still contain the mutex's address, and they can be read only while the thread is stopped.
+//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
+//! contain the mutex's address, and reading them would need a stop.
 
 use tiptoe_session::WaitingThread;
 
@@ -9,7 +9,7 @@ use super::futex_sleeper::FutexSleeper;
 
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// Returns whether the kernel refused the wait: its word is then on the stack, in a frame of libc, below `user_sp`.
+/// Returns whether the kernel refused the wait. Its word is then in a frame of libc, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
@@ -24,8 +24,8 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. The kernel refuses a wait if the mutex's holder waits for the refused thread,
-/// maybe through other mutexes. If only one thread waits for it, that thread is the holder.
+/// Finds the holders of unknown mutexes. A refused thread's mutex is held by a thread that waits for the refused one,
+/// maybe through other mutexes. If only one thread does, that is the holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
@@ -81,7 +81,7 @@ mod tests {
             holder(&[wait(1, "a", Some(2)), wait(7, "b", Some(8))]),
             Some(1)
         );
-        // Threads 1 and 3 both wait for it, so either may be the holder.
+        // Thread 1 or 3 may be the holder.
         assert_eq!(
             holder(&[wait(1, "a", Some(2)), wait(3, "b", Some(1))]),
             None

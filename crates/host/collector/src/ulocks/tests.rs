@@ -1,4 +1,4 @@
-//! Tests of the sums of what threads recorded.
+//! Tests of the sums.
 
 use super::*;
 use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
@@ -158,7 +158,6 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(UNSEEN, 300)], None);
 }
 
-/// Regression: a thread was cancelled in a wait. It had no row, and its wait was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();

@@ -1,5 +1,5 @@
-//! The ids of a process's threads. If the process is in a nested PID namespace, as in a container, its locks and slabs
-//! contain other ids than tiptoe's /proc.
+//! The ids of a process's threads. In a nested PID namespace, such as a container's, locks and slabs contain other ids
+//! than tiptoe's /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,6 @@ pub(super) fn share_out(
 mod tests {
     use super::*;
 
-    /// Regression: the total was bounded by the process's CPU time, and its parts were not.
     #[test]
     fn costs_of_variables_were_more_than_all_time() {
         let variable = |hits| Variable {

@@ -1,4 +1,4 @@
-//! Turns recorded accesses into a session's rows, merged by instruction and thread, named, and sorted.
+//! Turns recorded accesses into a session's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
-/// Returns the rows, the one with the most accesses first, and notes.
+/// Returns the rows, most accesses first.
 pub(super) fn rows(
     found: &[WatchHits],
     variables: &[WatchedVariable],
@@ -103,8 +103,7 @@ impl AccessRow<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Computes the value of a row's only hit from the registers. A first hit's value was read from memory, where
-    /// another store may have changed it.
+    /// Computes the value of a row's only hit from the registers, because the recorded value was read from memory.
     fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;

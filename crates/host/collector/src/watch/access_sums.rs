@@ -1,5 +1,5 @@
-//! Sums up the hits that the program's threads recorded, by instruction, callers and thread name, with the values. Each
-//! hit has its registers, so no instruction must be learnt first.
+//! Sums up the hits that the program's threads recorded. Each hit has its registers, so no instruction must be learnt
+//! first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -29,7 +29,7 @@ pub(super) struct AccessSums {
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
     accesses: Vec<Access>,
-    /// Hits whose instruction is unknown, because the thread had continued before it recorded the hit.
+    /// Hits of an unknown instruction, because the thread continued before it recorded the hit.
     late: u64,
 }
 
@@ -157,8 +157,8 @@ impl AccessSums {
         }
     }
 
-    /// Returns the values that follow from the instruction and the registers. If none do, the new value is that read
-    /// from memory, and the old value that of the previous hit.
+    /// Returns the values that follow from the instruction and the registers. Otherwise the new value is that read from
+    /// memory, and the old value is the previous hit's.
     fn values(
         &mut self,
         index: usize,

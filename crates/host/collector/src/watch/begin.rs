@@ -28,7 +28,7 @@ pub(super) struct Target {
     pub(super) process: Process,
     /// The command line after the exec. A script's command line begins with the interpreter.
     pub(super) command: Vec<String>,
-    /// Whether the process is a command that was held when its memory was opened.
+    /// Whether the process was a held command.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
@@ -38,7 +38,7 @@ pub(super) struct Target {
     memory: File,
 }
 
-/// Attaches to a process, or starts a command and holds it right after the exec, before its code runs.
+/// Attaches to a process, or starts a command, which is held after the exec, before its code runs.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
@@ -77,8 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped. A short command may end before a hit in a library would cause the
-    /// read.
+    /// Reads the maps again if more code is mapped, because a command may end before a hit in a library.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -108,10 +107,10 @@ impl Target {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
-    /// Returns whether the process no longer has the memory that was opened, because it is ending or runs another
-    /// program. The kernel frees the memory some time before it reports either.
+    /// Returns whether the kernel has freed the opened memory, because the process is ending or runs another program.
+    /// The kernel reports either only some time later.
     pub(super) fn has_given_up_memory(&self) -> bool {
-        // Such a read returns no bytes, while a read of an unmapped address fails (mem_rw in fs/proc/base.c).
+        // Such a read returns no bytes, but a read of an unmapped address fails (mem_rw in fs/proc/base.c).
         self.memory
             .read_at(&mut [0], 0)
             .is_ok_and(|length| length == 0)
@@ -123,8 +122,8 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns whether an object may be at an address, outside the data of all files and the zeroed memory after it. An
-    /// allocator's write to a file's data proves nothing, because its own state is there.
+    /// Returns whether an address is outside the files' data and the zeroed memory after it. An allocator's write to a
+    /// file's data proves nothing, because its own state is there.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {
@@ -135,7 +134,7 @@ impl Target {
         !is_files(at) && !is_right_after_file
     }
 
-    /// Unwinds the part of the stack that a hit saved. Returns the return addresses.
+    /// Returns the return addresses in the part of the stack that a hit saved.
     pub(super) fn unwind(&self, ip: u64, first: &Snapshot) -> Vec<u64> {
         let sp = first.registers[SP];
         let word = |at: u64| {

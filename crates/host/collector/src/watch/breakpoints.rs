@@ -1,5 +1,5 @@
-//! The three forms of a watch's breakpoints. The kernel's are on all CPUs or on threads
-//! ([`in_kernel`](super::in_kernel)). The program's own threads may also open breakpoints ([`inside`](super::inside)).
+//! The three forms of a watch's breakpoints: the kernel's on all CPUs or on threads (`in_kernel`), and those of the
+//! program's own threads (`inside`).
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::error::{Error, Reason};
 /// The new form after a move, if there is one; or why the form has not moved.
 pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
-/// A form of breakpoints. `at` is the process, and `target` its memory.
+/// `at` is the process, and `target` its memory.
 pub(super) trait Breakpoints {
     /// Returns how many hits the budget allows in a window; `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies the stores and unwind rules that the first hits need ([`super::initial_rules`]).
+    /// Supplies the stores and unwind rules that first hits need.
     fn supply_initial_rules(
         &mut self,
         target: &Target,
@@ -31,8 +31,8 @@ pub(super) trait Breakpoints {
 
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
 
-    /// Reads data that would be lost later, and learns about the code that hit. Returns the time until the next turn at
-    /// the latest.
+    /// Reads data that would be lost later, and learns about the code that hit. Returns the longest time until the next
+    /// turn.
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
@@ -41,8 +41,7 @@ pub(super) trait Breakpoints {
 
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
 
-    /// Makes a slot watch another variable, or the same variable at another address. Returns the result of the window
-    /// so far.
+    /// Makes a slot watch another variable or another address. Returns the result of the window so far.
     fn serve(
         &mut self,
         slot: usize,
@@ -87,8 +86,8 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// How many hits were lost, were of threads that blocked the signal, or were in gaps without an agent; and how many
-    /// traps had no cause.
+    /// How many hits were lost, came late because the signal was blocked, or were in gaps without an agent; and traps
+    /// without a cause.
     pub(super) missed: [u64; 4],
     /// How many threads have debug registers that are not accounted for.
     pub(super) refused: u64,
@@ -109,7 +108,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Returns the reservations of both sides. Threads held `unreserved` registers without a reservation.
+/// Threads held `unreserved` registers without a reservation.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

@@ -9,15 +9,14 @@ use crate::request::Observer;
 
 #[derive(Debug, Default)]
 pub(super) struct ForeignHits {
-    /// How many windows other processes' hits used up, so that the watch was disabled.
+    /// How many windows other processes' hits used up.
     windows: u64,
-    /// Whether the watch moved to threads, or why it could not; `None` before the attempt.
+    /// Whether the watch moved to threads, or why it could not.
     moved: Option<Result<(), Reason>>,
 }
 
 impl ForeignHits {
-    /// Handles a window that other processes used up. Moves the watch to the process's threads, unless the user
-    /// requested all CPUs.
+    /// Moves the watch to the process's threads, unless the user requested all CPUs.
     pub(super) fn handle_window(
         &mut self,
         via: Via,

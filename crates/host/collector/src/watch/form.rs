@@ -1,7 +1,6 @@
 //! Chooses where the kernel's breakpoints are: on all CPUs, or on the threads of the process. All CPUs is better,
-//! because later threads need not inherit the breakpoints, and a context switch takes no longer. Threads are for users
-//! who may not watch all CPUs. They are also for addresses that other processes use, because each hit of another
-//! process would trap.
+//! because later threads need not inherit breakpoints, and context switches take no longer. Threads are for users who
+//! may not watch all CPUs, and for addresses that other processes use, whose hits would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
@@ -16,7 +15,7 @@ use crate::error::{Error, Reason};
 
 pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
-    /// Whether this user may not open the kernel's breakpoints. The program's threads may open their own.
+    /// Whether this user may not open the kernel's breakpoints.
     pub(super) is_denied: bool,
 }
 
@@ -93,8 +92,7 @@ fn may_be_had_otherwise(error: &KernelError) -> bool {
     )
 }
 
-/// Returns how many other processes run the same program at the same base address, and have memory at one of these
-/// addresses.
+/// Returns how many other processes run the same program at the same base, with memory at one of these addresses.
 fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     let own = target.process;
     let Ok(exe) = own.exe() else { return 0 };

@@ -19,7 +19,7 @@ use crate::error::Error;
 
 /// If no new code was hit, only one turn in this many learns.
 const SELDOM: u32 = 10;
-/// The pause between two checks of the allowance of threads' events. Only the loop can disable these events.
+/// The pause between two checks of the allowance of threads' events, which only the loop can disable.
 const REST_TICK: Duration = Duration::from_millis(1);
 
 /// Breakpoints on all CPUs; `None` once they have moved to threads.
@@ -33,7 +33,7 @@ pub(super) struct ThreadBreakpoints {
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// Threads that are not accounted for. Kept, because their events no longer exist when the counts are read.
+    /// Threads that are not accounted for.
     unreserved: Unreserved,
     until_learn: u32,
 }
@@ -48,12 +48,11 @@ pub(super) trait InKernel {
     }
 
     /// Disables the events if the allowance is used up, unless the BPF program does so. Returns the time until the next
-    /// check of the allowance.
+    /// check.
     fn rest(&mut self) -> Result<Duration, Error> {
         Ok(TICK)
     }
 
-    /// Moves the breakpoints to threads, if they are on all CPUs.
     fn to_threads(&mut self) -> Result<Moved, Error> {
         Ok(Ok(None))
     }
@@ -116,8 +115,7 @@ impl KernelBreakpoints {
         }
     }
 
-    /// Supplies the BPF program with facts about the code that hit: in each turn at first and while new code hits,
-    /// later more seldom.
+    /// Learns about the code that hit: in each turn while code is new, later more seldom.
     fn learn(&mut self, target: &mut Target, now: Duration) -> Result<(), Error> {
         if self.until_learn == 0 {
             let is_new = self.learned.learn(&mut self.set, target)?;

@@ -1,5 +1,5 @@
-//! Supplies the BPF program with facts before the first hit: the stores whose instructions contain a variable's
-//! address, and the unwind rules for their callers along direct calls.
+//! Supplies the BPF program before the first hit: with stores whose instructions contain a variable's address, and with
+//! unwind rules along direct calls to them.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::variables::WatchedVariable;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The lengths of an address in an instruction, and of an immediate value that may follow the address.
+/// The lengths of an address in an instruction, and of an immediate value after it.
 const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 const CALL: u8 = 0xe8;
@@ -53,7 +53,7 @@ pub(super) fn supply(
     Ok(())
 }
 
-/// Supplies the unwind rules for the calls of these functions, for the calls of their callers, and so on.
+/// Supplies the unwind rules at the calls of these functions, of their callers, and so on.
 fn supply_callers(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,

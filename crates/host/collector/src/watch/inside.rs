@@ -33,13 +33,12 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two requests to look for ended threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits. The ring has room for the hits of the pause, and one turn reads more hits at
-/// once.
+/// The pause after a turn with many hits, for which the ring has room, so that a turn reads more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
     points: Vec<Watchpoint>,
-    /// Each variable's index by its address, also by addresses that its watch has moved from.
+    /// Each variable's index by its address, also by former addresses.
     variable_by_address: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: AccessSums,
@@ -139,7 +138,7 @@ impl InProcessWatch {
         Ok(())
     }
 
-    /// Reads the variables' values if stores were missed since the last read and all events are enabled now.
+    /// Reads the variables' values if stores were missed since the last read, and all events are enabled.
     fn read_values(&mut self, at: &Targets, target: &Target) {
         let epoch = hits(at).map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -181,7 +180,7 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as the ring has room for now. Others would only wait again.
+            // Wakes only as many threads as the ring has room for. Others would wait again.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH
@@ -210,7 +209,7 @@ impl Breakpoints for InProcessWatch {
         target: &Target,
         _variables: &[WatchedVariable],
     ) -> Result<(), Error> {
-        // Built now, because unwind tables take long to build, and many hits may happen at once at first.
+        // Built now, because unwind tables take long to build, and the first hits may happen all at once.
         for module in &target.names.modules {
             module.object.unwind_table();
         }
@@ -223,8 +222,8 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Reads hits and values. Now and then makes the agent look: it releases ended threads' registers, and reserves
-    /// registers that threads could not reserve at their creation.
+    /// Also makes the agent look at times: it releases ended threads' registers, and reserves those that threads could
+    /// not reserve at their creation.
     fn poll(
         &mut self,
         at: &Targets,

@@ -1,6 +1,6 @@
-//! Supplies the BPF program with facts about the code that hits: where the value of a store is from, and the unwind
-//! rule at an address. Both are read from the program's files once for each address: before the watch begins
-//! ([`initial_rules`](super::initial_rules)), or after the first hit there.
+//! Supplies the BPF program with facts about code: where a store's value is from, and the unwind rule at an address.
+//! They are read from the program's files once for each address: before the watch begins (`initial_rules`), or after
+//! the first hit.
 
 use std::collections::HashSet;
 
@@ -64,8 +64,8 @@ impl LearnedCode {
         Ok(true)
     }
 
-    /// Supplies rules for the address where a walk ended, and for all possible return addresses on the stack, because
-    /// the next walk would end at one of them.
+    /// Supplies rules for the address where a walk ended, and for all possible return addresses on the stack, where the
+    /// next walk would end.
     fn add_rules(
         &mut self,
         set: &mut Watchpoints,

@@ -1,5 +1,4 @@
-//! Ends the watch of a variable that no longer exists, while other variables are still watched. Notices that the
-//! process runs another program.
+//! Ends the watch of a variable that no longer exists. Notices that the process runs another program.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// Returns why the variable no longer exists. `None` if it exists, or if the process is ending or runs another
+    /// Returns why the variable no longer exists. `None` if it exists, or the process is ending or runs another
     /// program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
@@ -51,7 +50,7 @@ impl Run<'_> {
     /// Ends the watches of removed variables. Returns whether no variable is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
-            // Must be read before the look, because a variable that the look finds may be removed right after it.
+            // Must be read before the look, because the variable may be removed right after it.
             let now = turn.clock.elapsed();
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {

@@ -27,7 +27,7 @@ impl WatchedVariable {
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
-    /// A removed variable is not watched, and keeps its address only for the report.
+    /// A removed variable keeps its address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
         self.address() == address && !self.lifetime.has_ended()
     }

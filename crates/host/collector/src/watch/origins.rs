@@ -9,7 +9,7 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// The inlined functions and the line, by an address inside an instruction or a call.
+/// Origins, by an address inside an instruction or a call.
 pub(super) struct InstructionOrigins {
     known: HashMap<u64, Origin>,
     /// Files whose debug information takes too long to read.
@@ -74,7 +74,7 @@ impl InstructionOrigins {
         }
     }
 
-    /// Returns the functions inlined at the call before a return address, innermost first.
+    /// Returns the functions inlined at a call by its return address, innermost first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
         let origin = self.known.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);

@@ -46,7 +46,7 @@ impl PointerPath {
         one == two
     }
 
-    /// Follows the pointers. Returns what has changed for a variable of this length, watched at this address.
+    /// Returns what has changed for a variable of this length, watched at this address.
     pub(super) fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
         let found = self
             .plan
@@ -58,11 +58,11 @@ impl PointerPath {
                 self.lost = 0;
                 (now != address).then_some(Change::Moved(now))
             }
-            // Another note says that the process has ended or runs another program.
+            // Another note reports that.
             None if target.has_given_up_memory() => None,
             None => {
                 self.lost = self.lost.saturating_add(1);
-                // One look proves nothing, because a program may clear a pointer while it replaces the object.
+                // A program may clear a pointer for a moment, while it replaces the object.
                 (self.lost == MOST_LOST && !self.is_unset).then_some(Change::Lost)
             }
         }
@@ -96,8 +96,6 @@ mod tests {
         PointerPath::new(&plan, LoadedFile::default()).expect("a pointer")
     }
 
-    /// Regression: the pointers of an ending process were reported as lost, because the kernel frees its memory before
-    /// it reports the end.
     #[test]
     fn pointers_of_an_ended_process_are_not_lost() {
         let mut command = Command::new("cat");

@@ -1,5 +1,5 @@
-//! Notices variables in memory that other processes may also write. Stores by other processes cause no hit, because a
-//! watch counts one process.
+//! Notices variables in memory that other processes may also write. Their stores cause no hit, because a watch counts
+//! one process.
 
 use tiptoe_session::{Note, WatchNote};
 

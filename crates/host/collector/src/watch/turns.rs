@@ -15,7 +15,7 @@ use crate::error::Error;
 /// The shortest turn. Moving breakpoints would take most of a shorter one.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// The turns of variables. All times are since the start.
+/// All times are since the start.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
@@ -43,8 +43,7 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns all variables are watched at once, and opening the breakpoints fails if there are too few
-    /// registers.
+    /// Without turns all variables are watched, and opening the breakpoints fails if there are too few registers.
     pub(super) fn new(
         variables: &[WatchedVariable],
         each: Option<Duration>,
@@ -203,7 +202,6 @@ mod tests {
         fn note(&mut self, _: &Note) {}
     }
 
-    /// Regression: the next variable was credited with the time in which the former variable's hits were read.
     #[test]
     fn a_variable_is_credited_only_since_it_has_a_register() {
         static WATCHED: [u64; 2] = [0; 2];

@@ -19,12 +19,12 @@ impl VariableLifetime {
         self.ended
     }
 
-    /// Records a look. Returns whether the variable is certainly removed, which takes two misses in a row.
+    /// Returns whether the variable is certainly removed, which takes two misses in a row.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;
         }
-        // One miss proves nothing, because an exec removes memory and threads just before the kernel reports the exec.
+        // One miss proves nothing, because an exec removes memory and threads just before it is reported.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }

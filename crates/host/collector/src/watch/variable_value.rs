@@ -1,5 +1,5 @@
-//! The value of a variable before a hit that a thread recorded. It is the value that the last hit stored, or one read
-//! from memory, unless a store was missed since.
+//! The value of a variable before a hit that a thread recorded: what the last hit stored, or a value read from memory,
+//! unless a store was missed since.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ enum ValueOrigin {
     #[default]
     Unknown,
     Hit(u64),
-    /// Memory was read between these two times, so the value may include a store between them.
+    /// Memory was read between these times, so the value may include a store between them.
     Read {
         number: u64,
         begin_ns: u64,
@@ -50,8 +50,8 @@ impl VariableValue {
             ValueOrigin::Hit(since) => since == number,
             // The hit was before the read, so memory already had the hit's value.
             ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
-            // If the hit stored the value that was read, the read may have included the hit's store. A hit may be
-            // recorded any time after its store, because a hypervisor may stop the CPU.
+            // If the hit stored the value that was read, the read may have included its store. A hit may be recorded at
+            // any time after its store, because a hypervisor may stop the CPU.
             ValueOrigin::Read {
                 number: since,
                 end_ns,
@@ -97,8 +97,7 @@ mod tests {
         assert_eq!(held.replace(&hit(7, 1, false), Some(1)), Some(9));
     }
 
-    /// Regression: a hit was recorded after memory was read, but before the end of the read was timed. Its value was
-    /// discarded, and the next hit had a wrong old value.
+    /// Regression: the value of a hit during the read was discarded, and the next hit had a wrong old value.
     #[test]
     fn a_store_while_memory_is_read_is_the_old_value_of_the_next_hit() {
         let mut held = VariableValue::read(5, Epoch::default(), 900..1_000);

@@ -26,8 +26,8 @@ pub(super) struct RequestedVariable {
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
-    /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Nothing is mapped
-    /// there. Each variable has its own address, because hits are identified by address.
+    /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Each variable has
+    /// its own, because hits are identified by address.
     nowhere: u64,
     len: u8,
     access: Access,
@@ -35,13 +35,13 @@ pub(super) struct WatchedVariable {
     of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
-    /// Whether the variable may be in an allocator's memory. It was requested by address or through pointers, and is in
-    /// no file's data.
+    /// Whether the variable may be in an allocator's memory: requested by address or through pointers, and in no file's
+    /// data.
     is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
 
-/// Parses the variables. Must run first, because a bad name must start nothing.
+/// Must run first, because a bad name must start nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -59,7 +59,7 @@ pub(super) fn parse_all<'a>(
 }
 
 impl Target {
-    /// Finds the variables. Those that are thread-local are those of `thread`, an id or a name.
+    /// Finds variables; thread-local ones are those of `thread`, an id or a name.
     pub(super) fn find(
         &self,
         variables: &[RequestedVariable],
@@ -78,7 +78,7 @@ impl Target {
             return Err(Error::SharedByThreads(names.collect()));
         }
         for (index, place) in places.iter().enumerate() {
-            // Two variables must not share an address, because hits are identified by address.
+            // Two variables must not share an address, which identifies hits.
             let mut others = places[..index].iter();
             if let Some(same) = others.find(|other| other.is_where(place)) {
                 let (one, other) = (same.name.clone(), place.name.clone());
@@ -215,7 +215,7 @@ impl WatchedVariable {
         std::mem::replace(&mut self.address, address)
     }
 
-    /// Records whether the variable is now in memory that an allocator may take back.
+    /// Records whether an allocator may take back the variable's memory.
     pub(super) fn look_for_object(&mut self, target: &Target) {
         self.is_object = target.is_object(self.address);
     }
@@ -224,7 +224,7 @@ impl WatchedVariable {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
 
-    /// Returns whether the pointers were set only after the watch had begun.
+    /// Returns whether the pointers were set after the watch began.
     fn is_late(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
@@ -335,7 +335,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Names the instruction of a hit. The processor stops after an access to data, but before it executes code.
+    /// Names the instruction of a hit. The processor stops after an access to data, but before code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),

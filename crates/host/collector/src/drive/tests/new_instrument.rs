@@ -1,4 +1,4 @@
-//! Shows that a new instrument needs only [`Instrument`], and no change of the loop.
+//! Shows that a new instrument needs only [`Instrument`].
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_session::Event;
 
-/// Counts the context switches of the processes.
+/// Counts context switches.
 #[derive(Default)]
 struct Switches {
     first: u64,

@@ -78,7 +78,7 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
-/// Must be parsed before anything is started.
+/// The variables and conditions of a request, which must be parsed before anything is started.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,
@@ -288,8 +288,8 @@ impl Instrument for Run<'_> {
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
-        // In a running program, the first events count before the last are enabled. A held command makes no access
-        // until it is released.
+        // In a running program, the first events count before the last are enabled, so its clock has started above. A
+        // held command makes no access until it is released.
         let is_held = at.counted().all(Attached::is_held);
         Ok(if is_held { at.start_clock() } else { clock })
     }

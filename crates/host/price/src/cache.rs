@@ -81,7 +81,7 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether all prices were cached or some measured, and in a steady state; `None` before the first.
+    /// Returns whether all prices were cached or some measured, and in a steady state; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
@@ -116,7 +116,7 @@ impl PriceCache {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Without yardsticks the price is not kept.
+                // Without yardsticks, one measurement is enough, because the price is not kept.
                 _ => true,
             };
             if is_steady || turn == TRIES {
@@ -161,7 +161,7 @@ impl PriceCache {
     }
 }
 
-/// Ignores relative paths (XDG Base Directory Specification).
+/// Returns the cache's folder. Relative paths are ignored (XDG Base Directory Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());

@@ -8,6 +8,7 @@ use tiptoe_sys::raw::monotonic_ns;
 
 /// For how long the clocks are compared at first.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
+/// After this time the rate is used, however slow reading the clocks is.
 const SPAN: Duration = Duration::from_millis(20);
 /// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error below
 /// 0.01%.

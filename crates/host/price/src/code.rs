@@ -22,8 +22,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Layouts have other addresses, because branch predictors use them, so equal
-    /// code differs in speed.
+    /// Reserves addresses, without memory. Each layout has other addresses, because branch predictors use addresses, so
+    /// that equal code differs in speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -51,7 +51,7 @@ impl Draft {
         self.start()..self.functions().start
     }
 
-    /// Makes a part writable, until [`Draft::into_executable`].
+    /// Makes a page-aligned part writable, until [`Draft::into_executable`].
     pub(super) fn open(&mut self, part: Range<u64>) -> io::Result<()> {
         self.protect(&part, WRITABLE)?;
         self.opened.push(part);

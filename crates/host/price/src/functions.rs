@@ -116,7 +116,7 @@ pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     code
 }
 
-/// SplitMix64's finalizer.
+/// Mixes bits, as SplitMix64's finalizer does.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

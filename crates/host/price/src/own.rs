@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-// Relaxed: neither orders other data.
+// Relaxed: these numbers order no other data.
 /// The CPU time of helper processes, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
@@ -42,8 +42,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which reaps a helper, and adds its CPU time. No other child may be reaped meanwhile, because its time
-/// would be added, too.
+/// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
+/// its time would be added, too.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();

@@ -1,6 +1,6 @@
 //! The generated program and its patches. Its versions take turns at the same addresses, because even equal code is not
-//! equally fast elsewhere. No thread may run the program while its version changes, so only the thread that changes it
-//! runs it.
+//! equally fast elsewhere. No thread may run the program while its version changes, so only the thread that changes the
+//! version runs the program.
 
 use std::io;
 use std::ops::Range;

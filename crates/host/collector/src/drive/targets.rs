@@ -101,7 +101,7 @@ impl Targets {
     }
 
     pub(crate) fn ends(&self) -> Ends {
-        // Without enough descriptors, the loop sees some ends only in its next turn.
+        // Without enough file descriptors, the loop sees some ends only in its next turn.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
         Ends::of(self.ending().map(|target| target.process.pid()))
     }

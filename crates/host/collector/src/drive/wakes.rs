@@ -7,8 +7,9 @@ use tiptoe_sys::host::ends::Ends;
 
 use super::{TICK, Targets};
 
-/// If this many waits in a row end by a ring, doorbells are answered only once per [`FLOOD_PAUSE`]. Even a program that
-/// loads many libraries is slower, because each load waits for tiptoe, so some waits end without a ring.
+/// If this many waits in a row end by a ring, doorbells are answered only once per [`FLOOD_PAUSE`]. A program that
+/// loads many libraries rarely reaches this number: each load waits for tiptoe, so some waits of the loop end without a
+/// ring.
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 

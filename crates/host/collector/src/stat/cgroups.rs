@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, or half of the spare room if that is less. Then all are forgotten, and their
-/// nearest existing ancestors get their counts.
+/// The most removed cgroups to keep, or half of the spare room if that is less. If there are more, all are forgotten,
+/// and their nearest existing ancestors get their counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
@@ -126,7 +126,7 @@ impl CountSource for ByCgroup {
         Ok(())
     }
 
-    /// The system's sums are first.
+    /// Returns the system's sums, then each cgroup's.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;

@@ -19,7 +19,7 @@ pub(super) trait CountSource {
 
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
-    /// See [`CounterSet::is_complete`].
+    /// Returns whether no thread was missed while the events were opened.
     fn is_complete(&self) -> bool {
         true
     }
@@ -61,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// Identifies a row in several readings. An index would not, because cgroups come and go between readings.
+/// Identifies a row in several readings. An index does not, because cgroups are created and removed in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -215,7 +215,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Adds a run. `used` is what a command used that ended in the run.
+    /// Adds a run. `used` is given for a command that ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();

@@ -10,7 +10,7 @@ use super::{Names, Waits};
 /// Holders are reported only if this share of the waiting time has a known holder, or is [`h::UNSEEN`].
 const LEAST_KNOWN_SHARE: f64 = 0.95;
 
-/// Nanoseconds of waiting, by the word for the lock's holder.
+/// Nanoseconds of waiting, by the holder, a word of [`h`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 

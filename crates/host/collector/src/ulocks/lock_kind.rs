@@ -38,7 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// `itself` is whether `function` made the system call itself, not through another function.
+    /// Returns the kind. `itself` is whether `function` made the system call, not a function that it called.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -60,7 +60,7 @@ impl LockKind {
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
             _ if bare.starts_with("runtime.") => LockKind::PARKED,
-            // In musl, these functions make all futex calls. In glibc, such a wait's caller is unknown.
+            // In musl, these functions make all futex calls. In glibc, their caller is unknown.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
         }

@@ -195,7 +195,8 @@ impl Names {
         }
     }
 
-    /// Names the lock that a thread waits for at an address. Also searches `stacks`.
+    /// Names the lock that a thread waits for at an address. Threads' stacks are searched in `stacks` and
+    /// `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {

@@ -149,7 +149,7 @@ impl<'n> WaitReader<'n> {
         (site, via)
     }
 
-    /// Also returns the last frame's stack pointer.
+    /// Does the same walk, and also returns the last frame's stack pointer.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);

@@ -1,5 +1,5 @@
-//! Sums up the hits that the program's threads recorded. Each hit has its registers, so no instruction must be learnt
-//! first.
+//! Sums up the hits that the program's threads recorded. Each hit was recorded with the registers, so no instruction
+//! must be learnt first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};

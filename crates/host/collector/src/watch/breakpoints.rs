@@ -17,7 +17,7 @@ use crate::error::{Error, Reason};
 /// The new form after a move, if there is one; or why the form has not moved.
 pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
-/// `at` is the process, and `target` its memory.
+/// A form of breakpoints. `at` is the process, and `target` its memory.
 pub(super) trait Breakpoints {
     /// Returns how many hits the budget allows in a window; `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
@@ -108,7 +108,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Threads held `unreserved` registers without a reservation.
+/// Returns the reservations of both sides. Threads held `unreserved` registers without one.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

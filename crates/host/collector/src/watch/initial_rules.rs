@@ -1,5 +1,5 @@
-//! Supplies the BPF program before the first hit: with stores whose instructions contain a variable's address, and with
-//! unwind rules along direct calls to them.
+//! Supplies the BPF program with facts before the first hit: the stores whose instructions contain a variable's
+//! address, and the unwind rules along direct calls to these stores.
 
 use std::collections::HashSet;
 

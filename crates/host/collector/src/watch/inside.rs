@@ -222,7 +222,7 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Also makes the agent look at times: it releases ended threads' registers, and reserves those that threads could
+    /// Also asks the agent at times to release ended threads' registers, and to reserve registers that threads could
     /// not reserve at their creation.
     fn poll(
         &mut self,

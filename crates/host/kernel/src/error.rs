@@ -28,7 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// After the file's end, or not mappable.
+    /// The offset is after the file's end, or the file cannot be mapped.
     #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
     BadOffset {
         /// The file.
@@ -44,7 +44,7 @@ pub enum Error {
         /// The offset.
         offset: u64,
     },
-    /// The user broke the attach off.
+    /// The user interrupted the attach.
     #[error("attaching was broken off")]
     BrokenOff,
     /// No room in the kernel.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The failed action.
         what: String,
     },
-    /// Before 6.10 a limit of hits stops an event after any hit, whatever its program returns.
+    /// Before Linux 6.10 a limit of hits stops an event after any hit, whatever its program returns.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.

@@ -12,14 +12,14 @@ pub struct KernelProbe {
     /// [`Process::open_mapped`](tiptoe_sys::host::Process::open_mapped), which must stay open while probes may be
     /// opened.
     pub path: PathBuf,
-    /// In the file.
+    /// The offset in the file.
     pub offset: u64,
 }
 
 /// A refused probe.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// Among the given probes.
+    /// The index among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,

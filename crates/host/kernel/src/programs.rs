@@ -185,7 +185,7 @@ pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     Ok(cpus.iter().copied().collect())
 }
 
-/// Returns how often the kernel did not run it, because one already ran on that CPU.
+/// Returns how often the kernel did not run a program, because a program already ran on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

@@ -53,7 +53,7 @@ pub struct ScopesWanted {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct NodeSums {
-    /// How long its threads did not run.
+    /// How long the node's threads did not run.
     pub away_ns: u64,
     /// Each event's count.
     pub events: [u64; MOST_EVENTS],

@@ -87,7 +87,7 @@ fn follow(
             return;
         }
         if has_moved {
-            // The next reading charges the rest.
+            // If this fails, the next reading charges the tasks.
             let _ = flush.now();
         }
     }

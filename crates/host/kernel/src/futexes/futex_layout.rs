@@ -33,9 +33,9 @@ pub struct FutexKey {
 pub struct Waker {
     /// The call site.
     pub site: u64,
-    /// Its waits.
+    /// The waits that it ended.
     pub count: u64,
-    /// Their time.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct FutexCounts {
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest.
+    /// The longest time of a call.
     pub longest_ns: u64,
     zero_count: u64,
     comm: [u8; 16],
@@ -141,7 +141,7 @@ pub(super) fn decode_wait(tid: u32, thread: FutexThreadWords) -> Option<(FutexKe
     (thread.since != 0).then_some((key, thread.since))
 }
 
-/// What was not counted, in the order of `enum drop`; the last has no reason there.
+/// What was not counted, in the order of `enum drop`, which has no `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct FutexDrops {

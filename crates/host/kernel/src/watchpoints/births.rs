@@ -21,7 +21,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
 ];
 const UNDER_WAY: u64 = u64::MAX;
 const BORN: u64 = 1 << 32;
-/// Words of the BPF programs: whether all openings are done, and how many births and ends the ring had no room for.
+/// Cells of the map `words`: whether all openings are done, and how many births and ends the ring had no room for.
 const ARE_DONE: u32 = 0;
 const LOST: [u32; 2] = [1, 2];
 const FOLLOW: &str = "follow the births of threads";
@@ -30,7 +30,7 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Changes,
-    /// The totals at the last call of [`Births::changes`].
+    /// The totals that the last call of [`Births::changes`] read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,
@@ -92,7 +92,7 @@ impl Births {
         let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
         self.links.pop(); // `clone_begins`, which runs at each system call
-        self.changes()?; // the map has all of them
+        self.changes()?; // discarded, because the map has all
         self.threads_with_events()
     }
 

@@ -1,5 +1,5 @@
-//! Accounts for the registers of tiptoe's watches. A watch is reserved before anything is opened, so that a refusal
-//! names the watches in the way and leaves nothing open. Others' registers only the kernel knows.
+//! Accounts for the registers of tiptoe's watches. Registers are reserved before events are opened, so that a refusal
+//! names the watches in the way and leaves nothing open. Only the kernel knows other programs' registers.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;

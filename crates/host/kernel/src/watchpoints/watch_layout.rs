@@ -22,7 +22,7 @@ const STACK: usize = 128;
 /// Numbers, values, callers, their count, whether more exist; the first hit's registers, flags and stack.
 pub(super) type WatchRowWords =
     [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
-/// A CPU's state: whether inside the program, runs, their time, when entered, others' hits, and a row.
+/// A CPU's state: whether inside the program, runs, their time, when entered, other processes' hits, and a row.
 pub(super) type WatchCpuWords = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
 /// Index, length, whether signed, whether code, slot.
 pub(super) type Variable = [u32; 5];
@@ -111,7 +111,7 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     })
 }
 
-/// Returns runs and their time, and others' hits.
+/// Returns runs and their time, and other processes' hits.
 pub(super) fn cpu(cpu: WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }

@@ -22,7 +22,7 @@ pub enum Policy {
     /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
     #[default]
     Changed,
-    /// All, on PMUs with events of labels; only for comparison.
+    /// All events, on PMUs with events of labels; only for comparison.
     Everything,
 }
 
@@ -38,7 +38,7 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which must not be running. With more events than slots it never counts.
+    /// Adds a group for this task, which must not be running. A group with more events than slots never counts.
     pub fn add(
         &mut self,
         pmu: usize,

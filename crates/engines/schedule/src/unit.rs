@@ -9,8 +9,8 @@ use crate::{Label, Pmu, State, Target, Tree};
 
 /// INVARIANT between two calls:
 ///
-/// 1. Only the groups of the system, of homes from `here` upwards, and of the task count, in at most all slots.
-/// 2. While all of these fit, all count, unless the PMU refuses some.
+/// 1. Only groups of the system, of homes from `here` upwards, and of the task count. They use at most all slots.
+/// 2. While all of these groups fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {

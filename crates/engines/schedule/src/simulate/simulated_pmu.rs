@@ -18,7 +18,7 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// `work` at its begin.
+    /// `work` when the event was added.
     base: u64,
     is_on: bool,
     /// The operation that deleted it.
@@ -39,7 +39,7 @@ impl SimulatedPmu {
         }
     }
 
-    /// Resets the counts, because opening is no switch.
+    /// Resets the counts of operations, because opening is no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }

@@ -129,7 +129,6 @@ impl<P: Pmu> Context<P> {
         for (unit, set) in self.units.iter_mut().zip(&mut self.task.sets) {
             core::mem::swap(&mut unit.task, set);
             unit.task.arrive(now_ns);
-            // Allocates only for a task with more groups than any before.
             unit.make_room();
         }
         if self.policy == Policy::Everything {
@@ -154,8 +153,8 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group. If its target runs, the group counts at once if there are slots for it. Without slots a flexible
-    /// group waits, and a pinned group is in error. If its target does not run, the group waits.
+    /// Adds a group. While its target does not run, the group waits. Otherwise it counts if there are slots for it;
+    /// without slots a flexible group waits, and a pinned group is in error.
     pub fn add(
         &mut self,
         tree: &Tree,

@@ -7,7 +7,7 @@ use crate::{Event, Pmu, Priority, State, Times};
 /// The enabled time over which a share is computed. When it is exceeded, half of it is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// A new group is treated as if it had had an even share for this time. Otherwise it would be first, with a share of 0.
+/// A new group begins as if it had had an even share for this time; a share of 0 would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;

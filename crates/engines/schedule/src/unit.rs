@@ -20,7 +20,7 @@ pub(crate) struct Unit<P> {
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest one above.
     pub(crate) here: HomeIndex,
-    /// Empty between calls. It keeps its capacity, so that a switch does not allocate.
+    /// Empty between calls, but kept, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -162,7 +162,7 @@ impl<P: Pmu> Unit<P> {
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Visits the sets of the system, of the running labels from the innermost on, and of the task.
+    /// Visits the sets of all running targets.
     fn each_set(&mut self, mut visit: impl FnMut(&mut GroupSet, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;

@@ -159,7 +159,7 @@ INLINE void note_run(struct tiptoe_round *round, u64 began)
 	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
-/* Charges the idle task of a task's CPU. No iterator visits idle tasks, because they are in no list. */
+/* Charges the idle task of a task's CPU, because idle tasks are in no list. */
 INLINE void charge_idle(struct task_struct *task)
 {
 	struct rq *queue = task->se.cfs_rq->rq;
@@ -216,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* Counts a task that begins to end. It still runs for a while; `ended` charges it for the last time. */
+/* Counts a task that begins to end, but still runs for a while. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {
@@ -234,7 +234,7 @@ int ending(u64 *args)
 	return 0;
 }
 
-/* Charges a task that was reaped an RCU grace period ago. */
+/* Charges a task for the last time; it was reaped an RCU grace period ago. */
 SEC("tp_btf/sched_process_free")
 int ended(u64 *args)
 {

@@ -22,7 +22,7 @@
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept. Of two tasks with the same index, the later one replaces the other. */
+/* Tasks whose last state is kept. Tasks with the same index replace each other. */
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128

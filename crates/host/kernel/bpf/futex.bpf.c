@@ -120,7 +120,7 @@ struct exit_futex {
 	s64 result;
 };
 
-/* The result of a program; 0 would hide the event from other users of the tracepoint. */
+/* A program's result: 0 would hide the event from other users. */
 #define PASS 1
 
 INLINE u64 word(u64 at)

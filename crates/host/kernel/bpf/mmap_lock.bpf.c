@@ -14,7 +14,7 @@
  */
 #include "rows.h"
 
-/* The result of a program; 0 would hide the event from other users of the tracepoint. */
+/* A program's result: 0 would hide the event from other users. */
 #define PASS 1
 
 /* A wait's flag: the thread holds the lock for writing, by its reports. */

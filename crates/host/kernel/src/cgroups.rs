@@ -1,8 +1,7 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge the growth of the fields that the kernel keeps for
-//!   each task: run time, faults, switches and migrations. They run at readings, when a task changes its cgroup, and
-//!   after its end. If [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge what the kernel counts for each task. If
+//!   [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: a BPF program at each switch charges
 //!   what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are never
 //!   rescheduled.
@@ -424,7 +423,7 @@ impl Cgroups {
     }
 }
 
-/// Returns all CPUs' switches since boot, those to idle tasks included.
+/// Includes switches to idle tasks.
 fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }

@@ -50,7 +50,7 @@ pub enum Error {
     /// No room in the kernel.
     #[error("the kernel has no room for this many probes")]
     NoRoom,
-    /// Denied by rights or a security policy.
+    /// Not permitted.
     #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
     /// The verifier rejects a program of ours.
@@ -96,7 +96,7 @@ pub enum Error {
     /// This user may not watch whole CPUs.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// There are no debug registers to use.
+    /// No debug registers.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
     /// The processor cannot watch this range.
@@ -107,7 +107,7 @@ pub enum Error {
         /// The length in bytes.
         len: u8,
     },
-    /// Denied by rights or a security policy.
+    /// Not permitted.
     #[error("no permission to count '{name}' {whose}")]
     CounterDenied {
         /// The event.

@@ -2,8 +2,7 @@
 //! and the call site of each wake. While the BPF programs are attached, every system call of the machine checks for a
 //! tracepoint.
 //!
-//! 1. The program at a wait's end must be attached before the one at its begin and detached after it; otherwise waits
-//!    would seem never to end.
+//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //! 3. Callers must refuse 32-bit programs, because the kernel does not report their calls here.
 //!
@@ -63,7 +62,7 @@ pub enum Depth {
 /// The calls to count.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,

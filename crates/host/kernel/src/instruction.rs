@@ -187,7 +187,7 @@ pub enum ReplacedNop {
 }
 
 /// Returns which no-operation becomes a call. The first use arms a uprobe in this process, for milliseconds. Without
-/// permission it returns [`ReplacedNop::Nop5`], which is the safe answer, because more is refused then.
+/// permission it assumes [`ReplacedNop::Nop5`], with which more is refused.
 pub fn optimised() -> ReplacedNop {
     static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {

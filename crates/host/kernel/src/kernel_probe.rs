@@ -8,9 +8,8 @@ use crate::Error;
 /// An instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it; for a container, [`path_of`](tiptoe_sys::host::procfs::path_of) a file from
-    /// [`Process::open_mapped`](tiptoe_sys::host::Process::open_mapped), which must stay open while probes may be
-    /// opened.
+    /// The file as *tiptoe* sees it. In a container, [`tiptoe_sys::host::procfs::path_of`] a file from
+    /// [`tiptoe_sys::host::Process::open_mapped`], which must stay open while probes may be opened.
     pub path: PathBuf,
     /// The offset in the file.
     pub offset: u64,

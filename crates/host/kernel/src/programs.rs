@@ -137,7 +137,6 @@ pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, 
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns the programs' time by their own clock.
 pub(crate) fn times<Words: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(Words) -> [u64; 2],
@@ -150,7 +149,6 @@ pub(crate) fn times<Words: Pod>(
     Ok(sum)
 }
 
-/// Returns the programs' time for all processes by the kernel.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
     let mut sum = ProgramTimes::default();

@@ -41,7 +41,7 @@ type SwitchedOut = [u64; 2];
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
     /// Bytes from a thread's pointer to the word that leads to its descriptor.
     pub thread_offset: i64,

@@ -9,8 +9,7 @@
 //! A raw tracepoint has no filter in the kernel, so the programs run for each contended lock of the machine. They return at
 //! once if the flags exclude a wanted lock, or if the process is not wanted ([`Waits::times_of_all`]).
 //!
-//! 1. The program at a wait's end must be attached before the one at its begin and detached after it; otherwise waits
-//!    would seem never to end.
+//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //!
 //! A thread that gets a sleeping lock by spinning never reaches these tracepoints.

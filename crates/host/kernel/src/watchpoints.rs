@@ -113,7 +113,6 @@ struct ThrottleState {
     rested: u64,
 }
 
-/// What is prepared while the program is loaded.
 struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,

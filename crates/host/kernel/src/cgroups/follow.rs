@@ -18,7 +18,6 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Follower {
     changes: Receiver<(Instant, CgroupChange)>,
-    /// The thread ends when this closes.
     ends: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }

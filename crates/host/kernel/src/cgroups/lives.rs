@@ -12,7 +12,6 @@ const SWITCH_NS: u64 = 100;
 /// Births and ends may always cost one part in this many of a CPU's time.
 const SHARE: u64 = 100;
 
-/// What all CPUs did in some time.
 #[derive(Clone, Copy, Debug)]
 struct Lives {
     births: u64,
@@ -21,7 +20,6 @@ struct Lives {
 }
 
 impl Lives {
-    /// Returns whether programs at births cost too much, and more than programs at switches.
     fn are_many(self) -> bool {
         let births_ns = self.births.saturating_mul(LIFE_NS);
         let switches_ns = self.switches.saturating_mul(SWITCH_NS);

@@ -163,7 +163,7 @@ pub(super) struct Wait {
     own_ns: u64,
 }
 
-/// What the programs keep of a CPU: four waits with their locks, and a row.
+/// `struct own` of `bpf/rows.h`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct WaitOwn {
@@ -186,7 +186,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
     wait.traits & WROTE == 0
 }
 
-/// What was not counted, in the order of `enum drop`, which has no `missed`.
+/// What was not counted: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct WaitDrops {

@@ -1,7 +1,5 @@
-//! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
-//!
-//! A thread has all events of one *opening*, its own or an ancestor's. A clone(2) that overlaps an opening spoils
-//! that opening, because the new thread may have inherited only some events.
+//! Loads `bpf/births.bpf.c`, which records which threads inherited the events of an *opening*, and which openings a
+//! clone(2) spoilt.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -30,7 +28,7 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Changes,
-    /// The totals that the last call of [`Births::changes`] read.
+    /// As last read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,

@@ -244,7 +244,6 @@ mod tests {
         );
     }
 
-    /// A killed tiptoe's entry must hold nothing, also if its process id is in use again.
     #[test]
     fn an_entry_ends_with_its_process() {
         let path = std::env::temp_dir().join(format!("tiptoe-bookings-{}", std::process::id()));

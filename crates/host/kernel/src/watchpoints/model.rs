@@ -10,7 +10,7 @@ pub const MOST_CONDITIONS: usize = 4;
 /// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
@@ -187,7 +187,7 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// What was not counted, or only in part, in the order of `enum drop`, which has no `missed`.
+/// What was not counted, or only in part: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
 #[repr(C)]
 pub struct Drops {
@@ -197,7 +197,7 @@ pub struct Drops {
     pub no_value: u64,
     /// Hits while another hit was counted on the same CPU.
     pub nested: u64,
-    /// Hits that were counted, but not reported singly, because the ring was full.
+    /// Counted hits that were not reported singly, because the ring was full.
     pub no_room_for_line: u64,
     /// Hits for which the kernel ran no program.
     pub missed: u64,

@@ -1,5 +1,5 @@
 //! Accounts for the registers of tiptoe's watches. Registers are reserved before events are opened, so that a refusal
-//! names the watches in the way and leaves nothing open. Only the kernel knows other programs' registers.
+//! names the watches in the way and leaves nothing open.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,6 @@ pub(super) struct Slots {
     booking: Option<Booking>,
 }
 
-/// A watch, by its index among the names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) index: usize,

@@ -18,7 +18,6 @@ use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
-/// How far a running group's share may exceed a waiting group's at a change.
 const LEAD: u32 = WHOLE / 64;
 
 impl<P: Pmu> Unit<P> {

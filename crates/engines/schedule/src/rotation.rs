@@ -34,7 +34,7 @@ impl core::error::Error for TooManyPinned {}
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,
-    /// Pinned ones first.
+    /// Each slot's event; pinned events first.
     slots: Vec<usize>,
     pinned: usize,
     /// Flexible slots, the longest running first.

@@ -14,7 +14,7 @@ pub(crate) struct GroupSet {
     pub(crate) wanted: u32,
     pub(crate) pinned: u32,
     pub(crate) running: u32,
-    /// Until the target last stopped.
+    /// How long the target ran until it last stopped.
     ran_ns: u64,
     /// Since when the target runs.
     here_since: Option<u64>,

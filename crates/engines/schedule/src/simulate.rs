@@ -48,7 +48,7 @@ pub struct GroupRequest {
     pub priority: Priority,
     /// Its events.
     pub events: u32,
-    /// Whether they need slots; software events do not.
+    /// Whether the events need slots; software events do not.
     pub needs_slots: bool,
 }
 

@@ -46,7 +46,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Deletes and adds all groups; only for comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {

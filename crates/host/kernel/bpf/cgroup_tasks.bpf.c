@@ -125,7 +125,7 @@ INLINE void now_in(struct tiptoe_known *own, u64 id)
 	}
 }
 
-/* Initializes a record. A task's fields before the count must not be charged; a younger task begins with 0. */
+/* Initializes a record, so that what a task did before the count is not charged. */
 INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 {
 	if (!is_older(task))
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* The end of an earlier task at this address was hidden, as all reports in an interrupt of a hidden task. */
+	/* The end of an earlier task at this address was in an interrupt of a hidden task, and so hidden, too. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);

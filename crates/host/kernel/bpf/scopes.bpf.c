@@ -19,7 +19,7 @@
 
 /* Settings, written before loading. */
 const volatile u32 process = 0;
-/* Bytes from a thread's pointer to the word that leads to its descriptor. */
+/* Bytes from the thread pointer to the word that leads to the thread's descriptor. */
 const volatile s64 thread_offset = 0;
 /* The node's offset in a slab, in bytes. */
 const volatile u32 node_offset = 0;

@@ -13,7 +13,7 @@
 //! - Later cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
 //! - If a task is moved by another while it runs, all tasks are charged at once; [`CountFaults`] counts late charges.
 //!
-//! `docs/src/costs.md` has the cost (`tiptoe-dev bench cgroup`).
+//! `docs/src/costs.md` has the cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -61,9 +61,9 @@ pub const MOST_EVENTS: usize = 32;
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
-    /// Tasks' moves between CPUs.
+    /// Whether to count tasks' moves between CPUs.
     pub has_migrations: bool,
-    /// Switches to another cgroup.
+    /// Whether to count switches to another cgroup.
     pub has_cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,
@@ -109,7 +109,7 @@ pub struct Cgroups {
 pub enum CountOwner {
     /// A cgroup's own tasks.
     Cgroup(u64),
-    /// Idle tasks: switches and interrupts' events, no time.
+    /// Idle tasks, with switches and interrupts' events, but no time.
     Idle,
     /// Cgroups without a slot.
     Others,
@@ -328,7 +328,7 @@ impl Cgroups {
         &self.tree
     }
 
-    /// Returns how many more cgroups have room.
+    /// Returns the number of free slots.
     pub fn spare(&self) -> usize {
         self.spare
     }

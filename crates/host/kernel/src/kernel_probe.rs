@@ -58,6 +58,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The kernel refuses the instruction. The number is the kernel's own, not POSIX's.
+    /// The kernel's own number, not POSIX's: it refuses the instruction.
     pub const ENOTSUPP: i32 = 524;
 }

@@ -27,7 +27,7 @@ pub struct ProgramTimes {
     pub run_ns: u64,
 }
 
-/// A CPU's state: `struct cpu` of `bpf/run.h`, with what else the program keeps there.
+/// A CPU's state: `struct cpu` of `bpf/run.h`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(crate) struct Cpu<Own> {

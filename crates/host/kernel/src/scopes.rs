@@ -3,7 +3,7 @@
 //! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so that its change costs no notification.
 //! The agent measures times in scopes; only times off the CPU are counted here.
 //!
-//! The kernel measures the programs for all processes ([`Scopes::times_of_all`]), because all run them at switches.
+//! All processes run these programs at switches ([`Scopes::times_of_all`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -43,7 +43,7 @@ type SwitchedOut = [u64; 2];
 pub struct ScopesWanted {
     /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Bytes from a thread's pointer to the word that leads to its descriptor.
+    /// Bytes from the thread pointer to the word that leads to the thread's descriptor.
     pub thread_offset: i64,
     /// Bytes from a slab's start to the node.
     pub node_offset: u32,

@@ -422,7 +422,7 @@ impl Watchpoints {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Tells the program what the instruction that ends at `end` stores.
+    /// Passes to the program what the instruction that ends at `end` stores.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }

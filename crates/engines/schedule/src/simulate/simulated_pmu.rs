@@ -21,7 +21,7 @@ struct EventCount {
     /// `work` when the event was added.
     base: u64,
     is_on: bool,
-    /// The operation that deleted it.
+    /// The number of the operation that deleted the event.
     out_at: u64,
     blind_ns: u64,
 }

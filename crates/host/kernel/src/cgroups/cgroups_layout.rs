@@ -125,12 +125,9 @@ pub struct CountFaults {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub(super) struct RoundCounts {
-    /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
     pub(super) ended: u64,
-    /// Tasks that rounds saw in between.
     pub(super) seen_ending: u64,
-    /// Tasks whose end was never reported.
     pub(super) lost: u64,
     no_room: u64,
     runs: u64,

@@ -110,7 +110,7 @@ impl Flush {
     }
 }
 
-/// Locks the rounds, also after a panic, which leaves the state valid.
+/// A panic of another thread leaves the rounds valid.
 fn lock_rounds(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }

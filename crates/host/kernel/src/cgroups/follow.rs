@@ -37,7 +37,6 @@ impl Follower {
         })
     }
 
-    /// Returns the reports since the last call.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Instant, CgroupChange)> {
         self.changes.try_iter()
     }

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 
-/// The extra cost of a task's birth and end if counting is by tasks, and of a switch if it is at switches. Rough values
-/// suffice to choose between the two; `tiptoe-dev bench cgroup` measures both.
+/// The rough cost of a task's birth and end if counting is by tasks, and of a switch if it is at switches
+/// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
 /// Births and ends may always cost one part in this many of a CPU's time.
@@ -27,7 +27,6 @@ impl Lives {
     }
 }
 
-/// Measures births and switches from its creation on.
 #[derive(Debug)]
 pub(super) struct LivesMeter {
     begun: Option<[u64; 2]>,

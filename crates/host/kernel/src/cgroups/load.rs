@@ -153,7 +153,6 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives each cgroup a slot; the remaining slots stay free.
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();

@@ -45,7 +45,7 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether the mount point shows the whole tree; in a container the kernel's paths are longer.
+    /// Returns whether the mount point shows the whole tree.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }

@@ -96,7 +96,7 @@ impl FutexCounts {
     }
 }
 
-/// A thread's wait if `since` is not 0, and its episode: `struct tiptoe_thread`.
+/// `struct tiptoe_thread`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct FutexThread {

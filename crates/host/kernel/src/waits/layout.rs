@@ -132,11 +132,11 @@ pub struct WaitCounts {
     pub total_ns: u64,
     /// The longest wait.
     pub max_ns: u64,
-    /// Waits of no time.
+    /// Waits of 0 ns.
     pub zero_count: u64,
     /// The process's name, or the thread's if grouped by it.
     pub comm: [u8; 16],
-    /// The waits of more time, by time.
+    /// The longer waits, by time.
     pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 

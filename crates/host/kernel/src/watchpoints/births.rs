@@ -58,7 +58,7 @@ pub(super) struct LostChanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// The thread existed before, or is being born.
+    /// The thread existed before its birth could be reported, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -83,8 +83,8 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones that overlap an opening, because all openings are done. Returns the threads with
-    /// events. [`Births::changes`] returns all later changes, and may repeat some that are included.
+    /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
+    /// returns all later changes, and may repeat some that are included.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let map = map_mut(&mut self.bpf, "words")?;
         let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;

@@ -92,7 +92,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Shows the served watches to this user's other tiptoes. If those leave too few registers, the error names them.
+    /// Shows the served watches to this user's other tiptoes.
     pub(super) fn book(&mut self, of_process: Option<u32>, serving: &[usize]) -> Result<(), Error> {
         let takes_turns = serving.len() < self.names.len();
         let name = |index: &usize| match (&self.names[*index], self.pinned[*index]) {
@@ -167,7 +167,6 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of requests for threads, and of those for CPUs.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,5 +1,4 @@
-//! Breakpoint events on each thread of a process: for users who may not watch whole CPUs, and addresses that other
-//! processes use. They cost time at each switch to and from these threads.
+//! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
 //! Threads start and exit while events are opened, and a new one inherits its parent's. So an opening that races with a
 //! birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
@@ -164,7 +163,6 @@ impl Tasks {
         Ok(())
     }
 
-    /// Interrupts every thread's CPU, by reading one event.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut firsts = self
             .openings

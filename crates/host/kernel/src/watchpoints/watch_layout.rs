@@ -1,4 +1,4 @@
-//! `bpf/watch_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/watch_layout.h` in Rust, as arrays of words, because aya's `Pod` is unsafe to implement.
 
 use tiptoe_event::store::{Source, Store};
 use zerocopy::{FromBytes, IntoBytes};

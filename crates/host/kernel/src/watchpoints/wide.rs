@@ -16,7 +16,7 @@ struct CpuEvent {
     slot: usize,
     cpu: usize,
     rests: u64,
-    /// Whether it stopped in this window.
+    /// Whether the event stopped in this window.
     is_resting: bool,
 }
 

@@ -12,7 +12,7 @@
  *
  * The kernel hides some tasks' switches from tracing, so the program keeps each task's last
  * fields. Their growth is charged at the task's next report, because only a running task's
- * fields grow. Beside them is the task's slot, valid until any task is moved or cgroup made.
+ * fields grow. Beside them is the task's slot, valid until a task is moved or a cgroup made.
  * It saves a lookup, which would miss the cache at each switch among a thousand cgroups.
  *
  * `switched` runs with interrupts off. tiptoe runs `flush` by an interrupt, or on its own CPU

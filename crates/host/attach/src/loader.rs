@@ -1,4 +1,4 @@
-//! Renames the agent in a program's loader.
+//! Renames the agent in the list of libraries of a program's loader.
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. By this path a
 //! debugger would open one of its own descriptors, and might hang. So the loader's list gets the name that
@@ -11,11 +11,11 @@ use std::os::unix::fs::FileExt;
 use tiptoe_sys::host::procfs::Process;
 
 const ENTRIES: usize = 1 << 12;
-/// The most headers to read, because the program, which may be hostile, chose their number.
+/// The most headers to read, because the program chose their number and may be hostile.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object at address `base`; `name` is a string's address in the program, which must be stopped.
-/// `None`, without a change, if there is no such object.
+/// Renames the object whose load base is `base`. `name` is a string's address in the program, which must be
+/// stopped. `None`, without a change, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
@@ -39,7 +39,7 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Finds that record by DT_DEBUG.
+/// Finds the loader's record for debuggers by DT_DEBUG.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;

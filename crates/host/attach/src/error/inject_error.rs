@@ -22,7 +22,7 @@ pub enum InjectError {
     /// musl cannot load a library with thread-local variables at run time.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
-    /// The filter may kill the process for a call that it does not expect.
+    /// The seccomp filter may kill the process for a call that it does not expect.
     #[error("process {pid} is under seccomp")]
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
@@ -51,7 +51,7 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed; of several candidates, the last one's reason.
+/// Why no thread could be borrowed: the reason of the last candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]
@@ -122,7 +122,7 @@ pub enum BadDescriptor {
     Full,
 }
 
-/// A system call of ours, or a few of them.
+/// A system call of tiptoe's, or a few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectCall {
     #[error("open of /proc/PID/exe")]
@@ -164,7 +164,7 @@ impl InjectCall {
 }
 
 impl InjectError {
-    /// `NoSuchProcess` if the process has ended.
+    /// Makes an error from a system call's; `NoSuchProcess` if the process has ended.
     pub(crate) fn os(pid: u32, call: InjectCall, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -175,7 +175,7 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing.
+/// Returns what would permit tracing the process.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

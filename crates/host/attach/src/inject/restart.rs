@@ -1,8 +1,9 @@
-//! Classifies system calls: which may be interrupted, and how an interrupted call is made again.
+//! Classifies system calls: which ones may be interrupted, and how an interrupted one is made again.
 //!
-//! The kernel restarts most interrupted calls itself (codes 512 to 516, which only a tracer sees). A few return
-//! a raw EINTR: they have done nothing, so they can be made again, but a time-out starts anew. Calls that may
-//! return a part of their work must not be interrupted, because the program would see a short result.
+//! The kernel itself restarts most interrupted calls, by the codes 512 to 516, which only a tracer sees. A few
+//! calls return EINTR itself (a *raw* EINTR). They have done nothing, so they can be made again, but a time-out
+//! starts anew. Calls that may return a part of their work must not be interrupted, because the program would
+//! see a short result.
 
 use libc::user_regs_struct;
 
@@ -19,23 +20,23 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: there was no call, or it is always restarted.
+    /// The handler changes nothing: there was no call, or it is always restarted.
     Always = 0,
     /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
     NeverHandled = 2,
 }
 
-/// How good a thread is to borrow, best first: the less likely the program notices, the better.
+/// How well a thread can be borrowed, best first: the program should not notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// It sleeps in a call that is restarted without a trace.
+    /// The thread sleeps in a call that is restarted without a trace.
     Asleep,
-    /// It runs, or its call cannot be read.
+    /// The thread runs, or its call cannot be read.
     Running,
-    /// Its call's time-out would restart.
+    /// The time-out of the thread's call would restart.
     Timed,
-    /// Its call could return a part of its work, or must not be interrupted.
+    /// The thread's call could return a part of its work, or must not be interrupted.
     Never,
 }
 
@@ -101,7 +102,7 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
-/// Returns whether a stop would cut short the call in which a thread sleeps.
+/// Returns whether a stop would cut short the call in which a thread sleeps, given its `syscall` file.
 pub(super) fn is_transfer(line: &str) -> bool {
     let number = line
         .split_ascii_whitespace()
@@ -116,7 +117,7 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Returns whether a raw EINTR means that the call has done nothing.
+/// Returns whether EINTR from this call means that the call has done nothing.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,

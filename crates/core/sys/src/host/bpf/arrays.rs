@@ -45,7 +45,7 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word, the old or new one while it is written; 0 past the end.
+    /// Returns a word, old or new while a program writes it; 0 past the end.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
@@ -74,7 +74,7 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts an event into an array, for programs on its CPU.
+/// Puts a perf event into an array, for programs that run on its CPU.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
@@ -111,7 +111,7 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
         match all.read(&mut written) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // Long iterations are cut into parts.
+            // The kernel cuts long iterations into parts.
             Err(e)
                 if matches!(
                     e.kind(),

@@ -27,7 +27,7 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Returns the rights in a `status` file, and in device and inode of each of [`PLACES`]; `None` if the file
+    /// Returns the rights from a `status` file, and device and inode of each of [`PLACES`]; `None` if the file
     /// is cut.
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();

@@ -1,4 +1,4 @@
-//! A process to be traced. It was already running, or tiptoe started it and holds it before it begins.
+//! One process to be traced. It was already running, or tiptoe started and holds it.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,11 +32,11 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The agent in the process.
     pub link: Option<Link>,
-    /// The link to an agent that does not serve, but may still hold a command.
+    /// An agent that does not serve, but may still hold a command.
     retired: Option<Link>,
     /// Set if tiptoe started the process.
     hold: Option<Hold>,
-    /// A pidfd, because the id could be reused. `None` if the kernel has no pidfds.
+    /// A pidfd, if the kernel has them, because the id could be reused.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
@@ -87,8 +87,8 @@ impl Attached {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and stops it right afterwards, before any of its code has run. The same thread
-    /// must release the command, because only the tracer can.
+    /// Lets a command call exec, and stops it before any of its code has run. The same thread must release the
+    /// command, because only its tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
@@ -100,7 +100,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Gives up the agent. A command that this agent holds still begins only at [`Attached::release`].
+    /// Gives up the agent. A command that it holds still begins only at [`Attached::release`].
     pub fn retire_agent(&mut self) {
         self.retired = self.link.take();
     }
@@ -170,8 +170,7 @@ impl Attached {
         self.cpu_at_start.set(cpu_time);
     }
 
-    /// Reads the CPU time. Returns the time since [`Attached::mark`]; after the process's end, by the last value
-    /// read.
+    /// Reads the CPU time. Returns it since [`Attached::mark`], as last read if the process has ended.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -179,7 +178,7 @@ impl Attached {
         self.cpu_time()
     }
 
-    /// Reads the CPU time. Returns the time since the process's start; after its end, the last value read.
+    /// Reads the CPU time. Returns it since the process's start, as last read if the process has ended.
     pub fn fetch_total_cpu_time(&self) -> Duration {
         self.fetch_cpu_time();
         self.cpu_last.get()
@@ -201,7 +200,7 @@ impl Attached {
     }
 
     /// Returns whether a request failed because the process ended. The kernel frees a process's memory before it
-    /// reports the end. So if the process has no memory, this method waits for the end.
+    /// reports the end, so a process without memory is first waited for.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -215,7 +214,7 @@ impl Attached {
 
     /// Returns the signal that killed the process; `None` if it exited, or if that is unknown.
     pub fn killed_by(&self) -> Option<i32> {
-        // Until the process is reaped, its stat file has the exit status; afterwards only the pidfd has it.
+        // Until the process is reaped, its stat file has the status; afterwards only the pidfd has it.
         let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
@@ -263,7 +262,7 @@ fn handle(process: Process) -> Option<OwnedFd> {
 
 /// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of fields: those requested, then those filled in.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested, then of the available fields.
     /// The last 4 are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;

@@ -41,7 +41,6 @@ pub fn fetch(build_id: &str) -> Option<PathBuf> {
     output.status.success().then(|| path.trim_end().into())
 }
 
-/// Returns the cache folder, given the variables' values.
 fn cache_of(
     own: Option<PathBuf>,
     caches: Option<PathBuf>,

@@ -34,7 +34,6 @@ impl Hold {
         }
     }
 
-    /// Marks a command as running, if it has called exec.
     pub(crate) fn nothing(self) -> Hold {
         match self {
             Hold::AtExec(child) | Hold::InAgent(child) => Hold::Nothing(child),
@@ -43,7 +42,7 @@ impl Hold {
     }
 }
 
-/// Lets a command call exec, and stops it right afterwards. The calling thread becomes its tracer.
+/// Lets a command call exec. The calling thread becomes its tracer and stops it there.
 pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     seize(started.pid)?;
     proceed_to_exec(started)
@@ -66,9 +65,8 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a seized command run to exec. The starter thread must be joined only after exec, otherwise there is a
-/// deadlock: any signal, even an ignored one such as SIGWINCH, stops the traced command before exec. Only the
-/// calling thread can end that stop, but the join waits for the starter, which waits for exec.
+/// Lets a seized command run to exec. Joins the starter thread only afterwards, because of the deadlock at
+/// [`StartedCommand::join`].
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
@@ -157,7 +155,6 @@ mod tests {
         })
     }
 
-    /// Regression: a deadlock between the tracer's join and the command's signal stop.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

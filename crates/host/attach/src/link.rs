@@ -63,9 +63,9 @@ pub struct Link {
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Set once the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The last request that the agent did not answer in time; 0 without one. Until the agent answers it, later
-    /// requests fail at once, because each would wait in vain. Relaxed: one thread at a time sends requests, and
-    /// is joined before the next starts.
+    /// The request that the agent did not answer in time. Until it does, later requests fail at once, because
+    /// each would wait in vain. Relaxed: one thread at a time sends requests, and is joined before the next
+    /// starts.
     unanswered: AtomicU64,
 }
 
@@ -347,7 +347,7 @@ impl Link {
         Ok(())
     }
 
-    /// Releases the program's thread that is loading a library and waits until tiptoe has handled this change.
+    /// Releases the program's loading thread, which waits until this change is served.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -411,7 +411,7 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs `act`, whose requests may then patch without trap bytes. All threads of the program must be stopped.
+    /// Runs `act`, whose requests need no trap bytes, because all threads of the program must be stopped.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

@@ -1,8 +1,8 @@
-//! Renames the agent in the list of libraries of a program's loader.
+//! Renames the agent in the loader's list of a program's libraries.
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. By this path a
-//! debugger would open one of its own descriptors, and might hang. So the loader's list gets the name that
-//! `/proc/PID/maps` shows, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
+//! debugger would open one of its own descriptors, and might hang. So the list gets the name in
+//! `/proc/PID/maps`, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,8 +14,8 @@ const ENTRIES: usize = 1 << 12;
 /// The most headers to read, because the program chose their number and may be hostile.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object whose load base is `base`. `name` is a string's address in the program, which must be
-/// stopped. `None`, without a change, if there is no such object.
+/// Renames the object with load base `base`; `name` is a string's address in the program, which must be stopped.
+/// `None`, without a change, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;

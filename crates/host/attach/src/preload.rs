@@ -25,7 +25,7 @@ mod privileges;
 use exec_image::ExecImage;
 pub use privileges::gained_by;
 
-/// The lowest number of an inherited descriptor, so that low numbers stay free for the program.
+/// The lowest inherited descriptor, so that low numbers stay free for the program.
 const HIGH: i32 = 200;
 
 /// Makes a memfd of `len` bytes whose size is sealed.
@@ -52,8 +52,7 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
     }
 }
 
-/// What a command inherits: the descriptors of the agent and the segments, and the key of their entry in the
-/// environment.
+/// What a command inherits: descriptors, and the key of their entry in its environment.
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
@@ -162,7 +161,7 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Lets the command call exec. The command must not be traced: see [`StartedCommand::join`].
+    /// Lets the command call exec, and joins it: see [`StartedCommand::join`].
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -173,7 +172,8 @@ impl StartedCommand {
     }
 
     /// Waits until the command has called exec or ended; fails if exec failed. The command must not be traced
-    /// before exec. A signal would stop it, and a tracer that waits here cannot end that stop (deadlock).
+    /// before exec: any signal, even SIGWINCH, would stop it, and a tracer that waits here cannot end that stop
+    /// (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned

@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A signal stops a traced thread, and only the tracer can pass the signal on. Reading the stop must not consume
-//! it, otherwise the signal is lost if the tracer then dies. Signals are numbers here, because the real-time
-//! ones, by which glibc cancels threads, have no names.
+//! A signal stops a traced thread, which gets it only from the tracer. Reading the stop must not consume it,
+//! otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time ones, by
+//! which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 
@@ -11,32 +11,32 @@ use nix::errno::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     None,
-    /// The thread stopped for an event, such as `PTRACE_EVENT_STOP`.
+    /// An event, such as `PTRACE_EVENT_STOP`.
     Event(i32),
-    /// The thread stopped before it gets this signal.
+    /// The thread is about to get this signal.
     Signal(i32),
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if the
-/// thread is not traced, or was reaped.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if not
+/// traced, or reaped.
 pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
     if stop == Stop::Ended {
-        // A traced thread that ended must be reaped; otherwise its process still lists it.
+        // A thread that ended must be reaped; otherwise its process still lists it.
         wait(tid, libc::WEXITED | libc::WNOHANG)?;
     }
     Ok(stop)
 }
 
-/// Waits for a child's next stop. A child's end is left for the parent's `wait`. `ECHILD` if the calling thread
-/// does not trace the child, or the child was reaped.
+/// Waits for a child's next stop. The child's end is left for the parent's `wait`. `ECHILD` if the calling
+/// thread does not trace it, or it was reaped.
 pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Reads a thread's state without consuming it.
+/// Does not consume the state.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.

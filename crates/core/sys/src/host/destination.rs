@@ -1,10 +1,10 @@
-//! Opens a file that a user names for writing, such as `-o`'s. No other code may do so, because in an attacker's
+//! Opens a file that a user names for writing, such as `-o`'s. No other code may, because in an attacker's
 //! folder tiptoe could write another file, or hang. Rules:
 //!
 //! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
 //!    folder's owner, as with `fs.protected_symlinks`.
-//! 2. A pipe or device must belong to this user or root, or be a descriptor of tiptoe. A pipe must have a
-//!    reader, because otherwise the open would wait.
+//! 2. A pipe or device must belong to this user or root, or be tiptoe's descriptor. A pipe must have a reader,
+//!    because otherwise the open would wait.
 //! 3. A new file replaces an old one as a whole, in its folder, with its mode and owner.
 //! 4. Other users may not read a new file if root writes it or it is `private`.
 //!
@@ -28,7 +28,6 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::{fs, process};
 
-/// The kernel's limit on links in a path.
 const MOST_LINKS: u32 = 40;
 const MOST_NAMES: u32 = 16;
 const PROC_MAGIC: i64 = 0x9fa0;
@@ -42,7 +41,7 @@ pub enum Destination {
     Direct(File),
 }
 
-/// A file under a temporary name until [`WholeFile::appear`]; without that call, dropping it removes the file.
+/// A file under a temporary name until [`WholeFile::appear`]. Dropping it before removes it.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -85,7 +84,7 @@ impl From<Errno> for DestinationError {
 enum PathEnd {
     /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// The target of a link in /proc, and whether it is a descriptor of tiptoe.
+    /// The target of a link in /proc, and whether it is tiptoe's descriptor.
     Nameless(OwnedFd, bool),
 }
 
@@ -165,7 +164,7 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Gives the file its name without a write to the disk, so the content may be lost if the machine crashes.
+    /// Does not write to the disk, so the content may be lost if the machine crashes.
     pub(super) fn rename(self) -> io::Result<()> {
         self.appear()
     }
@@ -197,7 +196,7 @@ fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile,
     Ok(whole)
 }
 
-/// Checks rule 1 for an entry of a folder.
+/// Checks rule 1.
 fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
     let is_shared = folder.st_mode & 0o1002 == 0o1002;
     let owners = [process::geteuid().as_raw(), folder.st_uid];
@@ -205,7 +204,7 @@ fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
 }
 
 fn open_at_once(held: &OwnedFd) -> Result<File, DestinationError> {
-    // Append, because earlier output to this descriptor must stay.
+    // Append, so that earlier output stays.
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());

@@ -85,8 +85,7 @@ fn ptrace_hint() -> String {
     hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
-/// Returns the hint for a refused read. The reader must be of the same user, or hold cap_sys_ptrace in the other
-/// process's user namespace.
+/// The reader must be of the same user, or hold cap_sys_ptrace in the other process's user namespace.
 fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
     match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
         (false, _) => format!("run as the user of that process, or `{SETCAP}`"),
@@ -145,7 +144,6 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: the hint for root was to become root.
     #[test]
     fn a_capability_that_is_held_is_not_hinted_at() {
         let held = CapSet(1 << (Cap::SysPtrace as u32));

@@ -12,10 +12,10 @@ pub const MOST: usize = 900 << 20;
 /// Above this no files are read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// Allocated bytes. Relaxed: they order nothing.
+/// Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a file of this size may be read; always if [`Bounded`] is not used.
+/// Returns whether a file of this size may be read: always if [`Bounded`] is unused.
 pub fn has_room(bytes: u64) -> bool {
     (IN_USE.load(Relaxed) as u64).saturating_add(bytes) <= MOST_WITH_FILES
 }

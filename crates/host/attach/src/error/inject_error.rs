@@ -164,7 +164,7 @@ impl InjectCall {
 }
 
 impl InjectError {
-    /// Makes an error from a system call's; `NoSuchProcess` if the process has ended.
+    /// Returns `NoSuchProcess` if the process has ended.
     pub(crate) fn os(pid: u32, call: InjectCall, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -175,7 +175,6 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing the process.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

@@ -1,7 +1,7 @@
 //! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
 //!
-//! All of this must run on a new thread of tiptoe. If the target's thread does not stop, the kernel detaches
-//! from it only when that new thread ends.
+//! All of this must run on a new thread of tiptoe, because only at its end does the kernel detach from a thread
+//! that does not stop.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ const MAX_FILES: usize = 64;
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was free within this time, holds are short, so a thread may be borrowed during one and
-/// wait. Otherwise tiptoe could never enter a program that often opens libraries.
+/// If the loader's lock was free within this time, holds are short, so the borrowed thread may wait for one.
+/// Otherwise tiptoe could never enter a program that often opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
 /// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
@@ -45,7 +45,7 @@ pub(super) struct BorrowedThread {
 }
 
 pub(super) enum StubStart {
-    /// The home of an earlier injection.
+    /// An earlier injection's home.
     Home(u64),
     /// The stub copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
@@ -69,8 +69,8 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread. If `needs_loader`, no frame on the thread's stack may be in code whose locks the loader
-/// needs, because that would be a deadlock.
+/// Borrows a thread. If `needs_loader`, no frame on its stack may be in code whose locks the loader needs,
+/// because that would be a deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -192,8 +192,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads to try, best first. Until [`Search::is_late`], leaves out threads in calls whose
-    /// time-outs would restart, because a polling thread soon leaves its call.
+    /// Returns the threads to try, best first. Until [`Search::is_late`], omits threads in calls whose time-outs
+    /// would restart, because a polling thread soon leaves its call.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -224,7 +224,7 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the search has lasted so long that it must accept the restart of a time-out.
+    /// Returns whether the search must by now accept the restart of a time-out.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
@@ -403,13 +403,12 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: then the thread's control block contains its robust list.
+/// Returns whether libc made this thread: then its control block contains its robust list.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
-/// Returns the bytes that XSAVE needs.
 fn xsave_size() -> u64 {
     const EXTENDED_STATE: u32 = 0xd;
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
@@ -447,7 +446,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // The lock is freed, then held at one poll (not long) or at forty (long).
+        // Freed, then held at one poll (not long) or at forty (long).
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

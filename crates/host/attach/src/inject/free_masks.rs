@@ -1,9 +1,9 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
-//! If a thread hits a trap whose signal it blocks, the kernel kills the process. So a thread only *believes* to
-//! block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks the
-//! signals before the first trap byte is written. All threads are then stopped, and the calls that change masks
-//! are hooked. [`Masks::give_back`] later blocks what each thread believes to block.
+//! A thread that hits a trap whose signal it blocks is killed with its process. So threads only *believe* to
+//! block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks them
+//! before the first trap byte, while all threads are stopped and the calls that change masks are hooked.
+//! [`Masks::give_back`] later blocks what each thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -15,10 +15,10 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The most times that all threads are stopped again because one was inside a hooked call.
+/// The most times to stop all threads again because one was inside a hooked call.
 const ROUNDS: u32 = 100;
 
-/// A hooked system call: its site's address, and the address after the call.
+/// A hooked system call: its site, and the address after the call.
 pub type HookedCall = (u64, u64);
 
 /// Why a process's threads could not be prepared.
@@ -26,14 +26,13 @@ pub type HookedCall = (u64, u64);
 pub enum MaskFailure {
     /// Not all threads could be stopped, or one did not leave a hooked call.
     NotStopped,
-    /// The C library did not lay out a thread's control block, so the agent has no words in it.
+    /// The C library did not lay out a thread's block, so the agent has no words in it.
     ForeignBlock,
 }
 
 impl Masks {
-    /// Runs `act` while all threads are stopped, and unblocks their signals. The program can later block signals
-    /// only through `ways`, whose hooks must be in place when `act` returns. Signal handlers return to
-    /// `restorer`.
+    /// Runs `act` while all threads are stopped, and unblocks their signals. These can be blocked later only
+    /// through `ways`, whose hooks must be in place when `act` returns. Signal handlers return to `restorer`.
     pub fn free_all<R: Send>(
         &self,
         ways: &[HookedCall],
@@ -89,8 +88,8 @@ impl Masks {
     /// Runs `act` while all threads are stopped, and blocks in each thread what it believes to block.
     ///
     /// A thread must first leave the agent's signal handler, because the handler's return restores a mask
-    /// without the signals. All threads must be outside before one is changed, because a hook that is changing
-    /// its thread's mask would overwrite the change.
+    /// without the signals. No thread is changed before all are outside, because a hook that is changing a mask
+    /// would overwrite the change.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));
@@ -126,7 +125,7 @@ impl Masks {
         }
         let at = self.words.at(regs.fs_base, tls::BELIEVED);
         let now = process.read_u64(at).unwrap_or(0);
-        // In a signal handler, a thread believes to block what the mask will block after the handler's return.
+        // In a handler, a thread believes to block what the mask will block after the return.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
         // Ignored: a thread that libc did not make has no words.

@@ -1,4 +1,4 @@
-//! Changes the signal masks that a stopped thread will get later: at the end of a call or of a handler.
+//! Changes the signal masks that a stopped thread will get later, from a call or handler.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -9,7 +9,7 @@ use super::restart;
 
 /// epoll_pwait2, which the libc crate lacks.
 const SYS_EPOLL_PWAIT2: i64 = 441;
-/// The most bytes of a stack to search for signal handlers' frames.
+/// The most bytes of a stack to search for signal frames.
 const STACK: usize = 64 << 10;
 /// Offsets of the saved segment registers and mask in a signal frame, from its return address.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
@@ -18,8 +18,8 @@ const MASK: usize = 8 + 40 + 32 * 8;
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// If a thread sleeps in a call with a mask that blocks the signals, makes the call restart with a copy that
-/// does not. The copy is in the thread's words. Returns whether it did so. `regs` must be those at the stop.
+/// If a thread sleeps in a call with a mask that blocks the signals, makes it restart with a copy that does not,
+/// in the thread's words. Returns whether it did. `regs` must be those at the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -64,8 +64,7 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Unblocks the signals in all handlers' frames above the address `stack`. Returns the innermost frame's mask
-/// before the change.
+/// Unblocks the signals in all signal frames above this address. Returns the innermost mask before the change.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,

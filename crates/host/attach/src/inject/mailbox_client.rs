@@ -10,7 +10,7 @@ use super::stub::{MAGIC, Mailbox, PAGE, departure, state};
 use crate::error::inject_error::{Delay, InjectError};
 
 const GLANCE: Duration = Duration::from_micros(50);
-/// A wait polls for this time without pauses, because the borrowed thread waits for tiptoe.
+/// For this time polls do not pause, because the borrowed thread waits for tiptoe.
 const STARE: Duration = Duration::from_micros(200);
 const BEAT: Duration = Duration::from_millis(20);
 
@@ -70,7 +70,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Returns whether the thread has ended or has left the stub, which blocks all signals.
+    /// Returns whether the thread has ended, or has left the stub, which blocks all signals.
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
@@ -83,12 +83,11 @@ impl<'a> MailboxClient<'a> {
 
     /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
-        // Ignored, because the write fails only if the process has ended.
+        // The write fails only if the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 
-    /// Writes a heartbeat until `stop` is signalled. Before the stub's arrival the write fails, which is
-    /// harmless.
+    /// Writes a heartbeat until `stop` is signalled. Before the stub's arrival the writes fail harmlessly.
     pub(super) fn beat(&self, stop: &Receiver<()>) {
         let mut beat = 0u32;
         while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -139,7 +138,7 @@ impl<'a> MailboxClient<'a> {
         })
     }
 
-    /// Pauses between two polls of a wait. Fails at the deadline, or if the process has ended.
+    /// Pauses a wait. Fails at the deadline, or if the process has ended.
     fn glance(&self, since: Instant, why: Delay) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

@@ -11,19 +11,18 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// A longer name is not read, because names that share bytes could cost far more time and memory than the file
-/// has bytes.
+/// Longer names are not read, because names that share bytes could need far more memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
-    /// The load bias: an address in the target minus the address in the file.
+    /// An address in the target minus that in the file.
     pub bias: u64,
-    /// From the start of the file's first mapping to the end of its last.
+    /// From the file's first mapping to the end of its last.
     pub span: Range<u64>,
-    /// The unwind tables' addresses in the file, and their bytes. The file's own index of them is not used,
-    /// because the unwinder computes unchecked with its hostile numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's own index is not used, because the
+    /// unwinder computes unchecked with its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Each function's start, end and name, ordered by address in the file. A name that is too long is empty.
+    /// Start, end and name, by address in the file. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
     unsafe_code: Vec<Range<u64>>,
     /// The loader's state, with its locks; `None` for other files.
@@ -39,8 +38,8 @@ pub(super) enum Role {
 }
 
 impl MappedFile {
-    /// Reads a file whose mappings are in `span`. `start` is a text mapping's address, and `offset` is where
-    /// that mapping begins in the file. Returns `None` if the file has no executable segment there.
+    /// Reads a file whose mappings are in `span`. A text mapping at `start` begins at `offset` in the file.
+    /// Returns `None` if the file has no executable segment there.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         start: u64,
@@ -86,7 +85,7 @@ impl MappedFile {
         Module::new(String::new(), self.span.clone(), self.bias, sections)
     }
 
-    /// Returns whether a thread must not be borrowed at this address.
+    /// Returns whether no thread may be borrowed at this address.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
         self.unsafe_code
@@ -95,7 +94,7 @@ impl MappedFile {
     }
 }
 
-/// Returns the load bias: a text mapping's address minus the address of its segment in the file.
+/// Returns the load bias from a text mapping.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -129,7 +128,7 @@ pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<LoadedSegment
     Some(load.map(segment).collect())
 }
 
-/// Returns the names of the libraries that a file needs, which stay mapped as long as the file.
+/// Returns the libraries that a file needs, which stay mapped as long as the file.
 pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
     let file = Elf::parse(bytes).ok()?;
     let endian = file.endian();
@@ -231,8 +230,7 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range between the nearest other functions, because the allocator also has functions without names
-/// there.
+/// Returns the range between the nearest other functions, where the allocator also has functions without names.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]

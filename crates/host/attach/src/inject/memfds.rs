@@ -1,7 +1,7 @@
-//! Copies the descriptors of the stub's memfds, and fills these memfds.
+//! Takes over the stub's memfds, and fills them.
 //!
-//! The target is not trusted. So tiptoe never opens the memfds again with its own rights. Before it writes, it
-//! checks that each is fresh memory that can be sealed.
+//! The target is not trusted. So tiptoe never opens the memfds again with its own rights, and first checks that
+//! each is fresh memory that can be sealed.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ impl OfferedFds {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, InjectCall::TakeDescriptor, error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended, and its id may belong to another process.
+        // The thread may have ended, and its id been reused.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -55,7 +55,7 @@ impl OfferedFds {
     }
 }
 
-/// Opens a pidfd of the thread, or of the process before Linux 6.9, which has no others.
+/// Opens a pidfd of the thread; before Linux 6.9, of the process.
 fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
     let open = |id: u32, flags: i32| {
         // SAFETY: plain numbers go in; a new descriptor or an error comes out.
@@ -110,8 +110,8 @@ fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
     (done == 0).then_some(found.f_type)
 }
 
-/// Sets and seals a length. The target may change the length until the seal, so it is checked afterwards: an
-/// access after the end would kill tiptoe by SIGBUS.
+/// Sets and seals a length. Then checks it, because the target may have changed it before the seal: an access
+/// after the end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;
@@ -152,7 +152,6 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Regression: tiptoe accessed pages that the target had cut off.
     #[test]
     fn memory_that_the_target_cuts_short_is_not_taken() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

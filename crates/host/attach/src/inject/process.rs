@@ -28,8 +28,7 @@ impl Status {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Returns whether the thread's /proc folder shows the memory, which the kernel takes from a thread before
-    /// it ends.
+    /// Returns whether the thread's /proc folder shows the memory, which a thread drops before it ends.
     fn shows_memory(&self) -> bool {
         self.lives() && self.memory
     }
@@ -66,13 +65,13 @@ impl Mapping {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
-    /// The number of the process's threads.
+    /// Of the whole process.
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
     memory: bool,
     pub blocked: u64,
-    /// Signals pending for this thread alone.
+    /// Only this thread's own.
     pub pending: u64,
 }
 
@@ -82,7 +81,7 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// The most tries to read a /proc folder. A try fails if the folder's thread is just ending.
+/// Tries to read a /proc folder, which fail if its thread is just ending.
 const TRIES: u32 = 100;
 
 /// Returns a thread whose /proc folder shows the memory: the first thread if possible, but others may outlive
@@ -110,7 +109,7 @@ impl Process {
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{view}/mem"));
-            // When a thread ends, its memory goes first; then its maps file is empty.
+            // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
             // Only exec changes program and memory. So if the program stayed the same, the opened memory is its
             // own.
@@ -137,8 +136,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, this repeats
-    /// in another thread's folder.
+    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, repeats it in
+    /// another's.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -155,7 +154,7 @@ impl Process {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds [`Process::try_lock`]'s lock, unless that process is in another namespace.
+    /// Returns the process that holds [`Process::try_lock`]'s lock, unless it is in another namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -180,12 +179,12 @@ impl Process {
     }
 
     /// Returns whether a thread runs another program than the opened memory's. A stopped thread cannot call
-    /// exec, so the answer then stays true.
+    /// exec, so that stays true.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// Returns the mappings, sorted by address.
+    /// Returns them sorted by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
@@ -222,7 +221,7 @@ impl Process {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Returns whether a page has the file's content, because it is not a private copy.
+    /// Returns whether a page is the file's, not a private copy.
     pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
@@ -261,7 +260,7 @@ impl Process {
             dev: Default::default(),
         };
         process.open_mapped(&known).or_else(|error| {
-            // On an overlay file system the inode numbers differ, but the first pages must be equal.
+            // On an overlay the inode numbers differ, but the first pages must be equal.
             let file = process.open_in_root(path.as_ref());
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
@@ -281,8 +280,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping returns 0
-/// bytes, not an error.
+/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping returns
+/// nothing, not an error.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory

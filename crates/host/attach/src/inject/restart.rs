@@ -1,9 +1,9 @@
-//! Classifies system calls: which ones may be interrupted, and how an interrupted one is made again.
+//! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
-//! The kernel itself restarts most interrupted calls, by the codes 512 to 516, which only a tracer sees. A few
-//! calls return EINTR itself (a *raw* EINTR). They have done nothing, so they can be made again, but a time-out
-//! starts anew. Calls that may return a part of their work must not be interrupted, because the program would
-//! see a short result.
+//! The kernel itself restarts most interrupted calls (codes 512 to 516, which only a tracer sees). A few return
+//! EINTR to the program (*raw*). They have done nothing, so they can be made again, but a time-out starts anew.
+//! Calls that may return a part of their work must not be interrupted, because the program would see a short
+//! result.
 
 use libc::user_regs_struct;
 
@@ -20,23 +20,23 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// The handler changes nothing: there was no call, or it is always restarted.
+    /// Nothing: there was no call, or it is always restarted.
     Always = 0,
     /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
     NeverHandled = 2,
 }
 
-/// How well a thread can be borrowed, best first: the program should not notice.
+/// How good a thread is to borrow, best first: the program should not notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call that is restarted without a trace.
     Asleep,
     /// The thread runs, or its call cannot be read.
     Running,
-    /// The time-out of the thread's call would restart.
+    /// The call's time-out would restart.
     Timed,
-    /// The thread's call could return a part of its work, or must not be interrupted.
+    /// The call could return a part of its work, or must not be interrupted.
     Never,
 }
 
@@ -102,7 +102,7 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
-/// Returns whether a stop would cut short the call in which a thread sleeps, given its `syscall` file.
+/// Returns whether a stop would cut short the call in which a thread sleeps.
 pub(super) fn is_transfer(line: &str) -> bool {
     let number = line
         .split_ascii_whitespace()
@@ -117,7 +117,7 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Returns whether EINTR from this call means that the call has done nothing.
+/// Returns whether EINTR means that this call has done nothing.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,

@@ -1,21 +1,21 @@
 //! The code that runs in the borrowed thread (the *stub*), and its parameters.
 //!
 //! The stub's image is [`Params`], then position-independent code. tiptoe writes it into unused bytes of a text
-//! page (the *cave*) and starts it there. The stub maps two pages (the *home*: image, then [`Mailbox`]) and
-//! copies itself there. Then it drops the cave's page, which restores the file's bytes. Home stays mapped,
-//! because code cannot unmap its own page; the next injection starts there.
+//! page (the *cave*). The stub maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and
+//! drops the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own
+//! page; the next injection starts there.
 //!
 //! # Rules of the code
-//! 1. The stub must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
-//! 2. Its first system call blocks all signals. Its last one restores the mask, when the program's stack pointer
-//!    and flags are already restored.
+//! 1. The stub must not depend on tiptoe: its waits end when tiptoe's heartbeat stops for a lease.
+//! 2. Its first call blocks all signals, and its last restores the mask, when the program's stack pointer and
+//!    flags are already restored.
 //! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
 //!    the program's interrupted nanosleep continues.
-//! 4. It restarts the program's system call only if no handler is due for a signal that arrived in between.
-//!    Otherwise the call must fail with EINTR, as it would without tiptoe.
-//! 5. The last instruction but one stores `departure::RETURNED`: from then on tiptoe may rewrite home. Before
-//!    the mask is restored, `departure::RETURNING` is stored, because a handler that then runs may never return
-//!    (longjmp, cancellation).
+//! 4. It restarts the program's call only if no handler is due for a signal that arrived in between. Otherwise
+//!    the call must fail with EINTR, as without tiptoe.
+//! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten.
+//!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never
+//!    return (longjmp, cancellation).
 
 use std::mem::{offset_of, size_of};
 
@@ -53,16 +53,15 @@ const LOOKS: u32 = 500;
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
-    /// The address of home, which may not be mapped yet.
+    /// Home's address, which may not be mapped yet.
     pub home: u64,
-    /// The page that the stub must drop; 0 if the stub starts at home.
+    /// The page to drop; 0 if the stub starts at home.
     pub cave_page: u64,
-    /// The size of a temporary mapping: extended state, then the stub's stack.
+    /// Bytes of a temporary mapping: extended state, then the stack.
     pub scratch: u64,
     pub all_signals: u64,
     pub mask: u64,
-    /// The number of naps (about 0.06 ms each) without a heartbeat after which the stub assumes that tiptoe is
-    /// dead.
+    /// Naps (0.06 ms each) without a heartbeat, after which the stub assumes that tiptoe is dead.
     pub lease: u64,
     /// A `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -87,14 +86,12 @@ pub(super) struct Mailbox {
     pub left: u32,
     /// The result of dropping the cave's page.
     pub cave_result: i32,
-    /// The descriptors of agent, data and plan, then an errno; a negative value is an errno.
+    /// Agent, data, plan, errno; a negative value is an errno.
     pub fds: [i32; 4],
     /// The agent's load base.
     pub base: u64,
-    /// The result of the agent's entry.
     pub result: u64,
     pub dlopen: u64,
-    /// The mode for `dlopen`.
     pub mode: u64,
     pub errno_location: u64,
     /// The entry of an agent that is already loaded, or 0.
@@ -104,7 +101,6 @@ pub(super) struct Mailbox {
     pub tid: u64,
     /// Pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// The name for `dlopen`.
     pub path: [u8; 128],
 }
 
@@ -124,7 +120,7 @@ pub(super) mod state {
 }
 
 pub(super) mod departure {
-    /// Only the signal mask must still be restored, and pending handlers must run.
+    /// Only the mask must still be restored, and pending handlers run.
     pub const RETURNING: u32 = 1;
     pub const RETURNED: u32 = 2;
 }

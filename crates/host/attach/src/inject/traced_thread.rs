@@ -228,7 +228,6 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: tiptoe reported that a thread which had just ended belonged to another user.
     #[test]
     fn a_thread_that_has_just_ended_is_reported_as_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("true");

@@ -1,8 +1,8 @@
 //! Decides whether a stopped thread's stack is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by the files' unwind tables. At code without tables (generated or hand-written), the
-//! rest of the stack is searched for possible return addresses in unsafe code. The search may refuse a thread
-//! wrongly, which costs one more attempt, but must never accept one wrongly.
+//! The stack is unwound by its files' tables. At code without tables (generated or hand-written), the rest of
+//! the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
+//! which costs one more attempt, but must never accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -27,11 +27,11 @@ pub(super) enum StackState {
     Inside,
     /// The thread runs a signal handler over frames that cannot be unwound.
     Unknown,
-    /// The stack leads into a file that was not read; the thread must run while tiptoe reads it.
+    /// The stack leads into an unread file; the thread must run until it is read.
     Unread,
 }
 
-/// The mapped files of one process, each read when a stack first leads into it.
+/// The mapped files of a process, each read when a stack first leads into it.
 pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
@@ -77,8 +77,8 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. No thread should be
-    /// stopped at the first call, which reads the loader's file.
+    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. The first call reads a
+    /// file, so no thread should be stopped then.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -97,8 +97,7 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file that [`Stacks::judge`] lacked. No thread should be stopped, because this may take
-    /// milliseconds.
+    /// Reads the file that [`Stacks::judge`] lacked, for milliseconds, so no thread should be stopped.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);
@@ -191,7 +190,6 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Searches the rest of a stack for return addresses in unsafe code.
     fn search(&mut self, sp: u64, is_in_handler: bool) -> StackState {
         if is_in_handler {
             return StackState::Unknown;
@@ -242,9 +240,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether these bytes contain a held recursive lock. Its offset differs between versions of glibc, so
-/// it is known by its first words: the lock word, how often the owner took it, the owner, the number of users
-/// (1), the kind (1, recursive).
+/// Returns whether these bytes contain a held recursive lock. Its offset differs between versions of glibc, but
+/// not its first words: the lock word, how often the owner took it, the owner, the number of users (1), the kind
+/// (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;

@@ -1,5 +1,4 @@
-//! Memory for trampolines, in the plan's segment, after the plan. tiptoe writes this memory, and the agent maps
-//! it.
+//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent maps it.
 //!
 //! The program can only read and execute this memory, and forked children share it. So a child, which may have
 //! fewer rights, cannot change what its parent executes. No byte is written twice, because children run what
@@ -45,8 +44,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges, which must be whole arenas. Returns for each whether it was mapped. It is not
-    /// if the segment is full, or if the address is in use.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: not if the
+    /// segment is full, or the address in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();

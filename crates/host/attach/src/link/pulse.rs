@@ -15,13 +15,13 @@ use crate::resident::agent_thread;
 
 const LOOK: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_micros(200);
-/// If the agent's thread was not seen running for this time, it will not answer.
+/// If the agent's thread was not seen running for this time, no answer is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
     process: Process,
     program: RunningProgram,
-    /// The program's /proc/PID/mem, of no use after exec.
+    /// /proc/PID/mem, which refers to the old memory after an exec.
     memory: File,
 }
 
@@ -108,7 +108,6 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Regression: after an unanswered request, each later one waited ten seconds again.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {

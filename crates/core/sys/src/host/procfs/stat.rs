@@ -21,7 +21,7 @@ const CPUCLOCK_SCHED: i32 = 2;
 const PID_MAX_LIMIT: u32 = 1 << 22;
 
 impl Process {
-    /// Returns the CPU time of all the process's threads, ended ones included.
+    /// Returns the CPU time of all threads, ended ones included.
     pub fn cpu_time(self) -> Result<Duration> {
         let gone = || Error::NoSuchProcess { pid: self.pid };
         if self.pid >= PID_MAX_LIMIT {
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// Returns a field, counted from the last parenthesis, because the name, field 2, may contain some.
+/// Counts from the last parenthesis, because the name, field 2, may contain some.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

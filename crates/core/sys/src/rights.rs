@@ -28,7 +28,7 @@ pub const PLACES: [&CStr; 7] = [
 
 impl Rights {
     /// Returns the rights from a `status` file, and device and inode of each of [`PLACES`]; `None` if the file
-    /// is cut.
+    /// is cut before its seccomp line.
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;

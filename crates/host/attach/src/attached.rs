@@ -170,7 +170,7 @@ impl Attached {
         self.cpu_at_start.set(cpu_time);
     }
 
-    /// Reads the CPU time. Returns it since [`Attached::mark`], as last read if the process has ended.
+    /// Reads and returns the CPU time since [`Attached::mark`]; after the process's end, the last value read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -178,7 +178,7 @@ impl Attached {
         self.cpu_time()
     }
 
-    /// Reads the CPU time. Returns it since the process's start, as last read if the process has ended.
+    /// Reads and returns the CPU time since the process's start; after its end, the last value read.
     pub fn fetch_total_cpu_time(&self) -> Duration {
         self.fetch_cpu_time();
         self.cpu_last.get()
@@ -200,7 +200,7 @@ impl Attached {
     }
 
     /// Returns whether a request failed because the process ended. The kernel frees a process's memory before it
-    /// reports the end, so a process without memory is first waited for.
+    /// reports the end, so this waits for the end of a process without memory.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -251,7 +251,6 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-/// Opens a pidfd.
 fn handle(process: Process) -> Option<OwnedFd> {
     // SAFETY: the call takes and returns integers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
@@ -273,7 +272,6 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
-/// Returns the exit status of a zombie.
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;

@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 
 use tiptoe_price::own;
 
-/// The servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
 /// The client's time-out in seconds if the user has set none, because its default of 90 s is too long.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");

@@ -60,7 +60,6 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Traces a command, which will then stop at exec.
 fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }

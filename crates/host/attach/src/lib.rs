@@ -27,7 +27,7 @@ use tiptoe_sys::host::{Error, Process};
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a function that returns whether a process has ended. A zombie has, unless other threads live.
+/// Returns a check for a process's end. A zombie has ended, unless other threads live.
 pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,

@@ -347,7 +347,7 @@ impl Link {
         Ok(())
     }
 
-    /// Releases the program's loading thread, which waits until this change is served.
+    /// Releases the program's thread that loads a library and waits for the answer to this change.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -411,7 +411,7 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs `act`, whose requests need no trap bytes, because all threads of the program must be stopped.
+    /// Runs `act`, whose requests need no trap bytes. The caller must have stopped all threads of the program.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

@@ -39,7 +39,6 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Finds the loader's record for debuggers by DT_DEBUG.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;

@@ -161,7 +161,7 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Lets the command call exec, and joins it: see [`StartedCommand::join`].
+    /// Lets the command call exec, and waits for that ([`StartedCommand::join`]).
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()

@@ -14,8 +14,8 @@ use crate::inject::Resident;
 /// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The bound is needed because
-/// the program can write the table, and its largest slot determines how many words each thread gets.
+/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The program can write the
+/// table, whose largest slot determines each thread's number of words.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.

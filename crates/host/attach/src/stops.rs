@@ -36,7 +36,7 @@ pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Does not consume the state.
+/// Reads a thread's state without consuming it.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.

@@ -15,7 +15,7 @@ use crate::debuginfod;
 /// Finds and reads the debug files of one mapped file.
 pub struct TargetFiles {
     process: Process,
-    /// The mapped file's path inside the target's root.
+    /// Inside the target's root.
     path: PathBuf,
 }
 

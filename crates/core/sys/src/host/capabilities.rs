@@ -40,7 +40,7 @@ pub enum BpfKind {
     Kprobe,
     /// At tracepoints.
     Tracepoint,
-    /// At raw tracepoints, with unformatted arguments.
+    /// At raw tracepoints.
     RawTracepoint,
     /// At perf events, such as breakpoints.
     PerfEvent,

@@ -164,7 +164,7 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Does not write to the disk, so the content may be lost if the machine crashes.
+    /// Gives the file its name. Does not write to the disk, so the content may be lost if the machine crashes.
     pub(super) fn rename(self) -> io::Result<()> {
         self.appear()
     }

@@ -18,7 +18,7 @@ pub enum Error {
         /// The id.
         pid: u32,
     },
-    /// A process in a nested pid namespace, under ids that neither we nor it use.
+    /// A process in a nested pid namespace.
     #[error(
         "process {pid} is in a pid namespace within this one, and the kernel reports it under ids that neither has"
     )]
@@ -85,7 +85,8 @@ fn ptrace_hint() -> String {
     hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
-/// The reader must be of the same user, or hold cap_sys_ptrace in the other process's user namespace.
+/// Returns the hint for a refused read. The reader must be of the same user, or hold cap_sys_ptrace in the other
+/// process's user namespace.
 fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
     match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
         (false, _) => format!("run as the user of that process, or `{SETCAP}`"),

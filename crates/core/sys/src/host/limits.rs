@@ -160,7 +160,6 @@ mod tests {
         assert_eq!(soft_limit("", "Max address space"), None);
     }
 
-    /// tests/e2e/limits.rs tests an error of the limit.
     #[test]
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));

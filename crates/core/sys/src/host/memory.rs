@@ -12,7 +12,7 @@ pub const MOST: usize = 900 << 20;
 /// Above this no files are read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// Relaxed: orders nothing.
+/// Bytes in use. Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether a file of this size may be read: always if [`Bounded`] is unused.

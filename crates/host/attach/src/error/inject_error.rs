@@ -122,7 +122,6 @@ pub enum BadDescriptor {
     Full,
 }
 
-/// A system call of tiptoe's, or a few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectCall {
     #[error("open of /proc/PID/exe")]

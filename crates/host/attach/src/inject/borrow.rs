@@ -23,8 +23,8 @@ const MAX_FILES: usize = 64;
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was free within this time, holds are short, so the borrowed thread may wait for one.
-/// Otherwise tiptoe could never enter a program that often opens libraries.
+/// If the loader's lock was free within this time, holds are short, so the borrowed thread may wait for the
+/// lock. Otherwise tiptoe could never enter a program that often opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
 /// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a

@@ -17,8 +17,8 @@ pub(super) struct Cave {
     pub page: u64,
 }
 
-/// Finds a cave in a file that `dlclose` never unmaps. Its page must be no private copy, because the stub's drop
-/// of our copy must restore the file's bytes.
+/// Finds a cave in a file that `dlclose` never unmaps. The cave's page must be the file's own, because dropping
+/// our private copy must restore the file's bytes.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -94,13 +94,12 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
-    /// A living thread.
     Thread,
     /// A thread about to arrive, or none: tiptoe died first, or a fork copied only the home.
     Unknown,
 }
 
-/// Returns what may still load an agent, a living thread first.
+/// Returns the occupant that may still load an agent; a living thread comes first.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {

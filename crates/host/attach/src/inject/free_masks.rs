@@ -1,8 +1,8 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
-//! A thread that hits a trap whose signal it blocks is killed with its process. So threads only *believe* to
-//! block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks them
-//! before the first trap byte, while all threads are stopped and the calls that change masks are hooked.
+//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So threads only *believe*
+//! to block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks
+//! them before the first trap byte, while all threads are stopped and the calls that change masks are hooked.
 //! [`Masks::give_back`] later blocks what each thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

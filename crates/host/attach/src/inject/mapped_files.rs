@@ -22,7 +22,7 @@ pub(super) struct MappedFile {
     /// The unwind tables' addresses in the file, and their bytes. The file's own index is not used, because the
     /// unwinder computes unchecked with its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Start, end and name, by address in the file. A name that is too long is empty.
+    /// Each one's start, end and name, by address in the file. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
     unsafe_code: Vec<Range<u64>>,
     /// The loader's state, with its locks; `None` for other files.

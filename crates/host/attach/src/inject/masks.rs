@@ -49,7 +49,7 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes the words of a thread that is older than the agent, for which libc has not. Returns `false`,
+    /// Initializes the words of a thread that is older than the agent, because libc did not. Returns `false`,
     /// and writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
@@ -65,8 +65,8 @@ impl Words {
         true
     }
 
-    /// Returns whether a block contains its own address, as libc's does. Also if it cannot be read, because an
-    /// ending thread may have lost it.
+    /// Returns whether a block contains its own address, as libc's does, or cannot be read, because an ending
+    /// thread may have lost it.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

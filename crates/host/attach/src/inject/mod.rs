@@ -7,9 +7,8 @@
 //! 2. The thread runs the `stub`, which holds the thread's registers, so it can return without tiptoe. ptrace
 //!    ends here.
 //! 3. The stub makes three memfds. tiptoe copies their descriptors, fills the memfds and seals them (`memfds`).
-//! 4. The stub calls `dlopen` for the agent, and then renames it in the loader's list, because by the opened
-//!    name a debugger would open one of its own descriptors. The stub calls the agent's entry, cleans up, and
-//!    repeats the interrupted system call.
+//! 4. The stub calls `dlopen` for the agent, and renames it in the loader's list ([`crate::loader`] says why).
+//!    Then it calls the agent's entry, cleans up, and repeats the interrupted system call.
 //!
 //! Two things stay in the process: the agent, and two pages (the stub's *home*), where the next injection
 //! starts. The bytes of a file's segments never change. Only the unused rest of one text page changes, for some

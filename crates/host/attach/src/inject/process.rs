@@ -65,13 +65,13 @@ impl Mapping {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
-    /// Of the whole process.
+    /// The process's number of threads.
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
     memory: bool,
     pub blocked: u64,
-    /// Only this thread's own.
+    /// Signals pending for this thread alone.
     pub pending: u64,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// Tries to read a /proc folder, which fail if its thread is just ending.
+/// The most tries. A try fails if the thread whose /proc folder is read is just ending.
 const TRIES: u32 = 100;
 
 /// Returns a thread whose /proc folder shows the memory: the first thread if possible, but others may outlive
@@ -179,12 +179,12 @@ impl Process {
     }
 
     /// Returns whether a thread runs another program than the opened memory's. A stopped thread cannot call
-    /// exec, so that stays true.
+    /// exec, so the answer stays true.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// Returns them sorted by address.
+    /// Returns the mappings by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))

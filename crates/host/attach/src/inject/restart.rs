@@ -1,9 +1,8 @@
 //! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
-//! The kernel itself restarts most interrupted calls (codes 512 to 516, which only a tracer sees). A few return
-//! EINTR to the program (*raw*). They have done nothing, so they can be made again, but a time-out starts anew.
-//! Calls that may return a part of their work must not be interrupted, because the program would see a short
-//! result.
+//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw
+//! EINTR. They have done nothing, so they can be made again, but a time-out starts anew. Calls that may return a
+//! part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -153,7 +152,6 @@ pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     regs.orig_rax as i64 >= 0 && (restarts || is_after_raw_eintr(regs))
 }
 
-/// Returns whether the call has a time-out, which would restart.
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     match regs.orig_rax as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,

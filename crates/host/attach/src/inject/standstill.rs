@@ -16,7 +16,7 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// Short, because a thread inside vfork cannot be stopped before its child calls exec.
+/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec.
 const TRY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -73,7 +73,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Threads that start or end need a CPU.
+    // Threads that start or end need a CPU, so this thread yields.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {

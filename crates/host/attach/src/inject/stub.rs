@@ -74,7 +74,6 @@ pub(super) struct Params {
 /// `abandon`, `tid`, `path` and the words from `dlopen` to `entry_offset`; the stub alone writes the others.
 #[repr(C)]
 pub(super) struct Mailbox {
-    /// One of `state`.
     pub state: u32,
     /// The highest step that the stub may take.
     pub go: u32,
@@ -84,9 +83,8 @@ pub(super) struct Mailbox {
     pub abandon: u32,
     /// One of `departure`, or 0.
     pub left: u32,
-    /// The result of dropping the cave's page.
     pub cave_result: i32,
-    /// Agent, data, plan, errno; a negative value is an errno.
+    /// The descriptors of agent, data and plan; a negative word is an errno.
     pub fds: [i32; 4],
     /// The agent's load base.
     pub base: u64,
@@ -120,7 +118,7 @@ pub(super) mod state {
 }
 
 pub(super) mod departure {
-    /// Only the mask must still be restored, and pending handlers run.
+    /// Only the mask must still be restored, and pending handlers must run.
     pub const RETURNING: u32 = 1;
     pub const RETURNED: u32 = 2;
 }

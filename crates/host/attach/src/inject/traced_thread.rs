@@ -42,8 +42,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. `Late` after `until`; then the kernel detaches only when the calling thread ends.
-    /// `Ended` also if the id now belongs to another process, whose thread continues.
+    /// Waits for the stop. `Late` after `until`. `Ended` also if the id now belongs to another process, whose
+    /// thread continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -240,7 +240,7 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
     }
-    /// Regression: tiptoe sent another process's thread to an address of the target.
+
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

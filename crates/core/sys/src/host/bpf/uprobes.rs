@@ -4,7 +4,7 @@
 //! preempted, and another thread may hit the place on the same CPU.
 //!
 //! INVARIANT: the program uses less than 64 bytes of its stack, because with more a kernel from Linux 6.13 on
-//! may panic at a uprobe. A test reads the use from the instructions.
+//! may panic at a uprobe.
 
 use std::prelude::rust_2024::*;
 

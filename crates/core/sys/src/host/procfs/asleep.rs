@@ -30,7 +30,7 @@ impl Process {
         Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
     }
 
-    /// Returns how long ago a thread ran, if known. The caller moves to that CPU for a moment.
+    /// Returns how long ago a thread ran, if known. The caller moves to that thread's CPU for a moment.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;

@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// Counts from the last parenthesis, because the name, field 2, may contain some.
+/// Returns a field, counted from the last parenthesis, because the name, field 2, may contain some.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

@@ -271,7 +271,7 @@ pub mod membarrier {
 
     /// Returns once every core that runs this process will refetch code.
     pub fn sync_core() -> Result<(), Errno> {
-        // SAFETY: as above.
+        // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
     }
 }

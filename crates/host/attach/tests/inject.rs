@@ -97,7 +97,6 @@ impl Target {
         self.child.id()
     }
 
-    /// Waits until the target's first thread sleeps in a system call.
     fn wait_asleep(&self) {
         let path = format!("/proc/{}/syscall", self.pid());
         self.control.wait("a call", |_| {

@@ -71,7 +71,7 @@ fn file_size() -> Option<u64> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: as above.
+    // SAFETY: the call fills `limit`, and cannot fail for a valid resource.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }

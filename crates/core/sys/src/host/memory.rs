@@ -54,13 +54,13 @@ unsafe impl GlobalAlloc for Bounded {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Bounded {
             Some(more) => Bounded::take(more),
             None => drop(IN_USE.fetch_sub(layout.size() - size, Relaxed)),
         }
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }

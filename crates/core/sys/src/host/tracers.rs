@@ -1,6 +1,6 @@
-//! Finds other tracers, because a measurement beside another tracer measures both. It searches other processes'
-//! descriptors, BPF objects without a visible process (pinned ones), and tracefs. The kernel does not report
-//! what another tracer's perf event counts.
+//! Finds other tracers, because a measurement includes their cost. Searches other processes' descriptors, BPF
+//! objects without a visible process (pinned ones), and tracefs. The kernel does not report what another
+//! tracer's perf event counts.
 
 use std::prelude::rust_2024::*;
 

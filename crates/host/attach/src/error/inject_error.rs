@@ -69,7 +69,6 @@ pub enum BusyReason {
     MemoryLocked(Option<u32>),
 }
 
-/// Why a thread must not be borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitThread {
     #[error("does not stop")]
@@ -98,7 +97,6 @@ pub enum UnfitThread {
     Timed,
 }
 
-/// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Delay {
     #[error("the borrowed thread did not arrive (may it map memory?)")]
@@ -111,7 +109,6 @@ pub enum Delay {
     Departure,
 }
 
-/// Why an offered descriptor is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDescriptor {
     #[error("a descriptor is no sealable memory")]

@@ -224,7 +224,7 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the search must by now accept the restart of a time-out.
+    /// Returns whether the search has lasted so long that time-outs may restart.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)

@@ -65,7 +65,7 @@ fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
 }
 
 fn getfd(process: &OwnedFd, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: as above.
+    // SAFETY: plain numbers go in; a new descriptor or an error comes out.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
@@ -84,7 +84,7 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     // SAFETY: queries a descriptor that we own.
     let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-    // Some systems seal every memfd against execution, so that seal is accepted.
+    // On some systems every memfd is sealed against execution, so that seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile(BadDescriptor::Unsealable));
     }

@@ -1,8 +1,8 @@
 //! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
 //! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw
-//! EINTR. They have done nothing, so they can be made again, but a time-out starts anew. Calls that may return a
-//! part of their work must not be interrupted, because the program would see a short result.
+//! EINTR. They have done nothing, so they can be made again, but a time-out starts again. Calls that may return
+//! a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 

@@ -147,7 +147,7 @@ tiptoe_decide:
 3:  xor ebx, ebx
 
 # Returns to the program. rbx: 0 with the saved registers, 1 with EINTR, 2 as with 0 but from the
-# cave. Must use only mov and lea once the flags are restored.
+# cave. After popfq no instruction may change the flags.
 tiptoe_leave:
     cmp ebx, 2
     je 21f

@@ -25,7 +25,6 @@ struct CodeUse {
     mapped: Vec<(Range<u64>, u64)>,
     /// The first unused byte's offset.
     next: u64,
-    /// The return thunks already written.
     thunks: usize,
 }
 

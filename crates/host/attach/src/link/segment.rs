@@ -13,7 +13,7 @@ pub struct Segment {
 
 // SAFETY: the mapping is accessed only as atomics, from any thread.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Segment {}
 
 impl Segment {

@@ -56,7 +56,7 @@ impl ExecImage {
         if why != libc::ENOEXEC {
             return io::Error::from_raw_os_error(why);
         }
-        // SAFETY: as above; the first word is one of those strings.
+        // SAFETY: as for `call`; the first word is one of those strings.
         unsafe { libc::execvpe(pointer(self.argv.addresses[0]), argv.cast(), envp.cast()) };
         io::Error::last_os_error()
     }

@@ -21,7 +21,7 @@ pub struct MappedArray {
 
 // SAFETY: mapped until the drop, and only read, atomically.
 unsafe impl Send for MappedArray {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
@@ -104,7 +104,7 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
     let mut words = Words::default();
     words[0] = u64::from(link.as_raw_fd().unsigned_abs());
-    // SAFETY: as above.
+    // SAFETY: numbers go in, a new descriptor comes out.
     let mut all: File = unsafe { descriptor(ITER_CREATE, &mut words) }?.into();
     let mut written = [0; 512];
     loop {

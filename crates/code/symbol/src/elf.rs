@@ -38,8 +38,8 @@ pub(crate) struct Contents<'d> {
 /// A file with more headers is refused, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names. A lookup compares all names, so without this bound a small file
-/// could take hours.
+/// The most that the number of sections times the bytes of their names may be. A lookup compares all names, so a
+/// small file could otherwise take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
 /// Parses an ELF file. Returns `None` if the file is not ELF, or has more headers than a program has.
@@ -137,7 +137,7 @@ fn header<E: Elf>(
     }
 }
 
-/// Returns the library's own name, and whether the file is marked as a program.
+/// Returns a library's own name, and whether the file is marked as a program.
 fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     let Ok(table) = file.elf_dynamic_table() else {
         return (None, false);

@@ -27,7 +27,7 @@ pub(crate) struct Symbol<'d> {
 
 pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
-    /// Or the offset in a thread's block.
+    /// The link-time address, or the offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) is_thread_local: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Symbols<'d> {
     pub(crate) was_cut: bool,
 }
 
-/// Names with a budget, because many symbols in one long name would cost more than the file's length.
+/// Names with a budget: reading many symbols' parts of one long name would cost more than the file's length.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,
@@ -150,7 +150,7 @@ fn collect<'d, E: Elf>(
     found
 }
 
-/// A global label in code, as in hand-written assembly, is a function, too.
+/// Returns whether a symbol is a function. A global label in code, as in hand-written assembly, is one, too.
 fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,

@@ -25,7 +25,6 @@ pub enum VariableError {
     },
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
     IsFunction { name: String },
-    /// To watch its execution.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
@@ -51,7 +50,7 @@ pub enum VariableError {
     )]
     OptimisedOut {
         name: String,
-        /// If constant.
+        /// The value of a constant.
         value: Option<i64>,
     },
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
@@ -103,7 +102,7 @@ pub enum VariableError {
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase { type_name: String, member: String },
-    /// `void`, a function, a declared structure.
+    /// For example `void`, a function, or a structure that is only declared.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
@@ -136,7 +135,7 @@ pub enum VariableError {
         /// Where the pointer leads.
         address: u64,
     },
-    /// Larger than any address in memory once the file is loaded.
+    /// Once the file is loaded, the address exceeds 64 bits.
     #[error("`{name}` is beyond the memory of any process")]
     BeyondMemory { name: String },
     #[error("each thread has its own `{name}`: name the thread")]

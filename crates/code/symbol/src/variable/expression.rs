@@ -11,7 +11,7 @@ use std::fmt;
 
 use crate::demangle::is_mangled;
 
-/// A nameless namespace.
+/// The name of a nameless namespace.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// A variable, or a part of what it holds or points to.
@@ -37,7 +37,7 @@ pub enum Root {
 pub struct Name {
     /// The source file.
     pub file: Option<String>,
-    /// Whether it begins with `::`: nothing may precede it.
+    /// Whether it begins with `::`, so that it must be the whole path.
     pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
@@ -69,7 +69,7 @@ impl Name {
 }
 
 impl Expression {
-    /// Returns the text before an operator.
+    /// Returns the expression up to an operator, excluded.
     pub fn before(&self, operator: usize) -> String {
         let mut text = match &self.root {
             Root::Address(address) => format!("{address:#x}"),

@@ -55,7 +55,7 @@ impl Type {
         }
     }
 
-    /// Formats the little-endian value; as a number if the bytes are only a part (`x:1` of an `int`).
+    /// Formats the little-endian value, as a number if the bytes are only a part of it (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -124,7 +124,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Avoids hundreds of zeros.
+/// Formats a number, with an exponent where hundreds of zeros would be shown.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {

@@ -15,7 +15,6 @@ const BYTES_PER_READ: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     left: Cell<u64>,
-    /// The bytes that the budget is for.
     bytes: Cell<u64>,
 }
 
@@ -43,7 +42,6 @@ impl ReadBudget {
         self.left.set(left);
     }
 
-    /// Pays for an entry with this many attributes.
     pub(crate) fn pay_entry(&self, attributes: usize) -> Result<(), BudgetExceeded> {
         self.pay(attributes.saturating_add(1))
     }

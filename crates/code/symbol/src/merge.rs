@@ -8,7 +8,6 @@ use crate::tables::Symbol;
 
 const MAX_FRAMES: usize = 1_000_000;
 
-/// Returns functions ascending by address, each address once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
     frames: &[Frame],

@@ -25,12 +25,10 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Returns one of `modules`.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
     }
 
-    /// Returns one of `thread_offsets`.
     pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
         self.thread_offsets.first().copied()
     }

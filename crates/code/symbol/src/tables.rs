@@ -13,7 +13,6 @@ use crate::layout::Layout;
 const MAX_NAME: usize = 16 << 10;
 /// The most bytes of a table's names.
 const MAX_NAMES: usize = 192 << 20;
-/// The most symbols of a table.
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {

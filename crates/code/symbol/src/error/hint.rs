@@ -21,7 +21,6 @@ const GLIBC: [&str; 7] = [
 
 const ARCHIVE: &str = "`deb http://deb.debian.org/debian-debug bookworm-debug main`";
 
-/// Where packages install files.
 const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
 const MOST_LETTERS: usize = 100;

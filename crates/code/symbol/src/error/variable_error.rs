@@ -13,7 +13,6 @@ pub enum VariableError {
     #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
     NoSuchVariable {
         name: String,
-        /// Best first.
         nearest: Vec<String>,
         missing: Option<DebugGap>,
     },
@@ -31,7 +30,6 @@ pub enum VariableError {
     )]
     NoSuchFunction {
         name: String,
-        /// Best first.
         nearest: Vec<String>,
     },
     #[error(
@@ -48,11 +46,7 @@ pub enum VariableError {
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
-    OptimisedOut {
-        name: String,
-        /// The value of a constant.
-        value: Option<i64>,
-    },
+    OptimisedOut { name: String, value: Option<i64> },
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSingleAddress { name: String, what: AddressForm },
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
@@ -70,7 +64,6 @@ pub enum VariableError {
     NoSuchMember {
         type_name: String,
         member: String,
-        /// Best first.
         nearest: Vec<String>,
         members: Vec<String>,
     },
@@ -124,17 +117,9 @@ pub enum VariableError {
     #[error("{address:#x} is no multiple of {length}, as a watch of {length} bytes must be; {}", aligned(*address, *length))]
     Unaligned { address: u64, length: u8 },
     #[error("`{pointer}` is null")]
-    NullPointer {
-        /// As an expression.
-        pointer: String,
-    },
+    NullPointer { pointer: String },
     #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
-    Unmapped {
-        /// As an expression.
-        pointer: String,
-        /// Where the pointer leads.
-        address: u64,
-    },
+    Unmapped { pointer: String, address: u64 },
     /// Once the file is loaded, the address exceeds 64 bits.
     #[error("`{name}` is beyond the memory of any process")]
     BeyondMemory { name: String },
@@ -143,12 +128,7 @@ pub enum VariableError {
     #[error("cannot find the thread-local variables of this file: {why}")]
     NoThreadBlock { why: BlockGap },
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
-    MissingFile {
-        /// Relative to the referring file.
-        name: String,
-        /// The commands that bring it.
-        remedy: String,
-    },
+    MissingFile { name: String, remedy: String },
     #[error("damaged debug information: {what}")]
     Damaged { what: Damage },
 }

@@ -11,7 +11,6 @@ use std::fmt;
 
 use crate::demangle::is_mangled;
 
-/// The name of a nameless namespace.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// A variable, or a part of what it holds or points to.

@@ -65,7 +65,7 @@ fn the_trap_stays_for_what_only_the_agent_can_do() {
     }
 }
 
-/// tiptoe may open too few files for uprobes on all functions.
+/// tiptoe may open fewer files than uprobes on all functions need.
 #[test]
 fn the_trap_stays_where_the_kernel_takes_no_probe() {
     let (tiptoe, report) = Probe::new(&["many_*"]).launch(&target("costly"));

@@ -1,4 +1,4 @@
-//! Everything that a test starts ends with it, however it ends.
+//! Everything that a test starts ends with the test, however the test ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

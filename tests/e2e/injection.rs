@@ -1,4 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed meanwhile.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio. It may be killed meanwhile.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -201,8 +201,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Another process writes the file: a child forked by another test could inherit the descriptor, and a file open
-    // for writing cannot be executed (ETXTBSY).
+    // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

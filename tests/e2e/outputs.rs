@@ -1,4 +1,4 @@
-//! `-o FILE` in a folder to which others may write, and beside a command that owns stderr.
+//! `-o FILE` in a folder to which other users may write, and beside a command that owns stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};

@@ -38,7 +38,7 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// Compares only the program's output, because the functions' counts are unknown.
+/// Counts everything, but compares only the program's output, because the counts are unknown.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");

@@ -146,7 +146,7 @@ fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTipto
     (second, attached)
 }
 
-/// Only the first process calls `add`, before the second is attached.
+/// Returns a report in which only the first process called `add`, before the second was attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
         skipped("uprobes", "needs root");

@@ -2,7 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Adjacent mappings of a file count as one.
+/// Returns the number and the bytes of mappings of code. Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -92,7 +92,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert_eq!(report.via("kernel"), 0, "{said}");
 }
 
-/// Counts of functions whose code is mapped twice are lower bounds.
+/// Asserts the counts. Those of functions whose code is mapped twice are lower bounds.
 fn check(how: &str, report: &Report, expected: &ExpectedCounts, is_at_least: bool) {
     report.assert_exact(expected);
     for name in ["long_one", "tiny"] {

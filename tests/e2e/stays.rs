@@ -44,7 +44,7 @@ impl Mapping {
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Memory that need not be near code is mapped in this range.
+    /// Returns whether the mapping is in the range for memory that need not be near code.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }

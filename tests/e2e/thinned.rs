@@ -81,7 +81,7 @@ fn estimates_are_near() {
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // A few waits may get large weights, and a few none.
+        // The sum is inexact, because a few waits may get large weights, and a few none.
         assert!(
             reported > own / 4 && reported < 4 * own,
             "{reported} of {own}: {row:#}"

@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// Up to this number, all waits may be joins, because threads of a short run may never contend.
+/// Up to this number of waits, all may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
@@ -447,7 +447,7 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: a second tiptoe waited for the first one's agent, then reported it as a lock.
+/// Regression: a second tiptoe reported the word at which the first one's agent waits.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

@@ -37,9 +37,9 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Each entry has its kind, tag, whether it has children, attributes and forms.
+/// Returns the table of abbreviations: each has its kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // The names stand for DWARF numbers.
+    // The numbers of DWARF forms.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];

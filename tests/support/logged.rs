@@ -23,7 +23,7 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command, adding its outputs.
+    /// Starts a tiptoe command with its report and its messages in files.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ.

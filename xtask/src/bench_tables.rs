@@ -13,9 +13,9 @@
 //! -->
 //! ```
 //!
-//! A cell is the row that meets the conditions of `where`, of the table's row and of its column. `less` takes the
-//! difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
-//! cell is empty; two are an error. The table ends before `<!-- end -->`.
+//! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
+//! subtracts another recorded row, which differs in the fields of `less`; `over` divides by it. A cell is empty if no
+//! row meets the conditions; two rows are an error. The table ends before `<!-- end -->`.
 
 use std::fmt::Write as _;
 
@@ -29,7 +29,7 @@ const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
-/// Begins a bench's note if the machine was busy.
+/// The beginning of a bench's note if the machine was busy.
 const DOUBT: &str = "not to be trusted: ";
 
 type Conditions = Vec<(String, String)>;
@@ -310,7 +310,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// The number has as many decimals as its spread needs, otherwise three digits.
+/// Formats a number with as many decimals as its spread needs, otherwise with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,
@@ -369,7 +369,6 @@ mod tests {
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
     }
 
-    /// Regression: the page lacked the bench's doubt about a busy machine.
     #[test]
     fn a_doubt_of_the_bench_is_below_its_table() {
         let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;

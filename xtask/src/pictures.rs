@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// The font has 14 pixels.
+/// The width of a character: the font has 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BACK: &str = "#1b1f27";
 const FORE: &str = "#d7dae0";
-/// The first bar has another color.
+/// The color of bars; the first bar has another.
 const BAR: &str = "#4c8dd6";
 const FIRST_BAR: &str = "#8a93a3";
 const LONGEST: f64 = 430.0;
@@ -80,7 +80,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Each run of text looks alike. Other escape sequences are dropped.
+/// Returns runs of text that look alike. Escape sequences that do not change the look are dropped.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::layers::CrateLayer;
 use crate::{read, root};
 
-/// A longer file does more than one job, and must be split.
+/// The most lines of a file. A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
 /// Returns the required attributes that crates lack.
@@ -25,7 +25,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
         .collect()
 }
 
-/// `#![no_std]` may be conditional, because unit tests link std.
+/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 const TRAP: libc::c_long = 0xcc;
-/// A function that takes more steps waits or does not return.
+/// The most steps. A function that takes more waits or does not return.
 const MOST: usize = 10_000;
 
 /// Counts each function's first call, callees included. The addresses are from `nm`, of a position-independent program.
@@ -48,7 +48,7 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// The child is killed on drop.
+/// A traced child, which is killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {

@@ -28,10 +28,7 @@ pub enum VariableError {
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
     )]
-    NoSuchFunction {
-        name: String,
-        nearest: Vec<String>,
-    },
+    NoSuchFunction { name: String, nearest: Vec<String> },
     #[error(
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
          fixed address have names here; watch it by its address"

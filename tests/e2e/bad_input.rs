@@ -131,7 +131,6 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` alone is a name, not a command.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);

@@ -40,8 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Another process writes the file: a child forked by another test could inherit the descriptor, and a file
-        // open for writing cannot be executed (ETXTBSY).
+        // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path

@@ -153,7 +153,6 @@ fn threads_of_java_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Regression: a trap byte killed a program that blocks signals by inline system calls.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {

@@ -15,7 +15,6 @@ use crate::install::{musl_and_busybox, said};
 /// The limit in seconds, because an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// Each command writes its report to `/report`, as a line of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),

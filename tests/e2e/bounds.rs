@@ -84,7 +84,6 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// Regression: the checksum took hours, during which no signal ended tiptoe.
 #[test]
 fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");

@@ -1,5 +1,5 @@
 //! `tiptoe stat --for-each-cgroup`. If the kernel counts all events for each task, tiptoe reads the tasks' fields;
-//! otherwise it counts at switches. Both ways are tested.
+//! otherwise it counts at switches.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -76,7 +76,6 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
     let session = Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value;
-    // Some machines hide tasks from tracing.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();

@@ -1,5 +1,5 @@
 //! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can do
-//! what is requested. A uprobe at `push` costs a third of a trap.
+//! what is requested.
 
 use std::process::Command;
 

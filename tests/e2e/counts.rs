@@ -118,7 +118,6 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc's calls before the child's exec must not count for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];

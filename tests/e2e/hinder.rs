@@ -57,8 +57,7 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     assert!(target.finish().1.success());
 }
 
-/// Regression: the former session's thread unmapped the new session's memory, so the program died; later, a thread
-/// was held until a wait for the former thread had timed out.
+/// Regression: the former session's thread unmapped the new session's memory, so the program died.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {

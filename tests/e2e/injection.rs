@@ -152,8 +152,8 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags lines
-/// by few address bits. Offsets are random, so two may be equal, but not all.
+/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
+/// random, so two may be equal, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();

@@ -17,7 +17,6 @@ fn check(report: &Report, calls: u64) {
     assert!(is_bound(report, "add"), "{:#}", report.value);
     let count = report.count("add");
     assert!(0 < count && count * 10 < calls, "{count} of {calls}");
-    // The probe on `main` stays, because it costs nothing.
     assert_eq!(report.count("main"), 1, "{:#}", report.value);
     assert!(!is_bound(report, "main"), "{:#}", report.value);
     let notes = report.value["notes"].to_string();

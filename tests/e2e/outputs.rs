@@ -105,7 +105,6 @@ fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {
         return skipped("the notes of all instruments", "needs root");
     }
-    // Another test may hold all debug registers.
     let _turn = tiptoe_tests::breakpoint::RegisterLock::wait();
     let shared = SharedFolder::new("notes");
     let path = shared.0.join("report");

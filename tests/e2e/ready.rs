@@ -37,7 +37,6 @@ fn a_command_begins_after_the_signal_and_without_the_descriptor() {
     let name = file.to_str().expect("UTF-8");
     let script = r#"cat "$0"; [ -e /proc/self/fd/3 ] && echo inherited; true"#;
     for instrument in INSTRUMENTS {
-        // Another test may hold all debug registers.
         let _turn = (instrument[0] == "watch").then(tiptoe_tests::breakpoint::RegisterLock::wait);
         let rest = ["--ready-fd", "3", "--", "sh", "-c", script, name];
         let ran = with_file(&file, &[instrument, &rest].concat());

@@ -369,7 +369,6 @@ fn the_second_event_of_a_function_was_dropped_silently() {
         let (kind, _) = second.split_once(':').expect("a kind");
         assert_eq!(refusal["event"], format!("{kind}:hot:add"));
     }
-    // An event requested twice is one event.
     let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
     assert_eq!(run.good().count("add"), 1000);
     assert!(run.good().value["refusals"].is_null());

@@ -22,7 +22,6 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");

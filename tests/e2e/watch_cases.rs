@@ -182,7 +182,7 @@ scenarios! {
             "hits": [1], "notes": "~called exec", "stderr": "!called exec"
         }
 
-    /// Regression: a stack without room for a signal frame killed the program. The alternate stack must be used.
+    /// Regression: a stack without room for a signal frame killed the program.
     stores_on_a_stack_without_room_for_a_signal_are_seen:
         [EVERY] ["small_stacks", "coroutine"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}

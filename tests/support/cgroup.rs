@@ -20,7 +20,7 @@ impl Cgroup {
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // If this process is killed, the keeper removes the cgroups whose name begins with its own.
+        // If this process is killed, the keeper removes cgroups with this name.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);

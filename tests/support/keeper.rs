@@ -41,11 +41,8 @@ impl End {
     }
 }
 
-/// Makes the caller end with its keeper. Resets and unblocks signals, because nohup starts children with some ignored.
-/// Must make system calls only, because it runs between fork and exec.
-///
-/// # Errors
-/// The keeper has already ended.
+/// Makes the caller end with its keeper; fails if the keeper has ended. Resets and unblocks signals, because nohup
+/// starts children with some ignored. Must make system calls only, because it runs between fork and exec.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
     // SAFETY: neither call touches memory. Children must not inherit a runner's descriptors.
     unsafe {

@@ -46,7 +46,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
+    /// Waits as [`Ready::wait`] does.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }

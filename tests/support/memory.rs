@@ -100,7 +100,7 @@ pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
         let (start, end) = range.split_once('-')?;
         let mut bytes = [(); 2].map(|()| vec![0; (number(end) - number(start)) as usize]);
         memory.read_exact_at(&mut bytes[0], number(start)).ok()?;
-        // A short read may be ignored, because the last page is zero after the file's end.
+        // The last page is zero after the end of the file.
         let _ = file.read_at(&mut bytes[1], number(offset)).ok()?;
         Some(
             bytes[0]

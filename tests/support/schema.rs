@@ -10,7 +10,7 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Checks a line. Unknown keys are refused, although users' programs must accept them, as later versions may have more.
+/// Checks a line. Refuses unknown keys; users' programs must accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),

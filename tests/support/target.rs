@@ -105,7 +105,7 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // Only one process may build a target: a running program's file must not be replaced.
+    // A running program's file must not be replaced.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);

@@ -243,7 +243,7 @@ pub struct AttachedTiptoe {
 }
 
 impl AttachedTiptoe {
-    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
+    /// Waits as [`Ready::wait`] does.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }

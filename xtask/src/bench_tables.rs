@@ -49,21 +49,14 @@ struct Selection {
     comparison: Comparison,
 }
 
-/// Returns the page with its tables filled.
-///
-/// # Errors
-///
-/// As [`filled`].
+/// Returns the page with its tables filled; fails as [`filled`] does.
 pub fn page() -> Result<String, String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     filled(&read(PAGE), &run)
 }
 
-/// Returns a page with its tables filled; `run` returns a run by its name.
-///
-/// # Errors
-///
-/// The first table that cannot be filled.
+/// Returns a page with its tables filled; `run` returns a run by its name. Fails at the first table that cannot be
+/// filled.
 pub fn filled(page: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), page);
     while let Some(begin) = rest.find(BEGIN) {
@@ -122,11 +115,7 @@ struct Measured {
 }
 
 /// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text with the others.
-///
-/// # Errors
-///
-/// A run cannot be read, or the runs share no row.
+/// text with the others. Fails if a run cannot be read, or the runs share no row.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))

@@ -5,9 +5,9 @@ use std::path::Path;
 use crate::sources::tracked;
 use crate::{read, root};
 
-/// The most lines of README, which a new user must be able to read in one go.
+/// A new user must be able to read README in one go.
 pub const MOST_LINES: usize = 150;
-/// The most numbers in README; tables of numbers belong in docs/src/costs.md.
+/// Tables of numbers belong in docs/src/costs.md.
 pub const MOST_NUMBERS: usize = 25;
 
 const PAGES: [&str; 4] = [

@@ -1,5 +1,5 @@
-//! Rules inside a crate: no circle of files, because a circle has no first file to read; no type name twice, no tuple as
-//! a parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use the modules around it.
+//! Rules inside a crate: no circle of files, because a circle has no first file to read; no type name twice, no tuple
+//! as a parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

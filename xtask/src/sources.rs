@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::layers::CrateLayer;
 use crate::{read, root};
 
-/// The most lines of a file. A longer file does more than one job, and must be split.
+/// A longer file does more than one job, and must be split.
 pub const MAX_LINES: usize = 500;
 
 /// Returns the required attributes that crates lack.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 const TRAP: libc::c_long = 0xcc;
-/// The most steps. A function that takes more waits or does not return.
+/// A function that takes more steps waits or does not return.
 const MOST: usize = 10_000;
 
 /// Counts each function's first call, callees included. The addresses are from `nm`, of a position-independent program.

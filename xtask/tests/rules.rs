@@ -303,7 +303,6 @@ fn dependencies_with_unsafe_code_are_listed() {
     );
 }
 
-/// Tests the checker with wrong edges, each with the rule that the edge breaks.
 #[test]
 fn wrong_edges_are_found() {
     let check = |from: &str, to: &str, why: &str| {

@@ -7,7 +7,7 @@ use super::one::Outcome;
 use crate::root;
 
 const FILE: &str = "tests/costs.txt";
-/// The least time of a listed test.
+/// Shorter tests are not listed.
 const LEAST_S: f64 = 1.5;
 const HEAD: &str = "# Seconds that a test takes on two busy cores, longest first: `cargo run -p xtask -- tests --write-costs`.\n";
 

@@ -19,7 +19,6 @@ use crate::{Base, Rule, encode_row, find};
 
 /// The longest CIE that is run. Each function runs its CIE again, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
-/// The most spans of a table; code beyond them is unknown.
 const MAX_SPANS: usize = 8_000_000;
 /// Alignment of functions and linkage table entries; shorter gaps are padding.
 const ALIGNED: u32 = 16;
@@ -207,8 +206,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn` if the expression is what linkers write for procedure linkage tables:
-/// `rsp + 8 + ((rip & 15) >= turn) * 8`. At `turn` of each entry, the function's number has been pushed.
+/// Returns `turn`, after which an entry has pushed its number, if the expression is that of linkage tables:
+/// `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;
@@ -336,7 +335,6 @@ mod tests {
             (0x5030, Rule::UNKNOWN),
         ];
         check(&[(0x5000, 0x30, &code(0x3b))], &rows);
-        // Any other expression is unknown.
         check(
             &[(0x5000, 0x30, &code(0x29))],
             &[(0x5000, sp(16)), (0x5010, Rule::UNKNOWN)],

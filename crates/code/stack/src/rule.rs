@@ -35,7 +35,7 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// The most bytes between the stack pointer and the CFA; beyond it the stack is corrupt.
+/// The most bytes from stack pointer to CFA; beyond it the stack is corrupt.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {

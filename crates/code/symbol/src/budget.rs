@@ -28,7 +28,7 @@ impl ReadBudget {
         budget
     }
 
-    /// Enlarges the budget by this many bytes, from the next refill on.
+    /// Enlarges the budget, from the next refill on.
     pub(crate) fn add(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
     }

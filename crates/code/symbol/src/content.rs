@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
-/// The most bytes kept of one content.
 const MOST_KEPT: u64 = 384 << 20;
 
 /// The source of a file's bytes.

@@ -55,7 +55,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Returns the paths of a debug file with this build-id, the most likely first.
+/// Returns possible paths, the most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Returns the paths of a linked debug file: beside the image, in `.debug`, and mirrored in each root.
+/// Returns possible paths: beside the image, in `.debug`, and mirrored in each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {

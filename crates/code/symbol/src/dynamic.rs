@@ -101,7 +101,6 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(u64::from(chains.get(self.endian)))
     }
 
-    /// Counts the symbols up to the end of the last chain.
     fn count_gnu(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let head = file_bytes.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =

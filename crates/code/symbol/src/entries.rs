@@ -21,8 +21,7 @@ use crate::variable::Files;
 /// memory).
 const MOST: u64 = 32 << 20;
 
-/// The most that the number of units times the bytes of abbreviation tables may be. Each unit may have its own table,
-/// and tables may overlap.
+/// The most units times bytes of abbreviation tables, because each unit may have its own table, and tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
 /// Why a unit was not read to its end.
@@ -79,8 +78,8 @@ pub(crate) fn each_unit(
     Err(BudgetExceeded)
 }
 
-/// Reads a unit's first entry. [`Dwarf::unit`] must not be used, because it also reads the unit's names and the
-/// header of its line table, which are as long as the file says.
+/// Reads a unit's first entry. [`Dwarf::unit`] would also read names and a line table's header, which are as long as
+/// the file says.
 pub(crate) fn open<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: UnitHeader<SectionPart<'d>>,
@@ -158,7 +157,6 @@ impl<'a, 'd> Entries<'a, 'd> {
         })
     }
 
-    /// Returns the next entry, and pays for it.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Unread> {
         self.raw.skip_attributes(std::mem::take(&mut self.unread))?;
         while !self.raw.is_empty() {
@@ -179,7 +177,6 @@ impl<'a, 'd> Entries<'a, 'd> {
         Ok(self.raw.read_attributes(unread, &mut self.attributes)?)
     }
 
-    /// Returns an attribute of the entry that was read.
     pub(crate) fn value(&self, name: DwAt) -> Option<AttributeValue<SectionPart<'d>>> {
         let mut attributes = self.attributes.iter();
         let found = attributes.find(|attribute| attribute.name() == name);

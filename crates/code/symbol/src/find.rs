@@ -13,7 +13,6 @@ use crate::glob;
 use crate::image::Image;
 
 pub(crate) const SUGGESTIONS: usize = 3;
-/// The longest name that is compared for suggestions.
 const MAX_ALIKE: usize = 256;
 /// The least likeness of a suggestion; equal names have 1.
 const MIN_LIKENESS: f64 = 0.8;

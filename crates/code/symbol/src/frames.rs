@@ -48,7 +48,6 @@ pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Rang
     }
 }
 
-/// Returns a frame for each undamaged description.
 pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();

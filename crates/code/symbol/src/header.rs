@@ -48,7 +48,7 @@ const TYPE: usize = 16;
 const MACHINE: usize = 18;
 
 impl Header {
-    /// Returns a file's class and machine; refuses files that cannot be traced.
+    /// Refuses files that cannot be traced.
     pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
         let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
         if !start.starts_with(b"\x7fELF") {

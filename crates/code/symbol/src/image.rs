@@ -26,7 +26,7 @@ pub struct Image {
     header: Header,
     layout: Layout,
     pub(crate) functions: Vec<Function>,
-    /// Pairs of indexes, of a function and one of its names, ordered by name.
+    /// Indexes of functions and their names, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
@@ -108,7 +108,7 @@ impl Image {
     }
 
     /// Returns the disjoint, ascending link-time ranges of code with unwind information, or of all code if most has
-    /// none. A program's runtime may look for return addresses in code outside these ranges.
+    /// none. A program's runtime may look for return addresses elsewhere.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
@@ -238,9 +238,8 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Finds an image's separate debug file, first by build-id, then by `.gnu_debuglink`. A linked file must have symbols
-/// or debug information, and the image's build-id or the link's check sum. Also returns whether a file was refused
-/// because it exceeds a limit.
+/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`; a linked file must have the build-id
+/// or the link's check sum. Also returns whether a file was refused because it exceeds a limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,

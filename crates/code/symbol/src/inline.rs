@@ -23,7 +23,7 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most inlined functions that are reported, and the most in each other that addr2line may read.
+/// The most functions inlined in each other that are reported, and that may be read.
 const MOST: usize = 32;
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.

@@ -13,7 +13,7 @@ use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most qualifiers and names of a type, and the most references between entries, that are followed.
+/// The most qualifiers and names of a type, or references between entries, that are followed.
 const MOST_STEPS: usize = 16;
 
 type EntryValue<'d> = AttributeValue<SectionPart<'d>>;
@@ -37,7 +37,7 @@ impl Image {
 struct OpenFunction {
     start: u64,
     depth: isize,
-    /// The registers so far; `None` once a parameter's are unknown.
+    /// `None` once a parameter's are unknown.
     registers: Option<u8>,
 }
 

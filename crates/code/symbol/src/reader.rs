@@ -19,7 +19,6 @@ const MAX_MORE: u64 = 16 << 20;
 const WINDOW: usize = 16 << 10;
 /// The longest section. Limited because each byte may be searched.
 const MOST: u64 = 1 << 30;
-/// The largest block or string.
 const MOST_AT_ONCE: usize = 1 << 20;
 /// The bytes of a string that are read first; few strings are longer.
 const STRING: usize = 128;

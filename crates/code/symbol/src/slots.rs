@@ -10,7 +10,7 @@ use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
-/// The most relocations read. Sections may overlap, so the file's size does not bound them.
+/// Limits relocations, because sections may overlap.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use crate::elf_file::{Elf, File, is_code};
 use crate::layout::Layout;
 
 const MAX_NAME: usize = 16 << 10;
-/// The most bytes of a table's names.
 const MAX_NAMES: usize = 192 << 20;
 const MAX_SYMBOLS: usize = 2_000_000;
 
@@ -65,7 +64,6 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// Returns a name without its version.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -77,7 +75,6 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Returns the symbols that define something.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,
@@ -149,7 +146,7 @@ fn collect<'d, E: Elf>(
     found
 }
 
-/// Returns whether a symbol is a function. A global label in code, as in hand-written assembly, is one, too.
+/// A global label in code, as in hand-written assembly, is a function, too.
 fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,

@@ -76,7 +76,7 @@ pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
     let package = own.and_then(|own| own.split_once('/'));
     let package = package.and_then(|(_, file)| file.strip_suffix(".debug"));
-    // The name must be harmless in a shell: the traced program chose it, and a user pastes the command.
+    // The traced program chose the name, and a user pastes the command into a shell.
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
     let package = package.filter(|package| {
         let begins = package.starts_with(|first: char| first.is_ascii_alphanumeric());

@@ -19,7 +19,6 @@ pub enum VariableError {
     #[error("`{name}` is the name of several variables: {}", list(choices))]
     Ambiguous {
         name: String,
-        /// Names that select one variable.
         choices: Vec<String>,
     },
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
@@ -92,7 +91,7 @@ pub enum VariableError {
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase { type_name: String, member: String },
-    /// For example `void`, a function, or a structure that is only declared.
+    /// For example `void`, or a structure that is only declared.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]

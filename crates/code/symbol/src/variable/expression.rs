@@ -96,7 +96,6 @@ fn quoted(part: &str) -> String {
     }
 }
 
-/// Returns the length of an unquoted part.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -115,7 +114,6 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Returns the length of unquoted brackets and their content.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);

@@ -85,7 +85,6 @@ impl<'d> FileUnits<'d> {
         }
     }
 
-    /// Reads a unit's first entry, if the budget pays for it.
     pub(super) fn root(
         &self,
         header: &UnitHeader<Slice<'d>>,
@@ -160,7 +159,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Returns the default of a base in `.debug_str_offsets` or `.debug_addr`: after the section's header.
+/// Returns the default base in `.debug_str_offsets` or `.debug_addr`.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

@@ -9,9 +9,8 @@ use super::units::{UnitEntry, Units};
 use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::alike;
 
-/// The deepest nesting. A cycle would overflow the stack.
+/// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 16;
-/// The most names kept for an error.
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;
 

@@ -15,9 +15,8 @@ use crate::demangle::{squeeze, without_arguments};
 use crate::error::variable_error::VariableError;
 
 const MAX_FOUND: usize = 4096;
-/// The most variables without a fixed address.
 const MAX_OTHERS: usize = 64;
-/// The most references followed, because they may form a cycle.
+/// References may form a cycle.
 const MAX_CHAIN: usize = 8;
 
 pub(super) struct NamedVariable<'d> {
@@ -36,7 +35,7 @@ pub(super) enum NameMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) text: String,
-    /// Whether it is a nameless or inline namespace, which users may leave out.
+    /// Whether it is a nameless or inline namespace.
     is_optional: bool,
 }
 
@@ -114,7 +113,7 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// Returns an entry's location. A parameter has no fixed address, whatever its entry says.
+/// A parameter has no fixed address, whatever its entry says.
 fn location_of<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<Location, VariableError> {
     if entry.tag == dw::DW_TAG_formal_parameter {
         return Ok(Location::Local);
@@ -286,7 +285,7 @@ pub(super) fn definition<'d>(
     Ok(found)
 }
 
-/// Returns the tags that a type's definition may have: `class` in one file may be `struct` in another.
+/// Returns equivalent tags: `class` in one file may be `struct` in another.
 fn same_kind(tag: DwTag) -> &'static [DwTag] {
     match tag {
         dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],

@@ -59,7 +59,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Plans a watch of an address, which is a link-time address if the watch names a binary.
+    /// Plans an address, which is a link-time one if the watch names a binary.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),

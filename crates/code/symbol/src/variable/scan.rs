@@ -132,7 +132,7 @@ struct Cursor<'u, 'd> {
 }
 
 impl<'u> Cursor<'u, '_> {
-    /// Returns the next entry's offset and kind. The caller must read or skip its attributes.
+    /// Returns the next entry, whose attributes the caller must read or skip.
     fn next(&mut self) -> Option<(usize, &'u Abbreviation)> {
         while !self.raw.is_empty() {
             let depth = usize::try_from(self.raw.next_depth()).unwrap_or(0);

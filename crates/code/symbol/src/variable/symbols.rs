@@ -36,7 +36,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
     found
 }
 
-/// Returns whether a name is of data about a variable: `guard variable for ns::x`.
+/// Returns whether a name is like `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }

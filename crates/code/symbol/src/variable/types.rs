@@ -8,9 +8,9 @@ use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
 use crate::error::variable_error::{Damage, VariableError};
 
-/// The deepest nesting. A cycle would overflow the stack.
+/// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// The most aliases followed, because they may form a cycle.
+/// Aliases may form a cycle.
 const MAX_ALIASES: usize = 64;
 /// Longer names are cut.
 const MAX_NAME: usize = 256;

@@ -1,5 +1,3 @@
-//! The type of a watched value.
-
 use std::fmt::Write as _;
 
 /// The type of a watched value.
@@ -124,7 +122,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Formats a number, with an exponent where hundreds of zeros would be shown.
+/// Uses an exponent instead of hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {

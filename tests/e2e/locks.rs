@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// No wake may be lost, and only one thread may hold the lock.
+/// Asserts that no wake is lost, and that only one thread holds the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);

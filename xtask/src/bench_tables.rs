@@ -13,9 +13,9 @@
 //! -->
 //! ```
 //!
-//! A cell is the row that meets the conditions of `where`, of the table's row and of its column. `less` takes the
-//! difference to another row, which differs in the fields of `less`; `over` takes the ratio. Without such a row the
-//! cell is empty; two are an error. The table ends before `<!-- end -->`.
+//! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
+//! subtracts another recorded row, which differs in the fields of `less`; `over` divides by it. A cell is empty if no
+//! row meets the conditions; two rows are an error. The table ends before `<!-- end -->`.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ const BEGIN: &str = "<!-- costs ";
 const END: &str = "<!-- end -->";
 const NOT_RECORDED: &str = "Not recorded on this machine.\n";
 
-/// Begins a bench's note if the machine was busy.
+/// The beginning of a bench's note if the machine was busy.
 const DOUBT: &str = "not to be trusted: ";
 
 type Conditions = Vec<(String, String)>;
@@ -50,21 +50,14 @@ struct Selection {
     comparison: Comparison,
 }
 
-/// Returns the page with its tables filled.
-///
-/// # Errors
-///
-/// As [`filled`].
+/// Returns the page with its tables filled; fails as [`filled`] does.
 pub fn page() -> Result<String, String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     filled(&read(PAGE), &run)
 }
 
-/// Returns a page with its tables filled; `run` returns a run by its name.
-///
-/// # Errors
-///
-/// The first table that cannot be filled.
+/// Returns a page with its tables filled; `run` returns a run by its name. Fails at the first table that cannot be
+/// filled.
 pub fn filled(page: &str, run: &dyn Fn(&str) -> String) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), page);
     while let Some(begin) = rest.find(BEGIN) {
@@ -123,11 +116,7 @@ struct Measured {
 }
 
 /// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text with the others.
-///
-/// # Errors
-///
-/// A run cannot be read, or the runs share no row.
+/// text with the others. Fails if a run cannot be read, or the runs share no row.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))
@@ -326,7 +315,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// The number has as many decimals as its spread needs, otherwise three digits.
+/// Formats a number with as many decimals as its spread needs, otherwise with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,
@@ -385,7 +374,6 @@ mod tests {
         assert_eq!(filled(&page, &|_| RUN.to_owned()), Ok(page));
     }
 
-    /// Regression: the page lacked the bench's doubt about a busy machine.
     #[test]
     fn a_doubt_of_the_bench_is_below_its_table() {
         let doubt = r#""notes": ["not to be trusted: the machine was busy", "else"]"#;

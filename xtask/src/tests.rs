@@ -88,7 +88,7 @@ fn try_again(
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // If more fail, the change is assumed to be the cause.
+    // If more tests fail, the change is assumed to be the cause, so none is run again.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);

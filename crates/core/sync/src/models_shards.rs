@@ -9,7 +9,7 @@ use crate::shards::{Shards, Wait};
 
 /// Parks only if the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether a wake wakes one thread, or else all. All words share one queue, so a model whose threads park at
+    /// Whether a wake is for one thread, not for all. All words share one queue, so a model whose threads park at
     /// different words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,

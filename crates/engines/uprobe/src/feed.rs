@@ -17,8 +17,8 @@
 //! A file is its device and inode in the list, and gets a small number when first read there. On some file systems
 //! stat(2) shows another device, so the pair is unknown, and the space lacking until the list is read.
 //!
-//! A call that concerns no file's code costs a check of its arguments, a look into the page table if it removes
-//! mappings, and no shared write.
+//! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
+//! and no shared write.
 
 use core::ops::Range;
 
@@ -253,7 +253,7 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        // The tests without a look at the sites are first, because the lock is held.
+        // `is_patched`, which searches the sites, is called last, because the lock is held.
         for second in writer.mappings() {
             if !is_wanted(&(second.start..second.end)) {
                 continue;

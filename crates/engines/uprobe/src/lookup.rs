@@ -18,9 +18,8 @@
 //! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look
 //!    up.
 //!
-//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a
-//! second and a second thread (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). The
-//! time grows because 10,000 mappings do not fit the L2 cache, 100,000 not the TLB. A B-tree took 16, 29 and 54 ns.
+//! A lookup takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a second
+//! (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). A B-tree took 16, 29 and 54 ns.
 
 use core::ops::Range;
 
@@ -38,8 +37,8 @@ const LINE: usize = 8;
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Tables of the page table, 1 KB each: a root, and four at each end of a mapping. Near ends share tables; two
-    /// within 512 KB share all.
+    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
+    /// ends within 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -55,7 +54,7 @@ impl Shape {
 /// The answer to a lookup, and how it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// Found without writing anything.
+    /// Found without a shared write.
     Speculative(T),
     /// Found, or certainly absent, under the lock.
     Locked(Option<T>),

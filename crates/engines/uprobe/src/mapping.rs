@@ -1,7 +1,7 @@
 //! Address ranges to (file, offset), as a radix tree.
 //!
-//! As a processor's page table of [`LEVELS`] levels, with places in files. An entry covers a *span* of addresses: a
-//! page on level 0, otherwise all of the table below.
+//! The tree is like a processor's page table of [`LEVELS`] levels, but leads to places in files. An entry covers a
+//! *span* of addresses: a page on level 0, otherwise all of the table below.
 //!
 //! | entry | its span |
 //! |---|---|
@@ -11,7 +11,7 @@
 //!
 //! INVARIANT, broken only while the sequence of [`crate::lookup`] is odd:
 //!
-//! 1. Exactly one entry names each table but the root; none of these is all 0.
+//! 1. Exactly one entry names each table but the root; none of these tables is all 0.
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
@@ -44,7 +44,7 @@ const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// Code of files is mapped only below.
+/// Files' code is mapped only below this address.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
 /// Tag bits, clear in a page's place.
@@ -115,7 +115,7 @@ pub(crate) const fn words_for(tables: usize) -> usize {
 
 // Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts (edges E, F).
 impl<'a> Mappings<'a> {
-    /// The first table is the root.
+    /// Returns an empty tree, if there is room for the root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {

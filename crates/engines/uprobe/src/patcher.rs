@@ -10,12 +10,12 @@
 //! | any, while every thread is stopped outside its window ([`OtherThreads::Stopped`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
-//! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch an aligned word
-//! that one store wrote as it was or as it is (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Two bytes that jump to themselves while the tail is written would fit more sites, but a child
-//! forked in that time would spin for ever.
+//! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
+//! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
+//! Operations"). A two-byte jump to itself while the tail is written would fit more sites, but a child forked then
+//! would spin for ever.
 //!
-//! Such a write also writes the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
+//! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
 //!
 //! # Phases
@@ -29,7 +29,7 @@
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
 //! A byte that guards the site (see `tiptoe_patch`) counts as a head here. A window of 6 bytes ends with two bytes
-//! that trap only together, the first at a head. While only one of them is written, that head has its own trap byte,
+//! that trap only together, the first at a head. While only one of them is written, that head has another trap byte,
 //! which takes one more phase.
 //!
 //! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
@@ -50,9 +50,9 @@
 //! because the kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
-//! An island keeps its jump, in five bytes of padding that no other code reaches, because a preempted thread, a
-//! signal frame or a coroutine may hold the address between the two jumps for any time, and no inspection of threads
-//! would show it. The trampolines stay mapped for the same reason.
+//! An island keeps its jump, in padding that no other code reaches. A preempted thread, a signal frame or a coroutine
+//! may hold the island's address for any time, and no inspection of threads would show that. The trampolines stay
+//! mapped for the same reason.
 
 use tiptoe_wire::Site;
 

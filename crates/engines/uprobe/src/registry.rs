@@ -18,7 +18,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
 const FIRST_SLOTS: usize = 2 * SLOTS;
-/// Probes compared at one place.
+/// The most probes compared at one place.
 const MOST_LINKS: usize = 64;
 /// The last probe's link; 0 for a probe that was never inserted.
 const LAST: u64 = 1;
@@ -44,7 +44,7 @@ const fn words_of_table(probes: usize) -> usize {
     2 * 2 * most_slots(probes)
 }
 
-/// Of the largest table, which is at most half full.
+/// Returns the slots of the largest table, which is at most half full.
 const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
     if slots < FIRST_SLOTS {
@@ -174,7 +174,7 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, and removes those that `replaces` names. False without room.
+    /// Puts a probe first at a place, and removes the probes there that `replaces` names. False without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,

@@ -1,7 +1,7 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later reserves
-//! what it could not.
+//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later makes the
+//! reservations that failed.
 //!
 //! | word | means |
 //! |---|---|
@@ -12,7 +12,7 @@
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A thread's first register.
+/// Position of a thread's registers, a bit each.
 const REGISTERS: u32 = 32;
 const BUSY: u64 = 1 << 63;
 /// Counted as refused.
@@ -20,7 +20,7 @@ const REFUSED: u64 = 1 << 62;
 
 /// What adding a thread did.
 pub enum Meeting<T> {
-    /// The thread was there.
+    /// The table had the thread.
     Known,
     /// The thread was added.
     New(T),

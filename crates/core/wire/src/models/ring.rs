@@ -86,7 +86,7 @@ fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
-/// Runs a model for each step before which a handler can run, while it returns that one ran.
+/// Runs a model for each step before which a handler can run, until the model returns that none ran.
 fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     for nth in 0.. {
         let reached = leak(AtomicBool::new(true));

@@ -7,7 +7,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 struct Fill {
     range: Range<u64>,
-    /// At the first address; `None` for no mapping.
+    /// The place at the first address; `None` for no mapping.
     file_offset: Option<FileOffset>,
 }
 
@@ -119,7 +119,8 @@ impl Mappings<'_> {
         }
     }
 
-    /// As mremap: `to` must start where `from` does, or not overlap. If it is longer, the last mapping grows.
+    /// Does what mremap does. `to` must start where `from` does, or not overlap it. If `to` is longer, the last
+    /// mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
         let next = match len {

@@ -6,7 +6,7 @@ use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file: file number above, offset below.
+/// A byte of a file, its *place*: file number above, offset below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
@@ -60,7 +60,7 @@ impl Mapping {
         self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns the addresses in this mapping of what `other` has of the same file, if it has anything of it.
+    /// Returns where this mapping has bytes of its file that `other` has too, if there are any.
     pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
         let offsets = |mapping: &Mapping| {
             let first = mapping.file_offset.offset();

@@ -1,4 +1,4 @@
-//! Two threads must never own one descriptor, and none may hold a slab after the session.
+//! Two threads must never own one descriptor, and no thread may have a slab after the session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

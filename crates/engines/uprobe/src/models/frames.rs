@@ -85,7 +85,7 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The slow entry: takes the frames jumped over.
+    /// The slow entry, which takes the frames that the thread jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);
@@ -200,7 +200,7 @@ fn g_is_left(thread: &Thread) -> i64 {
     0
 }
 
-/// As [`f_calls_g`], but handlers may jump out of g to f.
+/// Calls as [`f_calls_g`] does, but handlers may jump out of g to f.
 fn out_of_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     let jumped = thread.catch_jump(|| {

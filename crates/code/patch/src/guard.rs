@@ -22,7 +22,7 @@
 //! and restored last ([`Guard::offset`]). For a jump or call only one byte of the displacement changes, which is
 //! atomic.
 //!
-//! Both makers' manuals list the invalid operands as #UD.
+//! The manuals of Intel and AMD list the invalid operands as #UD.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};

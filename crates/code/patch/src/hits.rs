@@ -38,7 +38,7 @@ impl GroupValue {
 /// What a hit must meet to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// On the arguments.
+    /// The filter of arguments.
     pub filter: Option<Filter>,
     /// Whether the thread must be inside a [`crate::Body::Gate`].
     pub under: bool,

@@ -12,7 +12,7 @@ use crate::shape::{Kind, shape_in};
 use crate::survey::Survey;
 use crate::syscall::SyscallSite;
 
-/// Most instructions before the use of the result.
+/// The most instructions up to the use of the result.
 const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]

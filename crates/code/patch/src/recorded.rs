@@ -20,7 +20,7 @@ use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 use crate::code::{Code, ForwardJump, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// Bound by [`RareJumps::otherwise`].
+/// Jumps of rare cases, which [`RareJumps::otherwise`] binds.
 pub(crate) struct RareJumps {
     slot: u32,
     broke: ForwardJump,
@@ -29,7 +29,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Destroys %rax, the counters.
+    /// Records a hit. Destroys %rax, which has the counters.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);

@@ -1,16 +1,13 @@
 //! Hands out memory for trampolines.
 //!
-//! An arena is 64 KiB at a multiple of 64 KiB (every second one is rotated: [`rotation`]):
+//! An arena ([`tiptoe_wire::arena`]) begins with:
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
-//! | 16 | thunks to the other entries |
-//! | 80 | their unwind information |
+//! | 0 | thunks to the agent's entries: `jmp *(%rip)` and the address |
+//! | 80 | the thunks' unwind information |
 //! | 160 | the address of the gate, a byte |
 //! | 168 | the address of the table of return thunks |
-//! | next | trampolines upwards; their unwind information from the end downwards |
-//! | 63488 | its index: [`tiptoe_wire::arena`] |
 //!
 //! Callers' arenas, of the same length, hold return addresses, because those change.
 

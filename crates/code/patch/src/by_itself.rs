@@ -18,9 +18,8 @@
 //! copy` for the program's. The agent writes `CALLER` once, for good. If calls are timed, `spent` follows the test
 //! of credit, because most hits have none.
 //!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk. Over 1,024
-//! functions with one caller each, it costs 12 ns, 44 through a thunk (`tiptoe-dev bench uprobe`, `entry_return`).
-//! Stores dominate, so few registers are saved, and a frame's owner is not rewritten.
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk (`tiptoe-dev bench
+//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and a frame's owner is not rewritten.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, words};

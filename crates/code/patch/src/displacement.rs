@@ -1,9 +1,8 @@
 //! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
-//! Four bytes of a `jmp rel32` may replace bytes at which instructions began. At those our byte must fault, whatever
-//! follows. 19 bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
-//! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte. Of two adjacent
-//!   ones the handler could not know which ran.
+//! Four bytes of a `jmp rel32` may replace bytes at which instructions began. Those must fault, whatever follows. 19
+//! bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
+//! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
 //! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the
 //!   kernel writes the file's byte into our displacement, in all processes with uprobes in that file.
 //!

@@ -1,6 +1,4 @@
-//! Trampolines that write a record of each hit to the thread's ring.
-//!
-//! The steps are [`tiptoe_wire::ring`]'s. %rcx has the thread's counters, which are also its ring's words:
+//! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
 //! ```text
 //!         no credit: incq only counted; out
 //!         the time in %rdx; decq credit
@@ -12,8 +10,8 @@
 //! done:   restore the registers
 //! ```
 //! The time is read first, so that a handler that interrupts records later times. The cell's address is computed
-//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. In a
-//! hot loop a record costs 10 ns, including the `rdtsc`.
+//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. A
+//! record costs 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 

@@ -1,8 +1,8 @@
 //! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
 //!
-//! A library has a [`Port`] in its section [`SECTION`], where tiptoe finds it even in stripped files. While an
-//! interested tiptoe is attached, the port is open and holds the addresses of two functions of the agent.
-//! Otherwise the library does nothing, at the cost of a load and a branch.
+//! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While an interested tiptoe is
+//! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the library does
+//! nothing, at the cost of a load and a branch.
 //!
 //! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
 //! moment, so the agent must write through the kernel. Only a byte is never torn by such a write, so one byte opens

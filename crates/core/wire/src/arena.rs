@@ -21,8 +21,8 @@ pub const PROLOGUE_UNWIND: u64 = 80;
 /// otherwise 0.
 pub const INDEX: u64 = 0xf800;
 const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
-/// Number of return addresses for a trampoline that follows calls by itself: its first callers' ones. Each is 0 until
-/// the agent sets it. It must never change then, because a call may return through it at any time.
+/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each once, from 0, because
+/// a call may return through it at any time.
 pub const WAYS: usize = 2;
 /// Bytes of a trampoline's [`WAYS`] return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
@@ -51,9 +51,8 @@ pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + (INDEX + rotation(trampoline)) % LEN + trampoline % LEN / BLOCK * 2
 }
 
-/// A trampoline's unwind information, in the format of `.eh_frame_hdr` and `.eh_frame`. It has one entry, or
-/// [`unwind_info::PARTS`] if the trampoline follows calls by itself. Then every second entry is for the code to which
-/// a followed call returns.
+/// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`]
+/// if the trampoline follows calls by itself: every second one is for the code to which a followed call returns.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;

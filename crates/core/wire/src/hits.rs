@@ -1,8 +1,8 @@
 //! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
 //!
-//! Many writers, in signal handlers, share the ring; tiptoe is the one reader. All writers share one head, which
-//! orders the hits, and costs little beside a trap of microseconds. A writer advances the head to reserve a cell,
-//! unless the ring is full. Then it writes the cell, whose first word is last.
+//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits, and costs
+//! nothing beside a trap of microseconds. A writer advances the head to reserve a cell, unless the ring is full. Then
+//! it writes the cell, the first word last.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|

@@ -1,9 +1,8 @@
 //! Every byte between the traced program and tiptoe.
 //!
-//! There are two sealed memfds. The agent writes *data*, which is hostile input to tiptoe. So sizes must come from
-//! tiptoe's own [`Geometry`], and each word is read once, then checked, because the target may change it in between.
-//! tiptoe writes *plan*, which the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no
-//! data race.
+//! There are two sealed memfds. The agent writes *data*, hostile input: sizes must come from tiptoe's own [`Geometry`],
+//! and each word is read once, then checked, because the target may change it in between. tiptoe writes *plan*, which
+//! the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no data race.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|

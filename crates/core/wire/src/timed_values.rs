@@ -2,8 +2,8 @@
 //!
 //! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] more, each with a key from [`KEYS`]
 //! on: its value, or 0 if the set is free. A call counts in one set, whose number is in the call's frame. The search
-//! for a value begins at its hash. Only the thread, and the agent on it, write keys, each by a single instruction, so
-//! that signal handlers find a set free or taken.
+//! for a value begins at its hash. Only the thread writes its keys, each by a single instruction, so that signal
+//! handlers find a set free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;

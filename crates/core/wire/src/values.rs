@@ -2,8 +2,7 @@
 //!
 //! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. The table
 //! has twice as many entries as promised values (256), because a fuller table has no entry in reach of some values.
-//! Only the thread's trampolines write, and take an entry by a single instruction, so that signal handlers find it
-//! free or taken.
+//! The thread's trampolines take an entry by a single instruction, so that signal handlers find it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;

@@ -1,8 +1,7 @@
 //! The calls that a thread is inside, recorded by trampolines.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
-//! Trampolines push and pop by themselves, but call this code at the end of a page, and if another frame returns than
-//! the uppermost.
+//! Trampolines call this code only at the end of a page, and if a frame below the uppermost returns.
 //!
 //! | word | holds |
 //! |---|---|
@@ -10,8 +9,8 @@
 //! | 1, 2 | `thunk`, `entered` |
 //! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting, so a wrong one harms nothing in the program. If a call counted as left
-//! returns after all, the count is taken back. A region's first word must stay 0.
+//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call counted as left
+//! returns, the count is taken back. A region's first word must stay 0.
 //!
 //! # Which calls are left
 //! The stack grows down. When a call with its return address at `slot` returns or begins, longjmp or an unwinder has
@@ -22,8 +21,8 @@
 //! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
 //!    out.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's frames are buried by its descriptor's holder: its *heir*, the thread that took the descriptor
-//!    over, or the agent's thread, which first reserves it.
+//! 3. A dead thread's frames are buried by its descriptor's holder: the *heir*, which took the descriptor over, or the
+//!    agent's thread, which reserved it.
 
 use crate::primitive::{AtomicU64, Ordering};
 

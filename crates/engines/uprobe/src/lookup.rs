@@ -11,8 +11,7 @@
 //! A miss may come from the race, so the fallback decides under the lock. Rules of the lock:
 //!
 //! 1. The lock orders writers among each other and before the fallback. Speculation ignores it.
-//! 2. The sequence must be odd only while words change, so that hits need no fallback while a [`Writer`] compares a
-//!    long list.
+//! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
 //! 3. No wait is unbounded, because a lookup in a signal handler that interrupted the writer would deadlock. Such a
 //!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
 //! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look

@@ -12,8 +12,7 @@
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
 //! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). A two-byte jump to itself while the tail is written would fit more sites, but a child forked then
-//! would spin for ever.
+//! Operations"). A jump to itself while the tail is written is no way: a child forked then would spin for ever.
 //!
 //! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
@@ -42,30 +41,29 @@
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
 //! byte. What remains is a trap or the original instruction, and [`rearm`] restores the site. A uprobe added and
-//! removed within the microseconds of a phase loses its trap to ours, and counts nothing.
+//! removed within a phase loses its trap to ours, and counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site: its trap, and later the file's byte, is in the jump's
-//! displacement, which then leads elsewhere. A thread may run into it before we can look. Such a site is found by
-//! its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe,
-//! because the kernel looks for `int3` there, and no head has one.
+//! displacement, which then leads elsewhere before we can look. Such a site is found by its bytes
+//! ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe, because the
+//! kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
 //! An island keeps its jump, in padding that no other code reaches. A preempted thread, a signal frame or a coroutine
-//! may hold the island's address for any time, and no inspection of threads would show that. The trampolines stay
-//! mapped for the same reason.
+//! may hold the island's address for any time, unseen. The trampolines stay mapped for the same reason.
 
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// A trap byte at [`Site::PAIR`], while the byte after it is written. No other tool uses this byte, so it is ours.
+/// A trap byte at [`Site::PAIR`] while the next byte is written. No other tool uses this byte, so it is ours.
 const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.
 pub trait Text {
     /// Reads bytes, if the memory is mapped.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection, if the memory is mapped. Each byte, and eight aligned bytes written at
-    /// once, must become visible as a whole; otherwise threads could run a torn instruction.
+    /// Writes bytes whatever the protection, if the memory is mapped. A byte, or eight aligned bytes, must become
+    /// visible as a whole; otherwise threads could run a torn instruction.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
     /// Returns once every core will fetch this code anew.
     fn sync(&self);
@@ -196,14 +194,14 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there since, and the rest
-/// of a patch would make a torn instruction of its code.
+/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there, and the rest of a
+/// patch would tear an instruction.
 fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
 
-/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch whose
-/// first byte equals the file's (a call's, a jump's) is still armed.
+/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch with the
+/// file's first byte (a call's, a jump's) is still armed.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -282,8 +280,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site has the file's bytes, or our jump already. Writes the island without phases, because no
-/// thread runs that padding.
+/// Checks that the site has the file's bytes, or our jump. Writes the island without phases, because no thread runs
+/// that padding.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -313,8 +311,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a foreign probe is
-/// on top. If an inner head has a trap or the file's byte, a foreign probe is or was inside.
+/// Checks whether the site holds what [`arm`] wrote. Another trap as the first byte is a foreign probe on top. A trap
+/// or the file's byte on an inner head is a foreign probe inside, or was one.
 fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;

@@ -8,8 +8,7 @@
 //! An unwinder finds a thunk's address on the stack. The thunk's unwind information keeps the stack pointer, and has
 //! the return address in the record's first word. The record must be found from the frame's address, because after a
 //! tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical frame
-//! address for the handler's. So the frame after the last thunk must have another address; the difference is in the
-//! upper half of the record's last word.
+//! address for the handler's. So the frame after the last thunk must have another; the record has the difference.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|

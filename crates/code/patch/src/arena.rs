@@ -158,9 +158,8 @@ pub(crate) struct RoomRequest {
     /// The trampoline's lowest and highest address with all links in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// First bytes that most hits execute.
+    /// The number of first bytes that most hits execute.
     pub(crate) hot: u64,
-    /// A multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
     pub(crate) needs_callers: bool,
 }
@@ -168,9 +167,7 @@ pub(crate) struct RoomRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
     pub(crate) at: u64,
-    /// The unwind information's address, in the same arena.
     pub(crate) unwind: u64,
-    /// The address for return addresses, or 0.
     pub(crate) callers: u64,
 }
 

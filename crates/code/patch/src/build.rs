@@ -192,7 +192,6 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
 /// A nop as long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
-/// Appends the code from `again` on.
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();

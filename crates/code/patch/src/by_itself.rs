@@ -103,7 +103,6 @@ impl Trampoline {
 
 struct FollowCode {
     itself: JoinOffsets,
-    /// Taken unless the first caller called.
     others: ForwardJump,
     checked_offset: usize,
     /// Taken by calls from known callers that cannot be followed here.
@@ -142,14 +141,12 @@ fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
     }
 }
 
-/// Jumps unless caller `way` called; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> ForwardJump {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
-/// Returns the call's offset, and the unbound call.
 fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) {
     code.put(&TAKE_RAX);
     let call_offset = code.len();

@@ -202,7 +202,6 @@ impl Code {
         reach
     }
 
-    /// Returns the bytes at an address; `None` if a link is out of reach.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

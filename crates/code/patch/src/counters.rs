@@ -2,7 +2,6 @@
 
 use crate::code::{Code, ForwardJump, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
-/// Loads the thread's counters to %rax; jumps if it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> ForwardJump {
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax

@@ -99,7 +99,6 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     pair || first != original[0] && !FIRSTS_OF_PATCHES.contains(&first)
 }
 
-/// Allowed displacements, byte by byte, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 

@@ -23,7 +23,6 @@ use crate::survey::Survey;
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// A kernel uprobe replaces this no-operation.
 const PAD: usize = 5;
 const MOST: usize = 4;
 const ARGUMENTS: [Register; 6] = [
@@ -69,7 +68,6 @@ fn entry_shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusa
     }
 }
 
-/// Returns how tightly the site restricts its trampoline; 0 is best.
 fn rank(shape: &Shape) -> u8 {
     let best = &shape.windows[0];
     match best.strategy {

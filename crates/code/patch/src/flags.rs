@@ -14,7 +14,6 @@ pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// Returns the status flags that are changed or undefined afterwards.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }

@@ -120,7 +120,6 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
-/// Reads the time stamp counter to %rax; destroys %rdx.
 pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }

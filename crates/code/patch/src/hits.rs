@@ -66,13 +66,11 @@ impl Hits {
         self.by == Some(GroupValue::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Returns the jumps of hits that fail.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<ForwardJump> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Appends a jump for threads outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<ForwardJump> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

@@ -125,7 +125,6 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// The first byte and the end of each patch.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -255,7 +254,6 @@ impl Planner {
     }
 }
 
-/// Encodes a jump or call; `to` must be in reach.
 fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
     [opcode, a, b, c, d]

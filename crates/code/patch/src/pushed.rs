@@ -20,7 +20,6 @@ pub(crate) struct PushedNumber {
     /// [`SyscallSite::syscall`] is the call of the maker.
     pub(crate) site: SyscallSite,
     pub(crate) maker: u64,
-    /// Offsets of the instructions up to the use of the result.
     pub(crate) way_back: Vec<usize>,
 }
 

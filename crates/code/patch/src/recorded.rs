@@ -74,7 +74,6 @@ fn reserve(code: &mut Code) -> ForwardJump {
     full
 }
 
-/// Writes the cell at position %rax; the next is in %r11, the time in %rdx.
 fn write(code: &mut Code, slot: u32, ring: u32) {
     const SHIFT: u8 = (CELL_WORDS * 8).trailing_zeros() as u8;
     code.put(&[0x25]).put32(CELLS as i32 - 1); // and $CELLS-1,%eax

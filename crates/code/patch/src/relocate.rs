@@ -111,7 +111,6 @@ fn narrows(bytes: &[u8]) -> bool {
         .any(|&b| b == 0x66)
 }
 
-/// Pushes an address, and preserves the flags.
 pub(crate) fn push_return(copy: &mut Code, address: u64) {
     let low = address as u32 as i32;
     copy.put(&[0x68]).put32(low);

@@ -121,7 +121,6 @@ fn callee(instruction: &Instruction) -> Option<Callee> {
     }
 }
 
-/// Returns whether the instruction needs unwind information.
 fn touches_frame(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let moves_bp = instruction.mnemonic() == Mnemonic::Mov

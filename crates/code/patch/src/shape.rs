@@ -20,7 +20,6 @@ pub(crate) struct Step {
     pub(crate) offset: usize,
     pub(crate) copy: Code,
     pub(crate) falls_through: bool,
-    /// The target of a direct call or branch.
     pub(crate) target: Option<u64>,
     len: usize,
     is_call: bool,

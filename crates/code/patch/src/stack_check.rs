@@ -9,7 +9,6 @@ use crate::decode::FunctionCode;
 const MOST: usize = 8;
 /// The most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
-/// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
 /// Returns the offset after the stack check, if the function has one.

@@ -98,7 +98,6 @@ fn branches(instruction: &Instruction) -> bool {
 
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
-    /// Adjacent, from offset 0.
     parts: Vec<UnwindPart>,
     slot: Option<u32>,
 }

@@ -153,7 +153,6 @@ impl Histogram {
     }
 }
 
-/// Returns the rank of a percentile, from 1 on; 0 without times.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;

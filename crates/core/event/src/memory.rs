@@ -214,7 +214,6 @@ fn split<'a, 'b>(
     Ok(&parts[..=count])
 }
 
-/// Takes the access, if it is the last of several parts.
 fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryError> {
     let [before @ .., last] = *parts else {
         return Ok(None);
@@ -232,7 +231,6 @@ fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryErro
     Ok(Some(access))
 }
 
-/// Takes the length, a decimal number, if it is the last of several parts.
 fn take_length(
     parts: &mut &[TextPart<'_>],
     access: Option<Access>,

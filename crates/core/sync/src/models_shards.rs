@@ -55,7 +55,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// The lock, and a counter.
     fn new(wakes_one: bool) -> Arc<Shared> {
         Arc::new(Shared {
             words: (0..4).map(|_| AtomicU64::new(0)).collect(),
@@ -157,7 +156,6 @@ fn a_shard_is_held_exclusively() {
     one_and_one(None, None);
 }
 
-/// Each wake is for one thread.
 #[test]
 fn no_wake_is_lost() {
     loom::model(|| {

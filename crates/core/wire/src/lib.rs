@@ -46,7 +46,6 @@ pub use plan::{Clock, Library, Map, MapContent, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 
-/// The first counter, after a slab's own words.
 const FIRST_SLOT: u32 = 16;
 /// Marks our segments. The low 16 bits are the version.
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;

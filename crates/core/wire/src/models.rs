@@ -41,7 +41,6 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless that is `done`.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -72,7 +71,6 @@ fn answered(data: &Data, sequence: u64) -> bool {
     answered
 }
 
-/// Models edges A and B: two requests in the same words.
 fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (plan, data) = (Plan::new(words(PLAN_WORDS)), data());
@@ -93,7 +91,6 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Models edge C.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -166,7 +163,6 @@ fn shared(lost: Option<Edge>) {
     });
 }
 
-/// No more than given is spent, and the next credit arrives.
 #[test]
 fn a_credit_is_never_overdrawn() {
     loom::model(|| {

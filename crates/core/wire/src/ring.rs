@@ -92,7 +92,6 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Returns a slab's ring; `None` if a part is too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })

@@ -33,7 +33,6 @@ mod tests;
 
 pub use file_offset::{FileOffset, Mapping};
 
-/// Mappings are whole pages.
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
 /// Log2 of a table's entries, for 47 address bits. Few in models and tests, so that tables are reused often.
@@ -115,7 +114,6 @@ pub(crate) const fn words_for(tables: usize) -> usize {
 
 // Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts (edges E, F).
 impl<'a> Mappings<'a> {
-    /// Returns an empty tree, if there is room for the root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
@@ -125,7 +123,6 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns the entry of an address, and its level. Speculative: see [`crate::lookup`].
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);
@@ -143,7 +140,6 @@ impl<'a> Mappings<'a> {
         (0, Entry::NOTHING)
     }
 
-    /// Returns the place at an address, speculatively.
     #[inline]
     pub(crate) fn find_speculative(&self, address: u64) -> Option<FileOffset> {
         let (level, entry) = self.walk(address);

@@ -261,7 +261,6 @@ fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> 
     word == before || text.write(site.address - at as u64, &word)
 }
 
-/// Writes all bytes but foreign traps. No thread may run here.
 fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let foreign = |at: usize| match found {
         Outcome::ForeignOnTop => at == 0,
@@ -330,7 +329,6 @@ fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Returns whether only inner heads differ, and hold a trap or the file's byte.
 fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     (1..site.len as usize).all(|at| {
         let [now, patched, original] = [now, &site.patched, &site.original].map(|all| all.get(at));
@@ -389,7 +387,6 @@ fn write_first<T: Text>(text: &T, site: &Site, bytes: &[u8; 8]) -> bool {
     put_byte(text, site, 0, bytes)
 }
 
-/// Restores the bytes where no instruction begins.
 fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
     (1..site.len as usize)
         .filter(|offset| !is_head(site, *offset))

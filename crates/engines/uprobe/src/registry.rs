@@ -30,7 +30,6 @@ pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
     /// Each probe's next one at its place, plus two.
     links: &'a [AtomicU64],
-    /// A power of two.
     slots: AtomicU64,
     len: AtomicU64,
 }
@@ -43,7 +42,6 @@ const fn words_of_table(probes: usize) -> usize {
     2 * 2 * most_slots(probes)
 }
 
-/// Returns the slots of the largest table, which is at most half full.
 const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
     if slots < FIRST_SLOTS {
@@ -119,7 +117,6 @@ impl<'a> Registry<'a> {
         self.links.get(probe as usize)
     }
 
-    /// Whether a probe was inserted.
     pub(crate) fn has(&self, probe: u32) -> bool {
         self.link(probe).is_some_and(|link| link.load(Relaxed) != 0)
     }

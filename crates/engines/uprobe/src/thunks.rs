@@ -27,7 +27,6 @@ const SLOT: u64 = GATE - 1;
 const GATE: u64 = 1 << 31;
 /// In the record's last word: the canonical frame addresses differ by 8.
 const CFA_GAP: u64 = 8 << 32;
-/// The return address in a key.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 /// A thunk's record.

@@ -198,7 +198,6 @@ pub fn prepare() {
     }
 }
 
-/// Code that raises a signal continues after its call.
 fn recover() {
     RECOVERY.store(caller(), Relaxed);
     let stack = vec![0_u8; 1 << 17].leak();

@@ -39,7 +39,6 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
     found.map(|place| place.map(|(_, name)| name))
 }
 
-/// Returns the optimal string alignment distance, ignoring case.
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST {
         return None;

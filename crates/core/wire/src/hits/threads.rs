@@ -15,7 +15,6 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 /// Position of a thread's registers, a bit each.
 const REGISTERS: u32 = 32;
 const BUSY: u64 = 1 << 63;
-/// Counted as refused.
 const REFUSED: u64 = 1 << 62;
 
 /// What adding a thread did.
@@ -145,7 +144,6 @@ fn registers(entry: u64) -> u8 {
     (entry >> REGISTERS) as u8
 }
 
-/// Returns how many of the registers `all` an entry lacks.
 fn missing(entry: u64, all: u8) -> u64 {
     (all & !registers(entry)).count_ones().into()
 }

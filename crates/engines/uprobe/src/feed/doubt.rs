@@ -17,7 +17,7 @@
 
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// The counts of changes.
+/// The counts.
 #[derive(Debug)]
 pub struct Doubt {
     begun: AtomicU64,

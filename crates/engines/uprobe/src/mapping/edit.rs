@@ -7,7 +7,6 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 struct Fill {
     range: Range<u64>,
-    /// The place at the first address; `None` for no mapping.
     file_offset: Option<FileOffset>,
 }
 
@@ -107,7 +106,6 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Stores an entry, and frees the former tables.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);

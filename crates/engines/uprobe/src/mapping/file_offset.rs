@@ -78,13 +78,11 @@ impl Mapping {
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Whether no offset overflows into the file number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= FileOffset::MAX_OFFSET - self.file_offset.offset()
     }
 
-    /// Whether `next` continues this mapping in memory and file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
         (self.end, self.file_offset_of(self.end)) == (next.start, next.file_offset)
     }

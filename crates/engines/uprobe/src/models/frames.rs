@@ -84,7 +84,6 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The slow entry takes the frames that the thread jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);

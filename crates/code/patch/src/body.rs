@@ -1,5 +1,3 @@
-//! What a patch does.
-
 use tiptoe_event::Filter;
 
 use crate::Refusal;

@@ -205,7 +205,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // With no trap byte do 60 bytes fit in one line.
+        // 60 bytes fit in one line at no trap byte.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

@@ -1,6 +1,6 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep on in the call after the patch is removed, or be cancelled in it, so the call must be made at
+//! A thread may still sleep in the call after the patch is removed, or be cancelled in it, so the call must be made at
 //! its own address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`.
 //! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!

@@ -1,6 +1,4 @@
-//! Why a site cannot be patched.
-
-/// Why a site cannot be patched, in one line.
+/// Why a site cannot be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -12,7 +12,7 @@ pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 pub const ENTRY_WORDS: u32 = 512;
 /// Words of a slab's lock contention data.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: the number of calls by threads without a slab.
+/// In slab 0: calls by threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
 /// In slab 0: when the lock of `--hold` was last released, in ticks. Unused for rwlocks, which may have several
 /// holders.
@@ -342,7 +342,7 @@ pub mod frames {
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// The library is libc, whose functions tell the kind of lock.
+        /// The library is libc, whose functions show the kind of lock.
         pub const LIBC: u64 = 1 << 63;
         /// The library is the user's. It has rows only for the standard library's code compiled into it.
         pub const MIXED: u64 = 1 << 62;

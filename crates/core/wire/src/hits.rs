@@ -160,7 +160,7 @@ impl<'a> Hits<'a> {
         self.0.store(head::ALLOWED, hits);
     }
 
-    /// Counts a hit. Returns whether the window has as many as are allowed.
+    /// Counts a hit. Returns whether the window now has all allowed hits.
     pub fn uses_up(&self) -> bool {
         let allowed = self.0.load(head::ALLOWED);
         // Relaxed: only the number matters.

@@ -29,7 +29,7 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request. Below, its records follow a colon. The numbers are the wire format.
+/// A request, with its records after a colon. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {

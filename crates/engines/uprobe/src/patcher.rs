@@ -35,8 +35,7 @@
 //! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
 //! the jump.
 //!
-//! The scheme follows the published idea of punned jumps with trapping interiors (LiteInst, PLDI 2017; libpatch),
-//! with membarrier(2) in place of a waiting time.
+//! The idea is of LiteInst (PLDI 2017) and libpatch; membarrier(2) takes the place of their waiting time.
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's

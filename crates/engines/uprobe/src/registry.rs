@@ -5,7 +5,7 @@
 //!
 //! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it.
 //! A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
-//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe then is told to retry.
+//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe then retries.
 //!
 //! A table of N slots is in slots N to 2 N, so that few probes touch little memory. A table twice as large replaces
 //! it before it is more than half full.

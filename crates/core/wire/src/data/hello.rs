@@ -1,5 +1,3 @@
-//! An agent's greeting.
-
 /// What the planner must know of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {

@@ -107,8 +107,7 @@ impl Shape {
         Some(self)
     }
 
-    /// Returns every window: jumps with heads at all subsets of 1 to 4 (with 4 also a byte longer), short jumps, traps;
-    /// the last instruction ends inside the patch, at its end, or after it; with every guard.
+    /// Returns every jump, short jump and trap, with all heads, all ends of the last instruction, and all guards.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {

@@ -47,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits`. The interval scales, too, because all hits share the unit's error.
+    /// Returns the cost of `hits`. The interval scales, because all hits share the unit's error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {

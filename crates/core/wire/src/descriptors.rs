@@ -75,7 +75,7 @@ pub mod seals {
     const FUTURE_WRITE: i32 = 16;
     /// For the data segment, written by both sides.
     pub const DATA: i32 = SEAL | SHRINK | GROW;
-    /// For the plan segment, written only by tiptoe's existing mapping.
+    /// For the plan segment, written only through tiptoe's mapping.
     pub const PLAN: i32 = DATA | FUTURE_WRITE;
     /// For the agent's file.
     pub const AGENT: i32 = DATA | WRITE;

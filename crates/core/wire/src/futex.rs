@@ -90,7 +90,7 @@ pub mod head {
     pub const SEED: u32 = 14;
     /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// [`super::activity::DEPTH`] stack pointers, one for each activity; 0 if the activity is free.
+    /// The stack pointers of [`super::activity::DEPTH`] activities; 0 if free.
     pub const SPS: u32 = 16;
     /// The other words of the activities.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
@@ -172,7 +172,7 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The thread's scope node, in the cache line that each call reads anyway.
+    /// The thread's scope node, in the cache line that each call reads.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;

@@ -87,8 +87,8 @@ impl<'a> Claims<'a> {
     }
 
     /// Takes a descriptor for thread `tid`: unless `keep`, one whose owner is not `taken`, else a fresh one. `None` if
-    /// all are taken. Only the first `most` have a slab, so these are preferred. Lock-free. If a signal handler claims
-    /// in between, its thread has both.
+    /// all are taken. Only the first `most` have a slab, so these are preferred. If a signal handler claims in between,
+    /// its thread has both.
     pub fn claim(
         &self,
         tid: u32,
@@ -171,7 +171,7 @@ impl<'a> Claims<'a> {
 
     /// Begins a session. Called only by the agent's thread.
     pub fn begin(&self) {
-        self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
+        self.session.fetch_or(1, Ordering::Release); // pairs with the load in `session`
     }
 
     /// Returns whether a session is active.

@@ -1,7 +1,8 @@
 //! The calls that a thread is inside, recorded by trampolines.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
-//! Trampolines call this code only at the end of a page, and if a frame below the uppermost returns.
+//! Trampolines push and pop by themselves, but call this code at the end of a page, and if a frame below the uppermost
+//! returns.
 //!
 //! | word | holds |
 //! |---|---|

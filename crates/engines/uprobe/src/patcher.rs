@@ -12,7 +12,7 @@
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
 //! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). A jump to itself while the tail is written is no way: a child forked then would spin for ever.
+//! Operations"). The first bytes are never a jump to themselves, because a child forked then would spin for ever.
 //!
 //! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
@@ -35,7 +35,7 @@
 //! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
 //! the jump.
 //!
-//! The idea is of LiteInst (PLDI 2017) and libpatch; membarrier(2) takes the place of their waiting time.
+//! The idea is LiteInst's (PLDI 2017) and libpatch's; membarrier(2) takes the place of their waiting time.
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
@@ -114,7 +114,7 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs a step over the sites that have not failed. A failure excludes a site from later steps.
+    /// Runs a step over the sites that have not failed.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.other_threads.has_phases(site) == phased

@@ -4,8 +4,7 @@
 //! changed, so an index stays readable. Two *orders* hold indices sorted by address. The writer fills the unused
 //! order, then raises the version, whose lowest bit selects the order in use.
 //!
-//! All is in one array, so that a small table takes few pages: a fork copies each page, and allocates a page table
-//! for each used 2 MiB (2 us).
+//! All is in one array, so that a small table takes few pages, because a fork copies each.
 //!
 //! | words of slot `n` | content |
 //! |---|---|
@@ -15,7 +14,7 @@
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
+//! | D: an order is complete | `version` in [`Table::insert`], [`Table::recall`] | `version` in [`Table::last_up_to`] |
 //!
 //! If two insertions overtake a reader, its order may be refilled. So a reader must check the version after the search,
 //! and retry if the version changed.
@@ -113,7 +112,7 @@ impl<'a> Table<'a> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         self.merge(version, first, count)?;
         self.used.store((first + count) as u64, Ordering::Relaxed); // Relaxed: see `len`
-        // Release: pairs with the Acquire in `find` (edge D).
+        // Release: pairs with the Acquire in `last_up_to` (edge D).
         self.version.store(version + 1, Ordering::Release);
         Ok(first)
     }
@@ -123,7 +122,7 @@ impl<'a> Table<'a> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed);
-        fence(Ordering::Release); // pairs with the fence in `find`, as in `merge`
+        fence(Ordering::Release); // pairs with the fence in `last_up_to`, as in `merge`
         for slot in self.slots.iter().take(len as usize) {
             if let (Some(to), Some(from)) = (slot.get(new), slot.get(old)) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // edge D
@@ -141,7 +140,7 @@ impl<'a> Table<'a> {
             }
         }
         self.lengths[1 - (version & 1) as usize].store(len, Ordering::Relaxed); // edge D
-        // Release: pairs with the Acquire in `find` (edge D).
+        // Release: pairs with the Acquire in `last_up_to` (edge D).
         self.version.store(version + 1, Ordering::Release);
     }
 
@@ -170,8 +169,8 @@ impl<'a> Table<'a> {
     fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        // Release: pairs with the fence in `find`. Otherwise a reader of this order could take new entries for old
-        // ones.
+        // Release: pairs with the fence in `last_up_to`. Otherwise a reader of this order could take new entries for
+        // old ones.
         fence(Ordering::Release);
         let (mut from_old, mut from_new, mut out) = (0, 0, 0);
         while from_old < old_len || from_new < count {

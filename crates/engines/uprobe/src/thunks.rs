@@ -77,7 +77,7 @@ impl<'a> Thunks<'a> {
     /// Records where the code of `count` thunks is.
     pub fn make(&self, code: u64, count: u32) {
         self.code.store(code, Ordering::Relaxed); // published by `made`
-        self.made.store(count, Ordering::Release); // pairs with the load in `add`
+        self.made.store(count, Ordering::Release); // pairs with the load in `made`
     }
 
     /// Returns how many thunks are in use.

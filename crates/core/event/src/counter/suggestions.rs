@@ -13,7 +13,7 @@ pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// Returns those of `all` that are nearest, as [`nearest`] does.
+/// Returns the nearest of `all`, as [`nearest`] does.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {

@@ -86,7 +86,7 @@ impl Doubt {
     #[inline]
     pub fn is_none(&self) -> bool {
         // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`.
-        // Otherwise a race: a change begun and settled between the loads would hide another in doubt.
+        // Otherwise there is a race: a change begun and settled between the loads would hide another in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }

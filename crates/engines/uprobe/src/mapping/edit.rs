@@ -1,4 +1,4 @@
-//! Changes to the page table, under the lock and with the sequence odd.
+//! Changes to the tree, under the lock and with the sequence odd.
 
 use core::ops::Range;
 

@@ -369,7 +369,7 @@ pub fn owned() -> bool {
 
 /// Gives both signals and all masks back to the program. Threads inside hooks race with this call (step 6 above).
 pub fn disown() {
-    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: precedes the reads of dispositions, see `program_action`
+    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: precedes reading dispositions, see `program_action`
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
         // The exchange is repeated if the program installed another handler in between.

@@ -1,9 +1,9 @@
-//! Reads and writes the program's code from inside. An access to unmapped memory fails without a fault.
+//! Reads and writes the program's code from inside the program. An access to unmapped memory fails without a fault.
 //!
-//! /proc/self/mem is used, because it ignores the protection. It cannot be opened without /proc, or in a program
+//! This uses /proc/self/mem, which ignores the protection. The file cannot be opened without /proc, or in a program
 //! that gave up its privileges, as many daemons do, because root then owns the file. Then process_vm_readv(2) and
-//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a
-//! page of code is made writable for the copy. It stays executable, and each byte is stored at once, as through the
+//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a page
+//! of code is made writable for the copy. The page stays executable, and each byte is stored at once, as through the
 //! file.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
@@ -53,7 +53,7 @@ impl Text for SelfMemory {
     }
 }
 
-/// Reads memory that may not be mapped. Needs no descriptor, so any thread may call it.
+/// Reads memory that may not be mapped. Any thread may call this, because it needs no descriptor.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {
@@ -98,7 +98,7 @@ unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usiz
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies within this process by the kernel, as [`through`] does by the file.
+/// Copies within this process without the file. Returns whether everything was copied.
 ///
 /// # Safety
 /// As [`through`].

@@ -1,4 +1,4 @@
-//! System calls in which a thread waits for signals, or under a mask of its own, as the signal handler finds them.
+//! How the signal handler treats a system call in which the thread waits for signals, or waits under another mask.
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
@@ -23,7 +23,7 @@ pub enum MaskLocation {
     Set(usize),
     /// A register with the address of a pair: the mask's address, and its length.
     Pair(usize),
-    /// A register with the address of the set of signals for which the call waits, which is no mask.
+    /// A register with the address of the set of signals for which the call waits. The set is no mask.
     Wanted(usize),
 }
 
@@ -86,8 +86,8 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is made, the kernel
-    /// takes the signal itself.
+    /// Ends a sigtimedwait that wants this signal, with the signal as the result. Applies only before the call is made,
+    /// because afterwards the kernel itself takes the signal.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;
@@ -115,7 +115,7 @@ impl Wait {
         context.set_register(RIP, self.call.return_address);
     }
 
-    /// Continues without a visible effect: makes an interrupted call again, unless another pending signal would
+    /// Continues as if no signal had arrived. Makes an interrupted call again, unless another pending signal would
     /// interrupt it.
     pub(super) fn go_on(&self, context: &mut Context) {
         let mut pending = 0u64;

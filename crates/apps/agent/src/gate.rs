@@ -3,8 +3,8 @@
 //!
 //! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by the
 //! personality routine of the frame that will handle an exception, a panic or a cancellation. The unwinder's
-//! `_Unwind_GetCFA` returns where that frame ends. Calls that are left in another way (gcc's `__builtin_longjmp`) are
-//! detected when the function is called again, or when a followed call returns further up.
+//! `_Unwind_GetCFA` returns that frame's stack pointer. Calls that are left in another way (gcc's `__builtin_longjmp`)
+//! are detected when the function is called again, or when a followed call returns further up.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -46,7 +46,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame,
-    // because stacks are aligned to 16 at calls, so the next return address is higher.
+    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame:
+    // stacks are aligned to 16 at calls, so the frame's own return address is not below the sum.
     calls::cut(to + 8);
 }

@@ -41,7 +41,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
         return None;
     };
     let old_len = from.end - from.start;
-    // If the old length is 0, the call maps the new length once more. The rest of a longer range is unmapped.
+    // If the old length is 0, the call maps the range once more. If the new length is smaller, the rest is unmapped.
     let len = if old_len == 0 {
         *len
     } else {

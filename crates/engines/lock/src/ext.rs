@@ -1,4 +1,4 @@
-//! Ways to take a lock that lock_api lacks: nested in its class, and cancellable.
+//! Adds ways to take a lock that lock_api lacks: nested in its class, and cancellable.
 
 use core::mem::forget;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
 
-/// How often a cancellable wait calls `cancelled`.
+/// The interval at which a cancellable wait calls `cancelled`.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
@@ -58,8 +58,8 @@ fn until(
 /// assert!(jobs.lock_killable(|| false).is_some());
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex while others of its class may be held, at smaller depths. Each depth is checked as a
-    /// class, so that the order must be stated. Without a class the depth means nothing.
+    /// Locks the mutex while the thread may hold others of its class at smaller depths. Each depth is checked like a
+    /// class of its own, so the code states the order. Without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};

@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events, and may keep data in the lock.
+/// Receives a lock's events. The hook is stored in the lock, so it may keep data there.
 ///
-/// It must not take a lock that it watches, because it would recurse or deadlock.
+/// A hook must not take a lock that it watches, because it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,8 +56,8 @@ pub trait Hook: Sized {
     /// ```
     const INIT: Self;
 
-    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end),
-    /// with a `try` first.
+    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end). The lock is
+    /// then tried first, to find out whether the thread must wait.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -66,7 +66,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Enables the events of each acquisition, contended or not.
+    /// Enables all other events, also of acquisitions that do not wait.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -78,7 +78,7 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// Returns ticks; 0 without the feature `std` and a clock of the hook's.
+    /// Returns the time in ticks. Without the feature `std` this is 0, unless the hook has a clock of its own.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -154,8 +154,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// As [`contention_end`](Hook::contention_end), in ticks, because converting them here would prolong
-    /// the critical section.
+    /// Called instead of [`contention_end`](Hook::contention_end), which the default calls. Gets ticks, because
+    /// converting them would prolong the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -181,7 +181,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when the lock was taken; after an upgrade exclusively.
+    /// Called when the lock was taken. After an upgrade it is held exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -223,7 +223,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a release; all readers' mode is [`Mode::Shared`].
+    /// Called before a release. `mode` is [`Mode::Shared`] for all readers, also recursive ones.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -292,7 +292,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     }
 }
 
-/// A panic inside panics again while unwinding, which ends the program.
+/// Calls a hook. A panic in the hook panics again while unwinding, which ends the program.
 #[cfg(not(feature = "std"))]
 #[inline]
 pub(crate) fn call(hook: impl FnOnce()) {
@@ -301,7 +301,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: the first one first at begins and acquisitions, the second one first at ends and releases.
+/// Calls both hooks: the first hook first at begins and acquisitions, the second hook first at ends and releases.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

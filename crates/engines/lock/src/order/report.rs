@@ -20,15 +20,16 @@ use crate::acquisition::Mode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Orders form a ring.
+    /// The orders of several pairs of locks form a ring.
     Inversion,
-    /// A thread waits for a lock that it holds.
+    /// A thread wants a lock that it holds.
     Recursion,
-    /// Two locks of one class without an order: see [`lock_nested`](crate::MutexExt::lock_nested).
+    /// A thread takes two locks of one class without stating an order: see
+    /// [`lock_nested`](crate::MutexExt::lock_nested).
     SameClass,
 }
 
-/// A lock at one end of a [`Step`].
+/// A lock of a [`Step`].
 ///
 /// ```
 /// use tiptoe_lock::{Report, Side};
@@ -40,7 +41,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Side {
-    /// Its address.
+    /// The lock's address.
     pub address: usize,
     /// The class's name, empty if it has none.
     pub name: &'static str,
@@ -70,7 +71,7 @@ pub struct Step {
     pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
-    /// When it first wanted the second lock.
+    /// The thread's stack when it first wanted the second lock.
     pub stack: Arc<Backtrace>,
 }
 
@@ -107,8 +108,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports in the wanting thread, by default on stderr. Its own locks are
-/// not checked.
+/// Sets the function that receives reports, in the thread that wants the lock. By default reports go to stderr. Locks
+/// that this function takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

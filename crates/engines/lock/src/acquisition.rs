@@ -6,21 +6,11 @@ use core::panic::Location;
 /// A lock and where it is used.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome};
+/// use tiptoe_lock::Lock;
 ///
-/// struct Print;
-/// impl Hook for Print {
-///     const INIT: Self = Print;
-///     const WAITS: bool = true;
-///
-///     fn contention_end(&self, lock: &Lock, _: Mode, _: Outcome, waited: Duration) {
-///         println!("{} at {:#x}: {waited:?} at {}", lock.name, lock.address, lock.site);
-///     }
+/// fn describe(lock: &Lock) -> String {
+///     format!("{} at {:#x}, taken at {}", lock.name, lock.address, lock.site)
 /// }
-///
-/// let quiet: Mutex<u32, Print> = Mutex::new(1);
-/// assert_eq!(*quiet.lock(), 1); // free, so the hook is not called
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -135,9 +135,6 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
 /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
 ///
 /// let routes: RwLock<u32, Waits> = RwLock::new(1);
-/// let reading = routes.read_nested(0);
-/// assert!(routes.write_killable(|| true).is_none());
-/// drop(reading);
 /// *routes.write_nested(0) += 1;
 /// ```
 pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {

@@ -45,14 +45,9 @@ pub trait Hook: Sized {
     /// A new lock's hook.
     ///
     /// ```
-    /// use std::sync::atomic::AtomicU64;
-    /// use tiptoe_lock::{Hook, Mutex};
+    /// use tiptoe_lock::{Hook, Nothing};
     ///
-    /// struct Times(AtomicU64);
-    /// impl Hook for Times {
-    ///     const INIT: Self = Times(AtomicU64::new(0));
-    /// }
-    /// let _lock: Mutex<u32, Times> = Mutex::new(1);
+    /// assert_eq!(<Nothing as Hook>::INIT, Nothing);
     /// ```
     const INIT: Self;
 
@@ -117,7 +112,7 @@ pub trait Hook: Sized {
     /// Called when a thread is about to wait.
     ///
     /// ```
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex};
+    /// use tiptoe_lock::{Hook, Lock, Mode};
     ///
     /// struct Say;
     /// impl Hook for Say {
@@ -127,9 +122,6 @@ pub trait Hook: Sized {
     ///         println!("waits for {:#x} ({}) at {}", lock.address, mode.word(), lock.site);
     ///     }
     /// }
-    /// let lock: Mutex<u32, Say> = Mutex::new(1);
-    /// let held = lock.lock();
-    /// assert!(lock.try_lock_for(std::time::Duration::ZERO).is_none()); // said
     /// ```
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         let _ = (lock, mode);
@@ -185,7 +177,7 @@ pub trait Hook: Sized {
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Way};
+    /// use tiptoe_lock::{Hook, Lock, Mode, Way};
     ///
     /// struct Count(AtomicU64);
     /// impl Hook for Count {
@@ -195,11 +187,6 @@ pub trait Hook: Sized {
     ///         self.0.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// }
-    /// let lock: Mutex<u32, Count> = Mutex::new(1);
-    /// drop(lock.lock());
-    /// // SAFETY: nothing is locked or unlocked.
-    /// let count = unsafe { lock.raw() }.hook();
-    /// assert_eq!(count.0.load(Ordering::Relaxed), 1);
     /// ```
     fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
         let _ = (lock, mode, way);

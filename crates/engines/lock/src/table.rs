@@ -319,11 +319,10 @@ impl<const N: usize> Table<N> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome, Table};
+    /// use tiptoe_lock::{Hook, Lock, Mode, Outcome, Table};
     ///
     /// static TIMES: Table<64> = Table::new();
     ///
-    /// /// A table of our own.
     /// struct Own;
     /// impl Hook for Own {
     ///     const INIT: Self = Own;
@@ -333,11 +332,6 @@ impl<const N: usize> Table<N> {
     ///         TIMES.add(lock, mode, outcome, waited);
     ///     }
     /// }
-    ///
-    /// let lock: Mutex<u32, Own> = Mutex::new(0);
-    /// let held = lock.lock();
-    /// assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
-    /// assert_eq!(TIMES.rows().count(), 1);
     /// ```
     pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: Duration) {
         match self.find(lock, mode) {

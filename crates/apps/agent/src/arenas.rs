@@ -18,7 +18,7 @@ const BITS: u32 = 13;
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
 const RANGES: usize = 1024;
-/// The flag in a range's length for callers' arenas. In these, which stay writable, trampolines keep return addresses.
+/// The flag in a range's length for callers' arenas, which stay writable: trampolines keep return addresses there.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;

@@ -99,10 +99,10 @@ global_asm!(
     "ret 8",
     ".cfi_endproc",
     // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs
-    // often, so it saves no vector registers. So the code that it calls must use none (xtask checks that), except
-    // through `tiptoe_first_slab`. The stub does not clear the direction flag, because compilers make calls with that
-    // flag clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores
-    // wait for its three dependent loads.
+    // often, so it saves no vector registers. The code that it calls must use none (xtask checks that), except through
+    // `tiptoe_first_slab`. The stub does not clear the direction flag, because compilers make calls with that flag
+    // clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores wait for
+    // its three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -136,8 +136,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call; the thread's word `CLONED` has the address after the call. The system call clobbers
-    // rcx and r11. A child for which the word at `stack` is 0 may share its parent's stack.
+    // here instead of to the call; the thread's word `CLONED` has the address after the call. A child for which the
+    // word at `stack` is 0 may share its parent's stack.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",

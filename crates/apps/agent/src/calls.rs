@@ -95,7 +95,7 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the session with a descriptor's slab, or with the overflow slab if the descriptor has no slab.
+    /// Returns the session with a descriptor's slab, or else the overflow slab.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -131,7 +131,6 @@ impl CallSession {
     }
 }
 
-/// Returns the first word of a frame's probe, and whether the probe is a gate.
 fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
@@ -254,8 +253,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. The address alone does not suffice, because a program that copies
-    /// stacks may have called other functions there.
+    /// Returns whether a frame is this call's. The address does not suffice, because a program that copies stacks may
+    /// have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())

@@ -1,9 +1,9 @@
 //! Removes patches from forked children that are not traced. Such a child has our patches, but must not count.
 //!
-//! Our code makes no system call in the child, which it recognises by a word that the fork wiped (`Shared::is_home`).
-//! But a trap byte leads to a signal handler, which returns by a system call, and the child's tracer sees the signal.
-//! So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its parent to trace it
-//! (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is the parent's, too.
+//! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte leads to a signal handler,
+//! which returns by a system call, and the child's tracer sees the signal. So all patches must be removed before the
+//! child installs a filter (prctl, seccomp) or asks its parent to trace it (ptrace). A child that shares its parent's
+//! memory (vfork) keeps the patches, because the code is the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
@@ -17,7 +17,7 @@ use crate::serve;
 use crate::shared::{self, Shared};
 use crate::signals;
 
-/// Removes all patches from a forked child. Does nothing in any other process.
+/// Removes all patches, if this process is a forked child.
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn restore() {

@@ -22,8 +22,7 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace lacks the unowned ids; the saved id is one more. Neither is the overflow id 65534,
-/// because real processes have that.
+/// The real id if the user namespace lacks the unowned ids. Real processes have the overflow id, 65534.
 const MAPPED: usize = 65_530;
 
 pub fn drop_rights() {
@@ -44,7 +43,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
     unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
 }
 
-/// Gives up the group ids before the user ids, because changing groups needs the user's rights.
+/// Gives up the user ids last, because changing groups needs the user's rights.
 fn give_up_ids() {
     // SAFETY: the list is empty; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };

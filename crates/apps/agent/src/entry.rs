@@ -19,7 +19,7 @@ const LOOK_NS: u64 = 20_000_000;
 const SOON_NS: u64 = 1_000_000;
 
 /// The agent's name in `/proc/PID/maps`, which tiptoe puts into the loader's list. The path from which the loader
-/// opened the agent will lead to another file.
+/// opened the agent later leads to another file.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -28,7 +28,7 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent. No entry may be called before. It stays for the life of the image.
+/// Becomes 1, for the life of the image, once the loader has loaded this agent. No entry may be called before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
@@ -87,10 +87,9 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Takes the session's lock for a new session. Waits for a former session's thread only about 5 ms, because the calling
-/// thread is borrowed, and tiptoe can try again.
+/// Takes the session's lock. Waits for a former session's end only about 5 ms, because the calling thread is borrowed,
+/// and tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
-    // A former session or its thread has not ended yet.
     const EBUSY: Errno = Errno(16);
     // Another living tiptoe has a session here.
     const EALREADY: Errno = Errno(114);
@@ -156,8 +155,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve. Writes by a system call, because there may be no memory to map the
-/// segment.
+/// Reports to tiptoe that this agent cannot serve. Needs no memory to map the segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);

@@ -13,8 +13,7 @@ const O_RDWR: i32 = 2;
 const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
-/// The descriptors of the agent's thread, which are only in its own table and end with it. Only one such thread exists
-/// at a time.
+/// The descriptors of the only agent's thread. They are in its own table and end with it.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 #[derive(Clone, Copy)]

@@ -13,9 +13,9 @@
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
 //! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. Some changes are not handled. A prctl without a hook may come later, or, if
-//! calls are recorded, after the thread's first hit. A signal handler may call prctl when it has interrupted a
-//! trampoline right before the reading.
+//! when the thread enters a later session. Not handled are a later prctl without a hook, any prctl after the thread's
+//! first hit if calls are recorded, and a prctl in a signal handler that interrupted a trampoline right before the
+//! reading.
 
 use tiptoe_sys::raw::{call, nr};
 

@@ -9,8 +9,8 @@
 //! last page of the thread's frames. A thread without frames returns to no thunk.
 //!
 //! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead. A
-//! jump out of the stop function leaves a record in use. The thread's next unwinding uses it again, because glibc has
-//! one exception object per thread. If no record is free, the program's function sees thunks.
+//! record that a jump out of the stop function left in use is used again, because glibc has one exception object per
+//! thread. If no record is free, the program's function sees thunks.
 
 use crate::calls;
 use crate::forced_records::ForcedRecord;

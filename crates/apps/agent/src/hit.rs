@@ -16,8 +16,7 @@ use crate::taken_slab;
 use crate::tls;
 
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
-/// counts nothing. If the child shares this memory (vfork, CLONE_VM), it has another process id. A forked child is
-/// recognised without a system call, by a word that the fork wiped.
+/// process counts nothing ([`Shared::is_home`]).
 ///
 /// A probe below a gate, marked in the argument, counts nothing outside the gate. A thread may be inside the gate here,
 /// because creating a child took its slab away.

@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles the entry of an intercepted function. A set zero flag makes the trampoline return at once.
+/// Handles an intercepted function's entry. The zero flag makes the trampoline return at once.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -220,8 +220,8 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
     flags & CLONE_VM == 0
 }
 
-/// Returns whether a child will lose our handlers. Returns `false` for a child that runs concurrently with its parent
-/// in the same memory.
+/// Returns whether a child will lose our handlers. A child that runs beside its parent in the same memory does not
+/// count.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;

@@ -33,14 +33,14 @@ const PATIENCE_NS: u64 = 20_000_000;
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait for an unwinder, which must not see return thunks.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval of repeated wakes. They are repeated, because the agent's thread misses a wake just before it sleeps.
+/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. Only the loading thread uses these words, except the last four. The agent's thread writes
-/// those, and the loading thread reads them after the answer.
+/// A file at an address. Only the loading thread uses these words, except that the agent's thread writes the last four,
+/// which the loading thread reads after the answer.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -113,7 +113,7 @@ impl Libraries {
         }
     }
 
-    /// Takes the code of libraries, if it becomes free in time. Returns whether it did.
+    /// Takes the code of libraries. Returns `false` if it stays taken too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {

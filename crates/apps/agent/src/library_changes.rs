@@ -7,7 +7,6 @@ use crate::loader::Record;
 use crate::shared::{self, Shared};
 use crate::space;
 
-/// Called before and after each change of the list.
 pub fn changed() {
     let Some(shared) = shared::at_home() else {
         return;

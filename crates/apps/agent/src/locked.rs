@@ -5,8 +5,8 @@
 //! mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each mapping that
 //! it makes later (`memory.rs`).
 //!
-//! A mapping that another thread makes during the call is locked only if the call includes future mappings. The kernel
-//! promises no more. An mlockall without a hook locks the agent's memory, too.
+//! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
+//! without a hook locks the agent's memory, too.
 
 use core::ops::Range;
 

@@ -118,7 +118,7 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-/// Returns whether an address is in the range of the agent's memory. Its image and its arenas are elsewhere.
+/// Returns whether an address is in the range of the agent's memory, which excludes the image and arenas.
 pub fn is_far(at: usize) -> bool {
     (FAR..CODE).contains(&at)
 }
@@ -131,8 +131,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, each unlocked before the next is mapped. Otherwise a program that locks all its mappings may
-/// exceed its limit (RLIMIT_MEMLOCK).
+/// Maps a range in pieces, and unlocks each piece before it maps the next. Otherwise a program that locks all its
+/// mappings may exceed RLIMIT_MEMLOCK.
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {

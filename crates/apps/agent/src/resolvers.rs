@@ -72,7 +72,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // Counting stops at the first resolver without room: the count then shows that `kept` is incomplete.
+                // Counting stops at the first resolver without room, so that the count shows that `kept` is incomplete.
                 *count > MOST_KEPT
             });
         }

@@ -348,7 +348,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches again the sites whose trap byte another tracer has removed.
+/// Patches again the sites whose first byte another tracer has overwritten.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {

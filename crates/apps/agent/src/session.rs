@@ -2,8 +2,8 @@
 //!
 //! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends the session, or a thread
 //! of the program whose call the agent's thread does not survive, or a forked child's only thread. All but the child
-//! hold [`Shared`]'s lock. The agent's thread holds the lock until the kernel has ended the thread. So no agent's
-//! thread of a former session exists when the next session begins.
+//! hold [`Shared`]'s lock. The agent's thread holds it until the kernel has ended the thread. So no former session's
+//! thread exists when the next session begins.
 
 use tiptoe_sys::raw::Errno;
 

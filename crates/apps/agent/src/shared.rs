@@ -91,8 +91,7 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the pointer to the state. The state's address is random, so another process with the same
-/// pointer is a fork.
+/// Returns the address of the pointer to the state. The state's address is random, so only a fork has the same pointer.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -303,7 +302,7 @@ impl Shared {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
-    /// Returns the index of the descriptor at an address; `None` if none of ours is there.
+    /// Returns the index of the descriptor at an address, if one is there.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
@@ -373,13 +372,13 @@ impl Shared {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// Returns the first slot of scope records in a slab, if the session records scopes.
+    /// Returns the first slot of a slab's scope records, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
     }
 
-    /// Returns the first slot of lock records in a slab, if the session records contended locks.
+    /// Returns the first slot of a slab's lock records, if the session records contended locks.
     pub fn lock_slot(&self) -> Option<u32> {
         let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)

@@ -1,8 +1,8 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
 //! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
-//! trap's address leads to the mapping, from there to the file offset, and from there to the sites patched at that
-//! offset. Each mapping of a file has its own site, so the site with the trapped address counts.
+//! trap's address leads to the mapping, the file offset, and the sites patched at that offset. Each mapping of a file
+//! has its own site, so the site with the trapped address counts.
 //!
 //! No hit may be lost, and no trap waits. So if the space is unsure, or something else is mapped at the address, the
 //! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`). A program may have copied its code
@@ -45,8 +45,8 @@ const SHAPE: Shape = Shape {
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread checks the lock before it sleeps, and how often it sleeps. It sleeps, because the
-/// lock's holder may need a CPU.
+/// How often the agent's thread checks the lock before it sleeps, and how often it sleeps, because the lock's holder
+/// may need a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
@@ -71,8 +71,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, where the fork wiped its address and did not copy its memory. The bytes
-/// around a trap then decide.
+/// Returns the space; `None` in a forked child, where the bytes around a trap decide. The fork wiped the space's
+/// address and did not copy its memory.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -181,8 +181,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it returns that it got the lock. Returns `false` if a thread of the program holds the lock
-    /// too long.
+    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {

@@ -133,7 +133,7 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Ends the session on a thread of the program, because the agent's thread cannot start again.
+/// Ends the session on a thread of the program, if the agent's thread cannot start again.
 pub fn end_session_here(session: SessionGuard) {
     // No signal handler must run here, because it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);

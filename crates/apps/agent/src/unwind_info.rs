@@ -57,8 +57,8 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     bytes.all
 }
 
-/// How many words a thunk has on the stack at each byte of its code, in three bits each. These are the words that its
-/// trampoline pushed, and the return address: one less after each `pop`, then zero, and at the end the return address
+/// How many words a thunk has on the stack at each byte of its code, in three bits each. At first these are the words
+/// that its trampoline pushed and the return address. Each `pop` removes one; at the end the return address is there
 /// again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 

@@ -43,12 +43,11 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How often a thread that finds the ring full waits at most. tiptoe may lack a CPU.
+/// How often a thread waits if the ring is full, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// How many readings of the list of threads must show no new thread. One is not enough, because the list lacks a
-/// clone(2) in progress.
+/// How many readings of the list of threads must show no new thread, because the list lacks a clone(2) in progress.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -74,11 +73,10 @@ struct Watches {
     /// because forks copy the image.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
-    /// Whether the ring had room at the last hit.
     has_room: AtomicBool,
     /// Whether the window's hit allowance is used up while the events are still enabled.
     must_rest: AtomicBool,
-    /// 0 from the time when the agent's thread must leave for a while, until another thread has replaced it.
+    /// 0 while the agent's thread has left, until another thread has replaced it.
     is_back: AtomicU32,
 }
 
@@ -394,7 +392,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If no cell is free, waits until tiptoe has read some, but only if the last wait helped.
+/// Returns a free cell. Without one, waits until tiptoe has read some, but only if the last wait helped.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

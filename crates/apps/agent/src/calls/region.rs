@@ -17,7 +17,7 @@ use crate::tls;
 /// Bytes of a thread's frames, for 131,000 nested calls. Untouched pages cost nothing.
 const REGION: usize = 4 << 20;
 
-/// The memory of a thread's frames, aligned to its own size.
+/// The region of a thread, aligned to its own size.
 ///
 /// The first frame is unused, except that its word 1 is the height. The last page has the thread's records of forced
 /// unwinding instead of frames.
@@ -132,7 +132,6 @@ pub fn enter_session() {
     }
 }
 
-/// Returns the calling thread's records of forced unwinding, if it has followed calls.
 pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }

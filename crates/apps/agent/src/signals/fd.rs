@@ -30,7 +30,7 @@ static FEEDS: [Feed; 2] = [const {
         pipe: AtomicU64::new(0),
     }
 }; 2];
-/// The process that made the pipes. A forked child must not write to its parent's pipes.
+/// The process that made the pipes. Its forked child must not write to them.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Handles a signalfd call; `None` if the kernel must make it.

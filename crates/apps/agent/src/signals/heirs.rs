@@ -39,8 +39,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child at whose creation the kernel dropped them. Records that the program's
-/// handlers were dropped, too, unless the record is the parent's.
+/// Installs our handlers again in a child at whose creation the kernel dropped all handlers. Records that the program's
+/// were dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
@@ -54,8 +54,7 @@ pub fn after_clear() {
     }
 }
 
-/// Blocks in the kernel what the thread last recorded as blocked, because the signals were given back while the thread
-/// was inside a hook.
+/// Blocks what the thread last recorded, because the signals were given back while the thread was inside a hook.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

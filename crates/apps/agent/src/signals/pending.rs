@@ -1,9 +1,9 @@
-//! Holds back each SIGTRAP and SIGILL that is sent while the program believes to block it, because the kernel does not
-//! block it.
+//! Holds back SIGTRAP and SIGILL that are sent while the program believes to block them, because the kernel does not
+//! block them.
 //!
-//! A thread that holds a signal back races with a thread that begins to wait. The first thread stores the signal, then
-//! reads the waiter. The second thread stores itself as the waiter, then reads the signal. With SeqCst fences in
-//! between, at least one thread sees the other's store.
+//! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal, then reads
+//! the waiter. The second stores itself as the waiter, then reads the signal. With SeqCst fences in between, at least
+//! one sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 

@@ -86,8 +86,8 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as the result. Applies only before the call is made,
-    /// because afterwards the kernel itself takes the signal.
+    /// Ends a sigtimedwait that wants this signal, with the signal as the result. Once the call is made, the kernel
+    /// takes the signal itself.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;

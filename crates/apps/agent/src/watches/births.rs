@@ -2,8 +2,8 @@
 //! while its parent's events are opened would inherit only some of them.
 //!
 //! Before a thread creates another by libc, it waits in [`before`]. Creations that began earlier must have ended, which
-//! nothing reports. So the list of threads is read until no new thread has appeared for a while. A thread whose
-//! creation takes longer, or is not made by libc, is found later. Then all events are opened again.
+//! nothing reports. So the list of threads is read until no new thread has appeared for a while. If a creation takes
+//! longer, or is not libc's, its thread is found later. Then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 

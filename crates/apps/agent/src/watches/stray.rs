@@ -1,4 +1,4 @@
-//! Handles debug traps whose reason was lost. On a virtual machine that happened at a few accesses in a million, while
+//! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
 //! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`, and
 //! its SIGTRAP would end the program.
 

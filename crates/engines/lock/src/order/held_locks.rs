@@ -23,10 +23,9 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks that another thread than the holder released, because guards may be sent. Each has a number. A holder's entry
-/// has the last number at its acquisition. If this is below the lock's number, the entry is stale, and dropped. A later
-/// holder's entry never is, because the release precedes its acquisition. For a shared lock another reader's entry may
-/// be dropped.
+/// Numbered locks that another thread than the holder released, because guards may be sent. A holder's entry has the
+/// last number at its acquisition. If that is below the lock's number, the entry is stale, and dropped. A later
+/// holder's entry never is. For a shared lock another reader's entry may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);

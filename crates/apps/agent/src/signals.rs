@@ -435,8 +435,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. It would arrive without our
-/// handlers.
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
+/// without our handlers.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

@@ -1,6 +1,6 @@
-//! Hooks where a thread is about to wait for a lock in the kernel, or to wake a waiter.
+//! What runs when a thread is about to wait for a lock in the kernel, or to wake a waiter.
 //!
-//! A lock's fast path is unchanged: hooks run only around a futex system call, which costs 100 ns or more.
+//! Hooks run only around a futex system call, which costs 100 ns or more. A lock's fast path is unchanged.
 //!
 //! - [`activities`]: a thread's waits in progress.
 //! - [`entries`]: a thread's sums, by lock and call site.
@@ -17,8 +17,8 @@
 //! - `abandoned_waits`: waits that never return.
 //! - [`reported`]: waits that a library reports.
 //!
-//! All works on slabs' words ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal handler may
-//! interrupt it anywhere and run it again.
+//! This code works on slabs' words ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal handler
+//! may interrupt it anywhere and run it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -46,5 +46,5 @@ pub mod reported;
 pub mod rwlock;
 pub mod walk;
 
-/// Makes the upper bits depend on all bits.
+/// A factor that makes a product's upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;

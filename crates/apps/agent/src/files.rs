@@ -41,7 +41,6 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, at its beginning.
     pub fn open(which: ProcFile) -> Option<File> {
         let is_kept = is_agents_thread();
         let fd = match is_kept {

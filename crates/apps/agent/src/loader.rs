@@ -53,7 +53,6 @@ impl Record {
         })
     }
 
-    /// Returns whether nothing is being loaded or closed.
     pub fn is_consistent(self) -> bool {
         self.all().all(|record| {
             // SAFETY: as above. The state changes under the loader's lock, which this thread holds.

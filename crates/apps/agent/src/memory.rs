@@ -263,7 +263,6 @@ pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
 }
 
-/// Returns whether a descriptor is a memfd with these seals.
 pub fn has_seals(fd: i32, seals: i32) -> bool {
     const F_GET_SEALS: usize = 1034;
     // SAFETY: this query of a descriptor touches no memory.
@@ -286,7 +285,7 @@ pub fn retire_segment(at: usize, len: usize) {
     }
 }
 
-/// Moves a range to another address, replacing what is mapped there.
+/// Moves a range to another address, and replaces what is mapped there.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];

@@ -30,7 +30,6 @@ fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = (usize, S
     })
 }
 
-/// Returns whether a range has patches.
 pub fn is_patched(code: &Range<u64>) -> bool {
     shared::get().is_some_and(|shared| patches(shared, code).next().is_some())
 }

@@ -69,7 +69,6 @@ pub struct Shared {
     here: &'static AtomicU32,
     /// Not 0 while a thread without a slab may claim one at its first hit.
     gate: &'static AtomicU32,
-    /// The process that took over the signals.
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
     pub space: &'static AtomicU64,

@@ -64,7 +64,6 @@ const NUMBER: u32 = 28;
 
 /// What a session watches, until [`close`]. [`begin`] resets all but the place for descriptors.
 struct Watches {
-    /// Whether hits are recorded.
     is_on: AtomicBool,
     cpus: AtomicU32,
     count: AtomicUsize,

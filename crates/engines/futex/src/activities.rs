@@ -67,8 +67,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait that the thread left without a return. At the stack pointer `sp`, this
-    /// wait or a wait around it cannot be in progress.
+    /// Removes and returns the innermost wait that the thread left without a return: at the stack pointer `sp`, it or a
+    /// wait around it cannot be in progress.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {

@@ -7,8 +7,8 @@
 //! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another thread woke that
 //! address in between. So a wake need not read the clock, which would be half of its cost.
 //!
-//! INVARIANT: the checksum of no wake matches the mixed words of two wakes. This is certain if both have one address,
-//! because stamp and call site change the checksum independently. For two addresses the chance is one in 2^64.
+//! INVARIANT: the checksum of no wake matches the mixed words of two wakes. If both have one address, this is certain,
+//! because stamp and call site change the checksum independently. Otherwise the chance of a match is one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -34,8 +34,8 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns the checksum. With one address and site it differs for each stamp, with one address and stamp for each site.
-/// The site is mixed in last, because it is known last.
+/// Returns the checksum. At one address, it differs for each stamp with one site, and for each site with one stamp. The
+/// site is mixed in last, because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }

@@ -43,7 +43,7 @@ pub struct Call {
     pub address: u64,
     /// The operation.
     pub operation: u32,
-    /// The position on the stack, which is the same after the call: [`Activity::sp`].
+    /// The position on the stack, the same after the call: [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
@@ -274,7 +274,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning, which did not wait or began before the hooks. Does not time waits
+    /// Ignores calls without a recorded beginning: they do not wait, or began before the hooks. Does not time waits
     /// that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(

@@ -2,19 +2,19 @@
 //!
 //! A release of a lock for which threads sleep wakes one of them. The woken thread finds out whether it or a faster
 //! thread holds the lock now. So all hand-overs during a wait were recorded by threads that woke up during the wait.
-//! Only woken threads write here, and their sleep cost far more than the record does.
+//! Only woken threads write here, and a sleep costs far more than a record.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
-//! there one by one, with a checksum. Readers skip a place whose checksum differs, because a thread is writing there or
-//! has overwritten it. So the words need no ordering.
+//! there one by one, with a checksum. Readers skip a place whose checksum differs, because a thread is writing there.
+//! So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
 //! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
 //! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as its family counted
-//! since the mark, none was overwritten. Otherwise some may have been overwritten, even while they were read. That is
-//! possible only if more places were taken since the mark than the ring has.
+//! since the mark, none was overwritten. Otherwise some may have been, even while they were read, but only if more
+//! places were taken since the mark than the ring has.
 //!
 //! A preempted thread may count its hand-over before a wait's mark, and take its place after the mark. Such a hand-over
 //! is older than the wait, so it is skipped.

@@ -16,7 +16,7 @@ pub const MUTEX_OWNER: u64 = 8;
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// The value of a mutex for which libc waits. A robust mutex has its holder's id and [`WAITERS`] instead.
+/// The mutex's value for which libc waits. A robust mutex has its holder's id and [`WAITERS`].
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 

@@ -11,7 +11,7 @@ const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
 /// Offset of the writing thread.
 pub const WRITER: u64 = 24;
-/// In the first word: a writer holds the rwlock or is next.
+/// In the first word: it is the writers' turn.
 const WRITE_PHASE: u32 = 1;
 /// In the first word: readers wait at this word for a writer.
 const READERS_WAIT: u32 = 4;
@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock for which a thread waits that expects `word`. Readers that let a writer go first
-/// wait at the rwlock's first word, and mark that word.
+/// Returns the address of the rwlock of any waiter, which expects `word`. Readers that let a writer go first wait at
+/// the rwlock's first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

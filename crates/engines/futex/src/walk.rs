@@ -5,7 +5,7 @@
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is a
 //! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row.
-//! If it finds none, it uses the innermost call in the mixed library.
+//! Without one, it uses the mixed library's innermost call.
 //!
 //! All waits need the same few rows, so results are cached by a hash of the return address. A result's two words are in
 //! the first free place, which an exchange takes for ever. tiptoe adds libraries while threads walk, and never removes
@@ -100,7 +100,7 @@ impl<'a> Frames<'a> {
         Frames(words)
     }
 
-    /// Adds a library and its rows. Returns `false` without rows or without room. Called only by tiptoe.
+    /// Adds a library and its rows. Returns `false` without rows or room. Called only by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));

@@ -52,7 +52,6 @@ impl Class for Unnamed {
 ///
 /// static ROUTES: RwLock<u32, Waits, Routes> = RwLock::new(7);
 /// static PEERS: RwLock<u32, Waits, Peers> = RwLock::new(8);
-/// assert_eq!(*ROUTES.read() + *PEERS.read(), 15);
 /// ```
 #[macro_export]
 macro_rules! class {

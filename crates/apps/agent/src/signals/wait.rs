@@ -16,7 +16,6 @@ const EINTR: i64 = -4;
 const AFTER_HOOK: u64 = 8;
 const CALL_MADE: u64 = 24;
 
-/// The location of a call's mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MaskLocation {
     /// A register with the mask's address, by its index in a ucontext.

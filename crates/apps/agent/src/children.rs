@@ -1,4 +1,4 @@
-//! Removes patches from forked children that are not traced. Such a child has our patches, but must not count.
+//! Handles forked children that are not traced. They have our patches, but must not count.
 //!
 //! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte leads to a signal handler,
 //! which returns by a system call, and the child's tracer sees the signal. So all patches must be removed before the
@@ -106,8 +106,8 @@ impl ChildMemory {
 
     fn write(&self, address: u64, byte: u8) {
         let at = (&raw const byte) as usize;
-        // SAFETY: the process has its own memory, and gets the program's original byte. A thread there runs either that
-        // instruction or the trap byte, which its handler handles.
+        // SAFETY: the child has its own memory, and gets the program's original byte. A thread there runs that
+        // instruction, or the trap byte, which its handler handles.
         let _ = unsafe {
             call(
                 nr::PWRITE64,

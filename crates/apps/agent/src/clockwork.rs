@@ -1,4 +1,4 @@
-//! Times calls: adds the duration of a call that returned to its thread's words, in nanoseconds.
+//! Times calls: adds the duration of a call that returned to its thread's words.
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
 //! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs 0.5 ns,
@@ -53,7 +53,7 @@ pub fn compare() {
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, or what it would be if the calling thread may not read it.
+/// Returns the time stamp counter, computed if the calling thread may not read it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
@@ -120,7 +120,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words. In a forked child or after the session no words exist.
+    // rsi becomes the address of the probe's words, which a forked child and an ended session lack.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

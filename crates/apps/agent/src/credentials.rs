@@ -5,8 +5,8 @@
 //! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
 //! domain that allows only reading /proc/self/task.
 //!
-//! A process that has all ids of a thread may trace that thread (ptrace(2)), and so access all memory of the program.
-//! So the saved id must differ from the real one, because no process has or can take both ids.
+//! A process with all ids of a thread may trace that thread (ptrace(2)), and so access all memory of the program. So
+//! the saved id must differ from the real one: no process has, or can take, both ids.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.

@@ -81,8 +81,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for the code, after which the thread continues without it. A batch of patches may wait for a CPU,
-/// and the loader may relocate a large library.
+/// The longest wait for the code, after which the thread continues. A batch of patches may wait for a CPU, and the
+/// loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -177,8 +177,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `changed`
-        // A change that began before this store has no mark yet. If it ends before it is marked, only this thread can
-        // remove the mark.
+        // A change that began before this store has no mark yet. If it ends before the mark is set, only this thread
+        // can remove the mark.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);

@@ -123,8 +123,7 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. If `count` is 0, reports how many thunks are in use and
-/// how many exist.
+/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -250,8 +249,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the table find records of earlier sessions again, although later records at the same addresses replaced them.
-/// The plan lists their trampolines.
+/// Makes the table find earlier sessions' records with the listed trampolines again, although later records at the same
+/// addresses replaced them.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);

@@ -305,7 +305,7 @@ pub fn count_fork() {
     }
 }
 
-/// Adds 1 to a slot of the calling thread's slab, which is claimed first if necessary.
+/// Adds 1 to a slot of the calling thread's slab, and claims the slab if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -321,8 +321,7 @@ fn count(shared: &Shared, slot: u32) {
     }
 }
 
-/// Makes a call that changes which file's code is where, and records the change. Returns `None` if the program must
-/// make the call.
+/// Makes and records a call that changes which file's code is where. `None` if the program must make the call.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let call = decoded(number, frame)?;
     match patched_code::moved_by(&call) {
@@ -375,8 +374,8 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, which no hook sees, or that it has finished. The caller must hold
-/// the loader's lock.
+/// Records that the loader begins to map and unmap, or has finished, which no hook sees. The caller must hold the
+/// loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;

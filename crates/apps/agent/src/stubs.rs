@@ -1,4 +1,4 @@
-//! The names of the stubs in `asm`. They have their own file, because the stubs call the modules that use these names.
+//! The names of the stubs in `asm`, in a file of their own, because the stubs call the modules that use the names.
 
 unsafe extern "C" {
     // Only trampolines call or jump to these six; see `asm`.

@@ -3,8 +3,7 @@
 //! This uses /proc/self/mem, which ignores the protection. The file cannot be opened without /proc, or in a program
 //! that gave up its privileges, as many daemons do, because root then owns the file. Then process_vm_readv(2) and
 //! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a page
-//! of code is made writable for the copy. The page stays executable, and each byte is stored at once, as through the
-//! file.
+//! of code is made writable for the copy. It stays executable.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -12,8 +11,8 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, if there is one. Used only by the agent's thread, by a borrowed thread that begins a
-/// session, and by a thread that moves its program's code.
+/// An open /proc/self/mem, if it can be opened. Used only by the agent's thread, a borrowed thread that begins a
+/// session, and a thread that moves its program's code.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {

@@ -99,7 +99,7 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
 }
 
 /// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, or
-/// if the thread does not answer for about 5 s, because a session must not have two threads.
+/// if the thread does not answer for about 5 s, because a session must not get a second thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -218,7 +218,7 @@ fn sleep_for_good() -> ! {
 }
 
 /// Requests short time slices, so that the thread runs soon even if the program keeps every core busy. Other threads
-/// wait for its work. Unlike a higher priority, a short slice needs no right (Linux 6.12).
+/// wait for its work. A short slice needs no right (Linux 6.12), unlike a higher priority.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).

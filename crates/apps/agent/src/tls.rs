@@ -14,8 +14,8 @@
 //! | 18 | where the trampoline of a clone or clone3 continues after the call |
 //! | 19 | the end of the frames while the thread may not read the counter ([`crate::forbidden`]), else 0 |
 //!
-//! A generation lasts from the moment when the agent takes the signals over until it gives them back. An earlier
-//! generation's records are invalid. `thread_local!` would call `__tls_get_addr`, which may allocate.
+//! A generation lasts while the agent owns the signals. An earlier generation's records are invalid. `thread_local!`
+//! would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -57,8 +57,8 @@ const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds
-/// a full page and asks the agent for memory; a return finds an empty frame.
+/// A page of empty frames. A thread without frames has the page's end in word 17. So a trampoline that needs room finds
+/// a full page and asks the agent for memory, and a return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -125,8 +125,8 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Whether the C library's blocks contain their own address twice, as glibc's do. It outlives sessions. Relaxed: a
-/// thread of the program stores it before the first trampoline is armed.
+/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: a thread of the program
+/// stores it, for all sessions, before the first trampoline is armed.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 /// Learns how the C library lays out blocks. Called by a thread of the program.
@@ -329,8 +329,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and `given`, the program's mask. Two places take turns, so that a signal handler
-    /// can store a mask in between.
+    /// Stores a mask for the kernel, and `given`, the program's. Two places take turns, so that a signal handler can
+    /// store one in between.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

@@ -5,9 +5,8 @@
 //! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
 //!
 //! A thunk's unwind information says that the thunk is no frame, and that its record has the return address. A
-//! trampoline's unwind information describes the probed function's frame (`tiptoe-patch`, `unwind`). Where a call that
-//! the trampoline itself follows returns, it is like a thunk's. So any unwinder works, even one linked into the
-//! program.
+//! trampoline's describes the probed function's frame (`tiptoe-patch`, `unwind`). Where calls that the trampoline
+//! itself follows return, it is like a thunk's. So any unwinder works, even one linked into the program.
 //!
 //! `_Unwind_Backtrace` passes every frame to its caller's function, which we replace by a function that skips our
 //! frames. `_Unwind_ForcedUnwind` also leaves frames ([`crate::forced`]).
@@ -36,7 +35,7 @@ use crate::unwind_info::{AddressOf, INFO};
 /// The distance from the trampoline's return address to the displaced instructions (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// Handles an interception. Returns the value with which the function must return at once; `None` if it must run.
+/// Handles an intercepted function. Returns the value that it must return at once; `None` if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {

@@ -12,8 +12,7 @@ const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `record_distance` bytes
-/// after its code.
+/// Returns the unwind information at `at` for thunks at `code`, whose records are `record_distance` bytes after them.
 ///
 /// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].

@@ -1,5 +1,4 @@
-//! Watches variables by breakpoints on the program's threads. A hit raises SIGTRAP in its thread, and [`hit`] records
-//! the registers.
+//! Watches variables by breakpoints. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
 //! The agent's thread opens the events of each thread while no thread may be created ([`births`]); later threads
 //! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an exec,
@@ -134,8 +133,8 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 }
 
 /// Opens events for all threads while no thread may be created. A thread that is created all the same inherits only the
-/// events that its parent has at that moment. The kernel does not report which these are, so all events must be closed
-/// and opened again.
+/// events that its parent has at that moment. The kernel does not report which, so all events must be closed and opened
+/// again.
 ///
 /// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
 /// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on

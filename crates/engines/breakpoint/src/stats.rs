@@ -16,9 +16,9 @@ pub enum Side {
 pub struct Stats {
     /// Granted reservations.
     pub reservations: u64,
-    /// How often it was locked.
+    /// How often the side was locked.
     pub holds: u64,
-    /// How often the lock was taken.
+    /// How often a request waited, because the lock was taken.
     pub waited: u64,
     /// The waits' time.
     pub waited_ns: u64,

@@ -5,8 +5,8 @@
 //! Only woken threads write here, and a sleep costs far more than a record.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
-//! there one by one, with a checksum. Readers skip a place whose checksum differs, because a thread is writing there.
-//! So the words need no ordering.
+//! there one by one, with a checksum. Readers skip a place whose checksum differs, because another thread has begun to
+//! overwrite it. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.

@@ -58,8 +58,8 @@ fn until(
 /// assert!(jobs.lock_killable(|| false).is_some());
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex while the thread may hold others of its class at smaller depths. Each depth is checked like a
-    /// class of its own, so the code states the order. Without a class the depth means nothing.
+    /// Locks the mutex while the thread may hold others of its class at smaller depths. Each depth is checked as a
+    /// class of its own. Without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};

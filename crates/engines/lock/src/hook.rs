@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events. The hook is stored in the lock, so it may keep data there.
+/// Receives a lock's events. The lock contains its hook, which may have data.
 ///
 /// A hook must not take a lock that it watches, because it would recurse or deadlock.
 ///
@@ -52,7 +52,7 @@ pub trait Hook: Sized {
     const INIT: Self;
 
     /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end). The lock is
-    /// then tried first, to find out whether the thread must wait.
+    /// then tried first.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};

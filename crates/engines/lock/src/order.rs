@@ -6,8 +6,8 @@
 //! 1. Only methods that may wait make edges. A lock taken by `try_lock` then makes edges to later ones.
 //! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]). For example,
 //!    readers do not block a recursive reader.
-//! 3. A thread that wants a lock which it holds is reported at once, except for a recursive read. So is a thread that
-//!    wants a second lock of one class and depth.
+//! 3. Wanting a lock that the thread holds is reported at once, except for a recursive read. So is wanting a second
+//!    lock of one class and depth.
 //! 4. An upgrade waits only for readers. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is its own class, forgotten when dropped.
 //!

@@ -76,8 +76,8 @@ impl Key {
     }
 }
 
-/// A thread's times for one key. The words up to `held_back` are in one cache line, because other threads may wait
-/// while they are used.
+/// A thread's times for one key. The words up to `held_back`, which are used while other threads wait, are in one cache
+/// line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,

@@ -1,4 +1,4 @@
-//! Restores the program: removes first the probes, then the hooks, then the guards.
+//! Restores the program: first the probes, then the hooks, then the guards.
 
 use core::sync::atomic::Ordering;
 
@@ -85,8 +85,8 @@ fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     })
 }
 
-/// Restores the guards for which threads need not be stopped. The other guards stay. They only pass calls on while no
-/// session owns the signals, and the next session takes them over.
+/// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
+/// over. While no session owns the signals, they only pass calls on.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()

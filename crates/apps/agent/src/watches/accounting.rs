@@ -1,6 +1,6 @@
 //! Accounts for the debug registers of the program's threads, in memory shared with tiptoe. The agent's thread does so
-//! when it opens a thread's events. A thread that inherits events accounts for itself before its own code ([`born`]),
-//! or, if libc did not create it, at its first hit.
+//! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
+//! libc did not create it, at its first hit.
 //!
 //! A new thread must not wait. Nor must a signal handler, because it may have interrupted a reservation. So the agent's
 //! thread is woken to reserve what cannot be reserved at once.
@@ -71,8 +71,7 @@ pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// Accounts for the calling thread's registers once. Wakes the agent's thread to reserve what cannot be reserved at
-/// once.
+/// Accounts for the calling thread's registers once. Wakes the agent's thread for what cannot be reserved at once.
 pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     let met = meet(hits, tid);
     if let Meeting::New(false) = met
@@ -105,8 +104,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Calls `act`, which reserves or releases, for these registers of a thread. Returns the registers for which it
-/// succeeded.
+/// Reserves or releases these registers of a thread by `act`. Returns those for which it succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

@@ -1,5 +1,5 @@
 //! Reads the environment entry of `tiptoe probe -- CMD`, and removes it before the program sees it. Other entries of
-//! the same name stay.
+//! this name stay.
 
 use core::ffi::c_char;
 

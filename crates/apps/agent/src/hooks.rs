@@ -88,7 +88,7 @@ fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     }
 }
 
-/// Makes a new thread call [`born`] before its own code, if the thread inherits breakpoints.
+/// Makes a new thread that inherits breakpoints call [`born`] before its own code.
 fn follow_birth(number: usize, frame: &mut Frame) {
     if !matches!(number, nr::CLONE | nr::CLONE3) || !watches::are_inherited() {
         return;
@@ -272,9 +272,8 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 }
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
-/// thread ends before the call, and starts again in the new namespace. In a new namespace of process ids it cannot
-/// start, so the calling thread ends the session. If the agent's thread does not end in time, the call is made all the
-/// same.
+/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, so the
+/// calling thread ends the session. If the agent's thread does not end in time, the call is made all the same.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     // Signals are blocked, because a handler that forks or jumps away would take the session's lock along.
     let mask = set_mask(!OURS);

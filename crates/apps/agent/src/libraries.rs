@@ -11,8 +11,8 @@
 //! | the same file as before at the same address, without probes | nothing |
 //! | closed | its traps are no longer ours ([`Libraries::is_closed`]); counts stay |
 //!
-//! If the wait times out, the library runs without probes until tiptoe has made them, and tiptoe reports that. No
-//! thread waits if tiptoe is dead, or has served nothing since the last time-out.
+//! If the wait times out, the library runs without probes until tiptoe has made them, which tiptoe reports. No thread
+//! waits if tiptoe is dead, or has served nothing since the last time-out.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};

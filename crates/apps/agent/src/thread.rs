@@ -1,7 +1,7 @@
 //! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
 //! ([`crate::credentials`]). It closes all descriptors in its own table, because it must not keep a file of the program
 //! open. It sleeps on the word that tiptoe holds as a robust futex. When tiptoe dies, the kernel marks the word and
-//! wakes the thread. For a request tiptoe wakes it.
+//! wakes the thread. tiptoe wakes the thread for requests.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -30,7 +30,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// Written only by the lock's holder.
+/// A side's counters, which only the holder of its lock writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

@@ -1,5 +1,5 @@
-//! Counts waits that their thread left, by cancellation or by a signal handler's jump. No hook runs then, so the time
-//! of the end is unknown.
+//! Counts waits that their thread left, by cancellation or a signal handler's jump. No hook runs then, so the end's
+//! time is unknown.
 
 use tiptoe_wire::futex::entry;
 

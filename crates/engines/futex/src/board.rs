@@ -2,7 +2,7 @@
 //!
 //! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores the words one by one,
 //! with their checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make the waker wait
-//! for another CPU's cache line and for its own earlier stores.
+//! for another CPU's cache line and its own earlier stores.
 //!
 //! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another thread woke that
 //! address in between. So a wake need not read the clock, which would be half of its cost.

@@ -2,7 +2,7 @@
 //!
 //! A woken thread may find the lock taken and wait again. All such waits for one lock in one call of the user's are an
 //! *episode*. It ends when the thread waits for another lock, or wakes the lock's waiters. A thread that has waited for
-//! a mutex always makes a wake call when it unlocks the mutex.
+//! a mutex always makes a wake call when it unlocks it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -61,7 +61,6 @@ pub struct Thread<'a> {
     scope: u64,
 }
 
-/// An ended timed wait.
 pub(crate) struct EndedWait {
     pub(crate) lock: OwnedLock,
     pub(crate) since: u64,
@@ -406,7 +405,7 @@ fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks a branch as cold, so that skipped waits take no jump.
+/// Marks a branch as cold, so that a skipped wait takes no jump.
 #[cold]
 fn cold_branch() {}
 

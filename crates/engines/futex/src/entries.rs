@@ -1,8 +1,8 @@
 //! A thread's sums of its waits, by address and call site.
 //!
 //! An entry is taken by storing its address, before the rest of its key. A signal handler in between takes another
-//! entry for the same key, so the collector must add up equal keys. One instruction changes each number. Otherwise a
-//! handler's addition could be lost.
+//! entry for the same key, so the collector must add up equal keys. Each addition is one instruction, because otherwise
+//! a handler's could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;

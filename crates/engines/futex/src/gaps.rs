@@ -5,12 +5,12 @@
 //! pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are
 //! unbiased, also when the mean changes.
 //!
-//! A long wait with a large weight would distort the sum. So tiptoe marks a wait that it sees twice
-//! ([`crate::activities::Activities::mark_seen`]), which then has weight 1, and a beginning if it was skipped.
+//! A long wait with a large weight would distort the sum. So a wait that tiptoe sees twice has weight 1. tiptoe marks
+//! the wait, and records a beginning if it was skipped ([`crate::activities::Activities::mark_seen`]).
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
-//! signal handler waits while its thread decides, its wait may be timed instead of the thread's, or both are timed.
-//! Both cases are harmless. These words order nothing.
+//! signal handler waits while its thread decides, its wait may be timed instead of the thread's, or both, which is
+//! harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};

@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock of any waiter, which expects `word`. Readers that let a writer go first wait at
-/// the rwlock's first word, and mark it.
+/// Returns the address of the rwlock of a waiter that expects `word`. Readers that let a writer go first wait at the
+/// rwlock's first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),
@@ -36,11 +36,11 @@ pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     }
 }
 
-/// Returns how many threads read.
+/// Returns how many threads hold the rwlock to read.
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,
-        // The counted readers wait.
+        // The counted threads wait to read.
         _ => 0,
     }
 }

@@ -181,7 +181,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits for the lock. `token` is what an attached agent returned at the begin, for the end.
+    /// Waits for the lock. `token` is an attached agent's, for the end of the wait.
     ///
     /// # Safety
     ///

@@ -4,7 +4,7 @@
 //!
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
 //! 2. Only its own thread may end a shared hold, which includes recursive reads. Any thread may end an exclusive hold,
-//!    because guards may be sent.
+//!    because guards may be sent to other threads.
 //! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
 
 use core::panic::Location;

@@ -91,10 +91,9 @@ pub trait Hook: Sized {
     /// ```
     /// use tiptoe_lock::Hook;
     ///
-    /// /// Has a clock of its own that counts microseconds.
-    /// struct Slow;
-    /// impl Hook for Slow {
-    ///     const INIT: Self = Slow;
+    /// struct Microseconds;
+    /// impl Hook for Microseconds {
+    ///     const INIT: Self = Microseconds;
     ///     fn now() -> u64 {
     ///         7
     ///     }
@@ -102,7 +101,7 @@ pub trait Hook: Sized {
     ///         1_000 * ticks
     ///     }
     /// }
-    /// assert_eq!(Slow::ns(Slow::now()), 7_000);
+    /// assert_eq!(Microseconds::ns(Microseconds::now()), 7_000);
     /// ```
     #[inline]
     fn ns(ticks: u64) -> u64 {
@@ -288,7 +287,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: the first hook first at begins and acquisitions, the second hook first at ends and releases.
+/// Calls both hooks: at begins and acquisitions in this order, at ends and releases in reverse.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

@@ -63,7 +63,6 @@ pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Returns whether this fault of the node is new.
 pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }

@@ -101,8 +101,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports, in the thread that wants the lock. By default reports go to stderr. Locks
-/// that this function takes are not checked.
+/// Sets the function that receives reports, which by default go to stderr. It runs in the thread that wants the lock,
+/// and its own locks are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

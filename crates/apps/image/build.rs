@@ -66,8 +66,7 @@ fn link(archive: &Path, library: &Path) {
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
     // Each mapping slows each fork of a traced program, so the image has only three: code and constants, relocated
-    // data,
-    // and other data. Zeroed data must be in the file, because otherwise it would be a fourth mapping.
+    // data, and other data. Zeroed data must be in the file, because otherwise it would be a fourth mapping.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

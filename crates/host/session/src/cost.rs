@@ -180,8 +180,7 @@ impl Cost {
     }
 
     /// Returns the cost of BPF programs in a target that used `cpu_ns`. The interval's upper end is the programs' time
-    /// for
-    /// all processes.
+    /// for all processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
         let all = programs.all_run_ns.map_or(ns, |all| all as f64);

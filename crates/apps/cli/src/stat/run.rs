@@ -27,8 +27,7 @@ pub(super) struct StatRun {
 
 impl StatRun {
     /// Opens the output, handles signals, and shows `whom` in the status, with `noun` for what is counted. Also returns
-    /// a
-    /// request without events.
+    /// a request without events.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,

@@ -28,7 +28,7 @@ pub enum Error {
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// As [`Error::Attach`], for a request that may split rows by thread.
+    /// An attach failed, and the request may split rows by thread, which the hint says.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]
@@ -158,7 +158,6 @@ pub enum Error {
     // Scopes.
     #[error("process {pid} ({comm}) enters no scopes: no library in it reports any")]
     NoScopes { pid: u32, comm: String },
-    /// The error of a list of counters, which borrows the list.
     #[error("{0} cannot be charged to scopes: the CPU counts it")]
     CpuCounter(String),
     #[error("{0} events to charge to scopes")]

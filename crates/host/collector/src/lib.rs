@@ -8,20 +8,20 @@
 //! | [`resolve`] | resolves specs to probes |
 //! | [`planner`] | plans the patches of probes |
 //! | [`counts`] | reads counts from slabs |
-//! | [`call_sums`] | sums the words of slabs |
+//! | [`call_sums`] | adds up the words of threads |
 //! | [`tracee`] | one process, and who counts its probes |
 //! | [`probes`] | probes, locks of programs and scopes |
 //! | [`run`](mod@run) | picks the instruments of a request |
 //! | [`start`] | attaches to processes, or starts a command |
-//! | [`words`] | numbers in sentences |
+//! | [`words`] | lists and numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks |
 //! | [`ulocks`] | waits for the locks of programs |
 //! | [`watch`](mod@watch) | accesses to variables |
 //! | [`stat`](mod@stat) | events by perf's names |
 //! | [`drive`](mod@drive) | the one loop of a run and its clock |
 //!
-//! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
-//! an agent reports must only be used inside the same target.
+//! Data that a target can write is hostile. So sizes must come from our own geometry, and addresses that an agent
+//! reports must be used only in the agent's process.
 #![warn(missing_docs)]
 
 mod call_sums;

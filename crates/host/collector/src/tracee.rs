@@ -1,4 +1,5 @@
-//! One traced process, in three parts. Each owns its state, and takes another part as a parameter where it needs one.
+//! One traced process, in three parts. Each part owns its state. A method that needs another part takes it as a
+//! parameter.
 //!
 //! | part | what it is |
 //! |---|---|
@@ -6,7 +7,7 @@
 //! | [`agent`] | what the agent counts: patches, budgets, recorded calls |
 //! | [`kernel`] | what the kernel counts where the agent does not |
 //!
-//! Waits for locks ([`contended_locks`]) are recorded by both, and scopes ([`scope_ports`]) are charged by both.
+//! Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -59,7 +60,6 @@ pub struct Tracee {
     pub process: TracedProcess,
     pub agent: InProcess,
     pub kernel: KernelProbes,
-    /// Waits recorded by the agent or the kernel.
     pub locks: LockWatch,
     pub scopes: ScopeWatch,
     pub coverage: Coverage,
@@ -98,14 +98,15 @@ impl Tracee {
         }
     }
 
-    /// If the command ends first, nothing of it is counted.
+    /// Attaches to a running command after its delay. If the command ends first, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// If the command has ended, nothing of it is counted, and `ended` says so.
+    /// Leaves the command to the kernel if the agent failed. If it has ended, nothing of it is counted, and the note
+    /// `ended` says so.
     fn unless_ended(
         self,
         entered: Result<Option<AgentFailure>, Error>,
@@ -122,7 +123,7 @@ impl Tracee {
         }
     }
 
-    /// Returns a process without any counts, because it ended.
+    /// Returns an ended process without counts.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -130,8 +131,7 @@ impl Tracee {
         tracee
     }
 
-    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the
-    /// failure.
+    /// Begins to count in a running process. Returns the agent's failure, after which the kernel must count.
     fn enter(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let pid = process.pid();
@@ -172,8 +172,7 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If
-    /// the agent fails, the kernel counts.
+    /// Begins to count in a command that waits in the agent's constructor, and still waits afterwards.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let ended = ended_in_attach(&tracee.process.target);
@@ -181,7 +180,7 @@ impl Tracee {
         tracee.unless_ended(taken, plan, ended)
     }
 
-    /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.
+    /// Does what [`Tracee::adopt`] says. Returns the agent's failure, after which the kernel must count.
     fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let maps = process.maps()?;
@@ -210,7 +209,7 @@ impl Tracee {
         Ok(None)
     }
 
-    /// Counts through the kernel, on request or because the agent cannot enter, for the reason `left_out`.
+    /// Counts in the kernel alone: on request, or because the agent cannot enter, for the reason `left_out`.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -269,7 +268,8 @@ impl Tracee {
             self.locks
                 .watch_in_kernel(&self.process, plan, modules, &self.coverage)?;
         }
-        // Calls are recorded while other probes are still being patched, and none may be earlier than the start.
+        // Calls are recorded while other probes are still being patched, and no call may be earlier than the clock's
+        // start.
         self.process.since = if plan.request.calls.record {
             before
         } else {
@@ -299,8 +299,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts in the kernel after a failure of the agent. Returns its error unless the agent
-    /// has restored everything.
+    /// Counts in the kernel after a failure of the agent. Fails with the agent's error if the agent has not restored
+    /// the program, or the kernel cannot serve the request.
     fn leave_to_kernel(self, plan: &Plan, failure: AgentFailure) -> Result<Tracee, Error> {
         let AgentFailure { modules, error } = failure;
         let may = plan.request.via != Via::Agent
@@ -327,7 +327,7 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// Reads all counters. The clock is the run's.
+    /// Reads all counters. `clock` is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;
@@ -356,8 +356,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note that another tracer's probe had been removed from our sites, or that the
-    /// kernel counted in another program, which is known only at the end.
+    /// Returns a note on what only the end shows: another tracer's probe was removed from our sites, or the kernel
+    /// counted on after an exec.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

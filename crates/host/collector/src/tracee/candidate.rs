@@ -1,4 +1,4 @@
-//! A probe for the kernel.
+//! A probe that the agent leaves to the kernel.
 
 use tiptoe_kernel::Step;
 

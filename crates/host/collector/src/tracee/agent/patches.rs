@@ -28,7 +28,7 @@ mod site_writes;
 
 pub use plan_state::{PlanState, library};
 
-/// How often arenas are planned, if the program has mapped something in their place.
+/// How often arenas are planned anew, because the program has mapped something in their place.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
@@ -129,7 +129,8 @@ impl Patches {
         }
     }
 
-    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
+    /// Arms hooks and probes in libraries loaded later. Returns the probes' sites, and the probes that the agent
+    /// cannot take.
     pub fn arm_later(
         &mut self,
         on: &mut Arming,
@@ -160,7 +161,7 @@ impl Patches {
         Ok((sites, left))
     }
 
-    /// Returns the addresses of armed hooks.
+    /// Arms all hooks, guards first. Returns the addresses of armed hooks.
     pub fn arm_hooks(
         &mut self,
         on: &Arming,
@@ -191,8 +192,8 @@ impl Patches {
         Ok(outcomes)
     }
 
-    /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the
-    /// agent took none of these functions.
+    /// Removes the functions of `--under` from the probes left to the kernel. Fails if the agent took none of these
+    /// functions.
     pub fn without_gates(
         &self,
         left: Vec<Candidate>,
@@ -255,7 +256,7 @@ impl Patches {
     }
 }
 
-/// Returns the bases of arenas and callers' arenas that could not be mapped.
+/// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
     // The gaps between arenas would use up a limited address space.
     let outcomes = match address_space(process) {

@@ -23,7 +23,7 @@ pub struct Reads {
     pub all: Vec<Measured>,
     /// The reading of each gate.
     pub gates: Vec<Measured>,
-    /// The non-empty parts of threads or names, for each counter.
+    /// The parts of each counter by thread, name or value, without empty ones.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
@@ -40,7 +40,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed. The clock is the run's.
+    /// Reads all counters first and then the records, so that no counted record is missed. `clock` is the run's.
     pub fn read(
         &self,
         process: &TracedProcess,
@@ -176,7 +176,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// Includes the hits whose values found no room.
+/// Returns the hits of each value, and of all values without room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));
@@ -192,7 +192,7 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// Includes the calls whose values found no room.
+/// Returns the calls of each value, and of all values without room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,

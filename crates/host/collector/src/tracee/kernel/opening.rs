@@ -30,7 +30,7 @@ pub struct KernelOpening<'a> {
 }
 
 impl KernelOpening<'_> {
-    /// Returns the probes that the kernel does not take and that have a trap.
+    /// Opens the probes. Returns those that the kernel does not take and that have a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
@@ -97,7 +97,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// As [`KernelOpening::open`], if the kernel takes no probe that has a trap.
+    /// Leaves all probes that have a trap to the agent, and opens the others.
     fn open_without_traps(
         &mut self,
         probes: Vec<Candidate>,
@@ -183,7 +183,8 @@ impl KernelOpening<'_> {
         Ok(entries)
     }
 
-    /// Refuses the probes that something is against, and returns the others. Fails if there are no others, and no agent.
+    /// Refuses the probes that `against` gives a reason for, and returns the others. Fails if there are no others,
+    /// and no agent.
     fn refuse_where(
         &mut self,
         probes: Vec<Candidate>,

@@ -48,7 +48,7 @@ impl Patches {
         Ok(left)
     }
 
-    /// If the slot counted before, its row continues.
+    /// Adds a counter for a probe. If its slot counted before, the old row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -116,7 +116,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// If the probe's calls cannot be followed, it counts entries alone, and a refusal says so.
+/// Returns the probe as it was planned. If its calls cannot be timed, it counts only entries, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

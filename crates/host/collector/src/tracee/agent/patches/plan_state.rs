@@ -15,7 +15,7 @@ use crate::planner::{PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::tracee::{Plan, TracedProcess};
 
-/// The thunks made for each followed function: one for each caller, on average.
+/// How many thunks are made for each followed function, which needs one for each caller.
 const CALLERS: usize = 16;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct PlanState {
     pub probe_slots: ProbeSlots,
     pub callers: Vec<CallerArena>,
     pub unwinders: Vec<u64>,
-    /// Libraries loaded when the session began, which the loader has not reported since.
+    /// Libraries that were loaded when the session began, and that the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
     pub waiting: Vec<String>,
     pub late: HashSet<String>,
@@ -36,7 +36,7 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
+    /// Returns the state for the first plan. `agent_sites` are an earlier session's.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;

@@ -1,8 +1,7 @@
 //! Writes trampolines, and arms sites.
 //!
-//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte
-//! may ever be written: only sites that need none are patched. If one write does not suffice, all
-//! threads are stopped.
+//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte may ever be written:
+//! only sites that need none are patched. A site that needs several writes is patched while all threads are stopped.
 
 use tiptoe_attach::inject::MaskFailure;
 use tiptoe_attach::link::Link;

@@ -130,7 +130,6 @@ pub enum Error {
     NotStopped,
     #[error("{}", Reason::BrokenOff)]
     BrokenOff,
-    /// Memory that the agent writes: the counts, waits or scopes.
     #[error("cannot read the {what}: {error}")]
     UnreadableSlabs {
         what: &'static str,

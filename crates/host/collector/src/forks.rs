@@ -31,8 +31,7 @@ const ROUNDS: usize = 5;
 /// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// Factors from the measured cost to the range of the cost in the target. It is a range because the program's other
-/// work changes what the caches hold.
+/// Factors from the measured cost to the range in the target, whose caches hold other data.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -164,7 +163,7 @@ impl ForkPlan {
     }
 }
 
-/// The plan of the measurement in progress. The forked child reads the pointer, and uses its own copy of the plan.
+/// The running measurement's plan. The child uses its own copy.
 static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
@@ -172,7 +171,7 @@ const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
 /// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must only make system calls,
-/// because another thread of tiptoe may have held any lock at the fork.
+/// because another thread may have held any lock at the fork.
 fn answer(question: u8) -> f64 {
     // SAFETY: the parent stored the address of a live plan, which this child has copied at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {

@@ -75,7 +75,6 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 pub struct Module {
     pub object: Rc<Object>,
     pub name: String,
-    /// The path in the target's file system.
     pub path: PathBuf,
     /// The run-time address minus the link-time address.
     pub bias: u64,
@@ -146,7 +145,6 @@ impl Object {
             .then_some(())
     }
 
-    /// Reads the file again each time, because no content is kept.
     fn content(&self) -> Option<Content> {
         content(Rc::clone(&self.file)).ok()
     }
@@ -231,8 +229,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Returns where functions of this name were inlined that have no code of their own, as
-    /// [`Object::inlined_places`] does.
+    /// Does what [`Object::inlined_places`] does, for functions of this name without own code.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let content = self.content().unwrap_or_default();
         let source = self.source(is_program);

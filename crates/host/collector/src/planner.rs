@@ -56,8 +56,8 @@ pub struct PlannedSite {
     /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
     pub location: HookLocation,
-    /// Whether the agent's table has other sites at the same address. If so, `Link::recall` must select this site
-    /// before the address is armed again.
+    /// Whether the agent's table has other sites at this address. If so, `Link::recall` must select this one before
+    /// the address is armed again.
     pub has_others: bool,
     /// Where the trampoline saves return addresses, or 0.
     pub callers: u64,
@@ -247,8 +247,7 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest `wanted` site at an address. Because of this reuse, a process has at most one trampoline
-    /// for each different request.
+    /// Returns the latest `wanted` site at an address.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;

@@ -286,7 +286,7 @@ impl<'a> Probes<'a> {
 
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
-            // A held command must not run. It is killed.
+            // A held command is killed instead.
             let detached = match tracee.process.target.is_held() {
                 true => Ok(()),
                 false => tracee.process.detach(),
@@ -302,13 +302,13 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process is counted from its attach on. If the run's clock begins later, earlier counts are discarded.
+    /// A running process counts from its attach on. Counts before the run's clock are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes, attached one after another, get a common start: earlier counts are subtracted. Waits for
-        // locks cannot be subtracted.
+        // Several processes, attached one after another, get a common start: earlier counts are subtracted, which
+        // waits for locks do not permit.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
         // A command may end before the first turn's checks are due.

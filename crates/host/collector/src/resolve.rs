@@ -63,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Returns the instruction's offset in the file, by which a uprobe is placed.
+    /// Returns the offset in the file at which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -372,9 +372,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. For other libraries the
-/// spec must name the library, because otherwise the function would not be probed again after the
-/// program closed and reopened the library.
+/// Returns libc if a name without a binary means a function of libc alone. Other libraries must be named in the spec,
+/// because otherwise a library that is closed and reopened would not be probed again.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -387,8 +386,8 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns what the user may have meant, because a spec without a binary searches only the program: a file of this
-/// name, or modules with such functions.
+/// Returns what the user may have meant: a file of this name, or functions of other modules. A spec without a binary
+/// searches only the program.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {

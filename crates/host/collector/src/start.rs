@@ -202,7 +202,6 @@ fn is_elf(path: &std::path::Path) -> bool {
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-/// Returns the most probes that a command may need, before its libraries are known.
 fn command_probes(plan: &Plan) -> u32 {
     let specs = plan.probes.iter().chain(&plan.request.calls.under);
     match specs.clone().any(|probe| is_glob(probe.text)) {
@@ -279,7 +278,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts in the kernel: in a running command, or in one that is held by an agent that cannot serve.
+/// Counts in the kernel, in a command that runs, or is held by an agent that cannot serve.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

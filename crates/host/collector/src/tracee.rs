@@ -1,13 +1,7 @@
-//! One traced process, in three parts. Each part owns its state. A method that needs another part takes it as a
-//! parameter.
-//!
-//! | part | what it is |
-//! |---|---|
-//! | [`process`] | what is attached: the process, the agent's presence there, and how its trace ends |
-//! | [`agent`] | what the agent counts: patches, budgets, recorded calls |
-//! | [`kernel`] | what the kernel counts where the agent does not |
-//!
-//! Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes ([`scope_ports`]).
+//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what the
+//! kernel counts where the agent does not ([`kernel`]). Each part owns its state. A method that needs another part takes
+//! it as a parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes
+//! ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -71,7 +65,6 @@ struct AgentFailure {
     error: Error,
 }
 
-/// Returns the note on a process that ended before tiptoe had attached to it.
 pub fn ended_in_attach(target: &Attached) -> ProcessNote {
     let process = session_target(target);
     ProcessNote::EndedInAttach { process }
@@ -180,7 +173,7 @@ impl Tracee {
         tracee.unless_ended(taken, plan, ended)
     }
 
-    /// Does what [`Tracee::adopt`] says. Returns the agent's failure, after which the kernel must count.
+    /// Returns the agent's failure, as [`Tracee::enter`] does.
     fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let maps = process.maps()?;
@@ -299,8 +292,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts in the kernel after a failure of the agent. Fails with the agent's error if the agent has not restored
-    /// the program, or the kernel cannot serve the request.
+    /// Counts in the kernel after the agent failed. Returns the agent's error if the kernel cannot serve the request,
+    /// or the agent has not restored the program.
     fn leave_to_kernel(self, plan: &Plan, failure: AgentFailure) -> Result<Tracee, Error> {
         let AgentFailure { modules, error } = failure;
         let may = plan.request.via != Via::Agent
@@ -327,7 +320,7 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// Reads all counters. `clock` is the run's.
+    /// `clock` is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;
@@ -348,7 +341,6 @@ impl Tracee {
         self.agent.patches.later.bell(&self.process)
     }
 
-    /// Returns why the trace ended before the program, if it did.
     pub fn ended_by(&self) -> Option<EndCause> {
         match self.locks.has_left_kernel() {
             true => Some(EndCause::Exec),

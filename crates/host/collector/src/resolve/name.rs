@@ -52,7 +52,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// The name has parameters if the request had them.
+/// Returns the displayed name; it has parameters if the request had them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),
@@ -60,7 +60,7 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// The best name is first.
+/// Returns longer names, the best first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();

@@ -14,7 +14,6 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns a probe that the agent did not take, for the reason `why`.
     pub fn new(probe: Probe, why: Option<Reason>) -> Candidate {
         let trap = None;
         Candidate { probe, why, trap }

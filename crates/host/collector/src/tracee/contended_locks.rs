@@ -69,7 +69,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl LockWatch {
-    /// Makes the agent's stack walks skip the frames of runtimes and standard libraries, to find the user's call site.
+    /// Makes the agent's stack walks skip the frames of runtimes, to find the user's call site.
     pub fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
@@ -97,7 +97,6 @@ impl LockWatch {
                 for (functions, owner) in planner::owners(module) {
                     frames.add_owner(functions, owner);
                 }
-                // A library without room counts as the user's.
                 let _ = frames.add(&library, rows);
             }
         }
@@ -209,7 +208,7 @@ impl LockWatch {
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call sites. Returns whether
-    /// it still loads libraries.
+    /// it has not.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;

@@ -98,8 +98,8 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// Returns the costs of a trap and of the kernel's probes; `None` if they cannot be measured. The first call
-    /// after a boot takes tens of ms; a run measures once.
+    /// Returns `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures
+    /// once.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)

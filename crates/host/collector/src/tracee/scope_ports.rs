@@ -118,7 +118,6 @@ impl ScopeWatch {
     }
 }
 
-/// Charges events. The caller must open the ports afterwards.
 fn charge(
     process: &TracedProcess,
     counters: &[Counter<'_>],

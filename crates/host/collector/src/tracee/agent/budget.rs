@@ -53,7 +53,6 @@ impl CallBudget {
         })
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }

@@ -230,9 +230,8 @@ impl Patches {
         Ok(())
     }
 
-    /// Looks up the parameters of functions whose probes were installed since the last call. Must
-    /// not run while a thread that loads the library waits, because a library's debug file may take
-    /// a second.
+    /// Looks up the parameters of functions whose probes were installed since the last call. Must not run while a
+    /// loading thread waits, because a library's debug file may take a second.
     pub fn read_parameters(&mut self) {
         for unread in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(unread.counter) {

@@ -19,9 +19,7 @@ use crate::tracee::{TracedProcess, scope_names};
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
-    /// The reading of each counter.
     pub all: Vec<Measured>,
-    /// The reading of each gate.
     pub gates: Vec<Measured>,
     /// The parts of each counter by thread, name or value, without empty ones.
     pub parts: Vec<BTreeMap<String, Measured>>,
@@ -74,8 +72,7 @@ impl InProcess {
             let reading = calls::reading(&counts.totals, slot, one.follow);
             let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
-                // The trap was switched off because of its rate, so the time until then says
-                // nothing about the rate afterwards.
+                // A trap is switched off because of its rate, which is unknown afterwards.
                 at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),
@@ -192,7 +189,6 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// Returns the calls of each value, and of all values without room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,

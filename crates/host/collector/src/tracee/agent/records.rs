@@ -1,4 +1,4 @@
-//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from the target.
+//! Reads recorded calls from each thread's ring. A ring's content is hostile data from the target.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -91,7 +91,6 @@ struct RecordedProbe {
 }
 
 impl Rings {
-    /// Must be called before the first record is written.
     pub fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
@@ -159,7 +158,7 @@ impl Rings {
         }
     }
 
-    /// Reads the available records, whose times are by this clock. An incomplete record is given up after `patience` looks.
+    /// Reads the available records. Gives up an incomplete one after `patience` looks.
     pub fn read_available(
         &mut self,
         link: &Link,

@@ -78,7 +78,6 @@ impl Thinning {
         })
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }

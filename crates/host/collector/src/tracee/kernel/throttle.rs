@@ -23,13 +23,13 @@ use crate::clock::TICK;
 const LEAST_USED: f64 = 0.1;
 /// The most budget that is saved: the share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
-/// The part of this limit that is available at the start, and that must be saved before a probe is opened again.
+/// The part of this limit that is available at the start, and needed to open a probe again.
 const ENOUGH: f64 = 0.5;
 /// For how long hits are remembered: older hits do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
-/// For how long after a probe's opening the pause is [`LOOK`].
+/// How long a probe's rate is unknown after its opening.
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
@@ -52,7 +52,7 @@ struct Account {
     share: f64,
     /// The cost of a hit in ns, by probe.
     prices: Vec<f64>,
-    /// The time, the process's CPU time and the probes' counts of the last look.
+    /// The last look: its time, the process's CPU time, the probes' counts.
     at: Instant,
     used: Duration,
     counts: Vec<u64>,
@@ -83,7 +83,6 @@ impl Throttle {
         }
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }

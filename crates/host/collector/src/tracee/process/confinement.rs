@@ -13,10 +13,10 @@ use tiptoe_wire::LeaveReason;
 
 use tiptoe_attach::resident::agent_thread;
 
-/// Each look reads the filters of this many other threads, besides the first thread's.
+/// How many other threads' filters a look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
-/// The shortest time between two looks, because the loop that reads hits calls [`Confinement::look`] more often.
+/// The shortest time between two looks; [`Confinement::look`] is called more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {

@@ -86,8 +86,7 @@ impl Patches {
     }
 }
 
-/// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
-/// why it is not armed.
+/// Installs sites part by part, so that the user may interrupt an attach. Returns for each site why it is not armed.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],
@@ -116,7 +115,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// Returns the probe as it was planned. If its calls cannot be timed, it counts only entries, and a refusal says so.
+/// Returns the planned probe. If its calls cannot be timed, it counts only entries, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

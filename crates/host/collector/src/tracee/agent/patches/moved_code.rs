@@ -1,4 +1,4 @@
-//! Functions whose code the program moved, or mapped once more: the agent does not count them there.
+//! Finds functions whose code the program moved, or mapped once more, where the agent does not count.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -31,7 +31,6 @@ pub struct PlanState {
     pub waiting: Vec<String>,
     pub late: HashSet<String>,
     pub watching: bool,
-    /// The number of the last change that was served.
     pub served: u64,
 }
 
@@ -111,7 +110,7 @@ impl PlanState {
         (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
     }
 
-    /// Returns the link to an agent that reports changes, and the number of the last served change.
+    /// Returns the link to an agent that reports changes, and the last served change's number.
     pub fn watched<'p>(&self, process: &'p TracedProcess) -> Option<(&'p Link, u64)> {
         let link = process.target.link.as_ref();
         Some((link.filter(|_| self.watching)?, self.served))

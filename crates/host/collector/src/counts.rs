@@ -17,7 +17,7 @@ use crate::values::{TimedValues, Values};
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// The sums over all threads, by slot.
+    /// The sums over threads, by slot.
     pub totals: Vec<u64>,
     /// The counts of each thread or thread name, by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
@@ -77,7 +77,6 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);

@@ -62,7 +62,7 @@ pub enum Error {
         pid: u32,
         binary: String,
         mapped: Vec<String>,
-        /// Whether the target is a command that has not begun, although `-p PID` would do.
+        /// Whether the target is a command that has not begun, and lacks its libraries.
         is_new: bool,
     },
     #[error("{}: {error}", path.display())]

@@ -38,7 +38,7 @@ pub struct Object {
     unwind_table: OnceCell<Table>,
     /// By a function's link-time address: how its return address is read, if it is.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
-    /// Is open because uprobes are placed in an open file.
+    /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
     pub key: FileKey,
     is_go: OnceCell<bool>,

@@ -83,7 +83,7 @@ impl Report {
     }
 }
 
-/// When the next checks are due, since the attach.
+/// When the next checks are due, as time since the attach.
 struct Looks {
     clock: RunClock,
     ends: Duration,

@@ -1,6 +1,6 @@
-//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what the
-//! kernel counts where the agent does not ([`kernel`]). Each part owns its state. A method that needs another part takes
-//! it as a parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes
+//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what
+//! the kernel counts where the agent does not ([`kernel`]). Each part owns its state. A method that needs another
+//! part takes it as a parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes
 //! ([`scope_ports`]).
 
 use tiptoe_attach::Attached;

@@ -84,9 +84,8 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function that ends before its `syscall`. A nameless function has the length of its
-/// unwind information, and clone3's ends before the `syscall`, because that information would be
-/// wrong for the child afterwards.
+/// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information.
+/// That of clone3 ends before the `syscall`, because it would be wrong for the child.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

@@ -91,8 +91,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site. That must have been patched over the same code, up to the call, because
-    /// another library may be mapped there now.
+    /// Plans a hook, or reuses a known site. A known site must have been patched over the same code, up to the call,
+    /// because another library may be mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,

@@ -13,7 +13,7 @@ use crate::error::Reason;
 use crate::module::Module;
 
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// The beginning of libc's cancellable calls, since version 2.41: the number is pushed.
+/// How libc's cancellable futex calls begin since version 2.41: they push the number.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]

@@ -1,9 +1,8 @@
 //! Decides which pages of a file's code get their own mappings, so that forks copy less.
 //!
-//! A fork copies no page-table entries of a file's mapping in which no page was written, because
-//! the child can read the pages from the file. One patched page makes the fork copy the entries of
-//! all resident pages of its mapping. So patched pages close to each other become one mapping, and
-//! other pages keep the file's.
+//! If no page of a file's mapping was written, a fork copies none of its page-table entries: the child can read the
+//! file. One patched page makes the fork copy the entries of all resident pages of its mapping. So patched pages
+//! close to each other become one mapping, and other pages keep the file's.
 
 use std::ops::Range;
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::Function;
 
-/// Functions that share a name (overloads, an old version of a symbol) get a longer name or another
-/// symbol, if it is unique. An IFUNC keeps the name by which programs call it.
+/// Returns a name for each function. Functions that share a name (overloads, an old version of a symbol) get a longer
+/// name or another symbol, if that is unique. An IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()

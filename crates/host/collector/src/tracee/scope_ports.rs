@@ -140,7 +140,7 @@ fn charge(
         let before = threads();
         charging.start(counters, &before)?;
         tries -= 1;
-        // A race: a thread that started in between may lack its parent's events.
+        // Race: a thread that started since `before` may lack its parent's events.
         let is_complete = counters.is_empty() || threads() == before;
         if !is_complete && tries > 0 {
             continue;

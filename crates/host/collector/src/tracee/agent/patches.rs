@@ -47,7 +47,7 @@ pub struct AgentCounter {
     pub file: FileKey,
     /// Every hit raises SIGTRAP.
     pub trap: bool,
-    /// Which words follow the slot.
+    /// What is recorded, and so which words follow the slot.
     pub follow: Follow,
     /// How many registers hold the function's parameters, if calls are recorded and the number is known.
     pub parameters: Option<u8>,

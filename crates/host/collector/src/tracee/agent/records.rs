@@ -15,8 +15,7 @@ use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
 
-/// The number of looks at an incomplete record before it is given up, after about a second. Its
-/// thread is still writing it, or has jumped out of the write for good.
+/// An incomplete record is given up after this many looks, about a second: its thread may have jumped out of the write.
 pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]

@@ -67,7 +67,7 @@ impl KernelOpening<'_> {
         let set = UprobeSet::open(self.process.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
         if !counts_all && probes.iter().any(|candidate| candidate.trap.is_some()) {
-            // A trap counts threads that start later, too.
+            // Unlike this set, a trap counts threads that start later, too.
             drop(set);
             return self.open_without_traps(probes);
         }
@@ -264,8 +264,8 @@ fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> impl Iterator<Item = (Str
     probes.into_iter().map(move |one| one.refusal(why))
 }
 
-/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel itself
-/// refuses code only if it is mapped already, and silently counts nothing in a program that starts later.
+/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel
+/// itself refuses only code that is mapped already, and silently counts nothing in a program that starts later.
 fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     let why = against(&candidate.probe)?;
     Some(match &candidate.why {
@@ -274,7 +274,7 @@ fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     })
 }
 
-/// The reason lacks the probe's address, so that equal reasons group.
+/// The reason lacks the probe's address, because equal reasons are grouped.
 fn kernel_reason(error: KernelError) -> Reason {
     match error {
         KernelError::BrokenOff => Reason::BrokenOff,

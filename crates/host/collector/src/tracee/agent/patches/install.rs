@@ -96,7 +96,7 @@ fn install_in_parts(
     order.sort_by_key(|index| planned[*index].site.address);
     let quiet = on.process.presence.quiet.as_ref();
     let part = match quiet {
-        // All threads are stopped for each part.
+        // One part only, because all threads are stopped for each.
         Some(_) => planned.len().max(1),
         None => PART,
     };

@@ -1,4 +1,4 @@
-//! What the agent has been given so far: its sites, slots and arenas, and the libraries that it watches.
+//! What the agent was given so far: its sites, slots and arenas, and the libraries that it watches.
 
 use std::collections::HashSet;
 

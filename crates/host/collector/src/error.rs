@@ -28,7 +28,7 @@ pub enum Error {
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An attach failed, and the request may split rows by thread, which the hint says.
+    /// An attach failed. The hint says that the request may split rows by thread.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]

@@ -117,7 +117,7 @@ pub enum Split {
     Scope,
     /// Each lock.
     Lock,
-    /// Each call site; one of a kernel's lock also has the site's callers.
+    /// Each call site; for the kernel's locks, with the site's callers.
     Callsite,
     /// Each type of lock.
     Type,

@@ -206,7 +206,7 @@ fn wanted(spec: &Spec) -> String {
 }
 
 /// Returns whether a module is the named binary. The name may be a path, also through links, a file name, a soname, a
-/// displayed name, or a glob of these; the program's also its comm.
+/// displayed name, or a glob of these; the program's may be its comm.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;

@@ -85,7 +85,7 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
 }
 
 /// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information.
-/// That of clone3 ends before the `syscall`, because it would be wrong for the child.
+/// clone3's ends before the `syscall`, because it would be wrong for the child.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

@@ -32,7 +32,7 @@ fn pages_of(site: &Site) -> Range<u64> {
     site.address & !(PAGE - 1)..(last & !(PAGE - 1)) + PAGE
 }
 
-/// Returns the ranges of a mapping that need their own; none if they are all of it.
+/// Returns the ranges that need own mappings; none if they are the whole mapping.
 fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
     let far = MOST_BETWEEN * PAGE;
     let first = pages.partition_point(|range| range.start < mapping.start);

@@ -154,7 +154,7 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number, so that a caller sets it.
+/// Returns whether code contains a system call, but nothing that may set its number: its caller does.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

@@ -208,7 +208,7 @@ impl LockWatch {
     }
 
     /// Looks whether a started command has mapped its libraries, so that later waits have call sites. Returns whether
-    /// it has not.
+    /// some are missing.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;

@@ -1,4 +1,4 @@
-//! Finds functions whose code the program moved, or mapped once more, where the agent does not count.
+//! Finds functions that the program moved or mapped once more. The agent does not count there.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

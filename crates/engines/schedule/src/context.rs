@@ -218,7 +218,7 @@ impl<P: Pmu> Context<P> {
     pub fn disable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
-        set.rest(id.number, State::Off, now_ns, pmu)?;
+        set.disable(id.number, now_ns, pmu)?;
         unit.settle_for(id.target, now_ns);
         Some(())
     }

@@ -173,7 +173,7 @@ impl<P: Pmu> Unit<P> {
     }
 
     pub(crate) fn sum(&self, of: impl Fn(&GroupSet) -> u32) -> u32 {
-        let homes = self.homes.way(self.here, None);
+        let homes = self.homes.way(self.here);
         let labels = homes.map(|at| of(self.homes.set(at))).sum::<u32>();
         of(&self.system) + labels + of(&self.task)
     }

@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use tiptoe_event::Counter;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::limits::reserve_open_files;
-use tiptoe_sys::host::perf::{Attr, CountedOn, Counts, PerfEvent, abi};
+use tiptoe_sys::host::perf::{Attr, CountedOn, Counts, PerfEvent};
 
 use crate::Error;
 use crate::cpus::online_cpus;
+use crate::kernel_probe::errno::{EINVAL, ENODEV, ENOENT, ENOSYS, ENXIO, EOPNOTSUPP, ESRCH};
 
 mod pmu;
 mod resolve;
@@ -22,6 +23,7 @@ mod tracepoint;
 
 pub use resolve::KernelEvent;
 pub(crate) use resolve::resolve;
+pub(crate) use tracepoint::id as tracepoint_id;
 
 /// What to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +72,10 @@ impl CounterSet {
             resolved.push(events.collect::<Result<Vec<KernelEvent>, Error>>()?);
         }
         let directory = match whom {
-            CountTarget::Cgroup(path) => Some(File::open(path).map_err(|source| Error::Io {
-                what: format!("open {}", path.display()),
-                source,
-            })?),
+            CountTarget::Cgroup(path) => {
+                let directory = File::open(path);
+                Some(directory.map_err(Error::io(format!("open {}", path.display())))?)
+            }
             _ => None,
         };
         let mut tries = TRIES;
@@ -156,10 +158,7 @@ impl CounterSet {
     ) -> Result<(), Error> {
         let leaders = self.events.iter().filter(|event| event.is_leader);
         for (_, event) in leaders.flat_map(|event| &event.open) {
-            what(event).map_err(|source| Error::Io {
-                what: word.into(),
-                source,
-            })?;
+            what(event).map_err(Error::io(word))?;
         }
         Ok(())
     }
@@ -169,10 +168,7 @@ impl CounterSet {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok((*place, None)),
-            Err(source) => Err(Error::Io {
-                what: "read an event".into(),
-                source,
-            }),
+            Err(error) => Err(Error::io("read an event")(error)),
         };
         self.events
             .iter()
@@ -282,18 +278,10 @@ impl CounterOpening<'_> {
             opened = PerfEvent::open_in(attr, on, leader);
             event.only_user = opened.is_ok();
         }
-        match opened {
-            Ok(opened) => event.open.push((place, opened)),
-            Err(e) if is_missing(&e) => {}
-            // The thread has ended.
-            Err(e) if e.raw_os_error() == Some(ESRCH) => {}
-            Err(e) if is_denied(&e) => return Err(denied(&event.resolved.name, on)),
-            Err(source) => {
-                return Err(Error::Io {
-                    what: format!("count {}", event.resolved.name),
-                    source,
-                });
-            }
+        if !opened.as_ref().is_err_and(is_missing)
+            && let Some(opened) = self::opened(opened, &event.resolved.name, on)?
+        {
+            event.open.push((place, opened));
         }
         Ok(())
     }
@@ -318,18 +306,8 @@ impl CounterOpening<'_> {
     }
 }
 
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const ESRCH: i32 = 3;
-const ENXIO: i32 = 6;
-const EACCES: i32 = 13;
-const ENODEV: i32 = 19;
-const EINVAL: i32 = 22;
-const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
-
 fn is_denied(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(EPERM | EACCES))
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 fn is_missing(error: &io::Error) -> bool {
@@ -337,14 +315,23 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| missing.contains(&e))
 }
 
-pub(crate) fn denied(name: &str, on: CountedOn) -> Error {
-    let whose = match on {
-        CountedOn::Cpu(_) | CountedOn::Cgroup { .. } => "of the whole system".to_owned(),
-        CountedOn::Thread(tid) => format!("of thread {tid}"),
-    };
-    Error::CounterDenied {
-        name: name.to_owned(),
-        whose,
+/// Returns an opened event; `None` if its thread has ended.
+pub(crate) fn opened(
+    event: io::Result<PerfEvent>,
+    name: &str,
+    on: CountedOn,
+) -> Result<Option<PerfEvent>, Error> {
+    match event {
+        Ok(event) => Ok(Some(event)),
+        Err(e) if e.raw_os_error() == Some(ESRCH) => Ok(None),
+        Err(e) if is_denied(&e) => Err(Error::CounterDenied {
+            name: name.to_owned(),
+            whose: match on {
+                CountedOn::Cpu(_) | CountedOn::Cgroup { .. } => "of the whole system".to_owned(),
+                CountedOn::Thread(tid) => format!("of thread {tid}"),
+            },
+        }),
+        Err(e) => Err(Error::io(format!("count {name}"))(e)),
     }
 }
 
@@ -381,20 +368,6 @@ fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>
             places
         }
     })
-}
-
-fn kind(number: u32) -> Attr {
-    tiptoe_sys::host::perf::attr(number, 0)
-}
-
-fn software(config: u64) -> Attr {
-    with_config(abi::PERF_TYPE_SOFTWARE, config)
-}
-
-fn with_config(number: u32, config: u64) -> Attr {
-    let mut attr = kind(number);
-    attr.config = config;
-    attr
 }
 
 #[cfg(test)]

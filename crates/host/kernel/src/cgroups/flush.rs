@@ -10,6 +10,7 @@ use tiptoe_sys::host::bpf::{MappedArray, run_on_cpu, run_over_all};
 
 use crate::Error;
 use crate::cpus::online_cpus;
+use crate::kernel_probe::errno::ENXIO;
 use crate::programs::{array_fd, no_part};
 use crate::refusal::bpf_refusal;
 
@@ -17,7 +18,6 @@ use super::LOAD;
 use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
 
 const TRIES: usize = 1000;
-const ENXIO: i32 = 6;
 /// The longest wait for tasks' ends, and the pause between rounds.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
@@ -43,10 +43,8 @@ impl Flush {
     pub(super) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
         let failed = |error| bpf_refusal(LOAD, &error);
         let kept = |fd: BorrowedFd<'_>| {
-            fd.try_clone_to_owned().map_err(|source| Error::Io {
-                what: "keep a BPF program".into(),
-                source,
-            })
+            let kept = fd.try_clone_to_owned();
+            kept.map_err(Error::io("keep a BPF program"))
         };
         match (bpf.program(FLUSH), bpf.program(ALL_TASKS)) {
             (Some(Program::RawTracePoint(flush)), _) => {
@@ -54,14 +52,9 @@ impl Flush {
             }
             (_, Some(Program::Iter(over_tasks))) => {
                 let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
-                let round = round.map_err(|source| Error::Io {
-                    what: "map the table of tasks".into(),
-                    source,
-                })?;
-                let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
                 Ok(Flush::Tasks(Mutex::new(TaskRounds {
-                    over_tasks,
-                    round,
+                    round: round.map_err(Error::io("map the table of tasks"))?,
+                    over_tasks: kept(over_tasks.fd().map_err(failed)?.as_fd())?,
                     times: Times::default(),
                 })))
             }
@@ -130,10 +123,7 @@ impl TaskRounds {
 }
 
 pub(super) fn over_tasks(program: BorrowedFd<'_>) -> Result<(), Error> {
-    run_over_all(program).map_err(|source| Error::Io {
-        what: "iterate over all tasks".into(),
-        source,
-    })
+    run_over_all(program).map_err(Error::io("iterate over all tasks"))
 }
 
 fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
@@ -144,12 +134,7 @@ fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
                 Ok(_) => {}
                 // The CPU went offline.
                 Err(e) if e.raw_os_error() == Some(ENXIO) => break,
-                Err(source) => {
-                    return Err(Error::Io {
-                        what: format!("read the current task of CPU {cpu}"),
-                        source,
-                    });
-                }
+                Err(e) => return Err(Error::io(format!("read the current task of CPU {cpu}"))(e)),
             }
         }
     }

@@ -14,9 +14,8 @@ impl Watchpoints {
     /// Watches the process's threads instead of all CPUs; stores in between are missed. Returns why the watch stays on
     /// all CPUs, if it does. On failure nothing is watched.
     pub fn move_to_threads(&mut self) -> Result<Option<Error>, Error> {
-        let served = self.served();
-        let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
-        old_values::begin_gap(&mut self.bpf, &variables)?;
+        let served = self.serving.clone();
+        old_values::begin_gap(&mut self.bpf, &served)?;
         // Frees the registers for the threads' events.
         self.events = Events::None;
         let moved = self.at_threads();
@@ -25,9 +24,7 @@ impl Watchpoints {
             Err(error) => (Events::Cpus(self.at_cpus()?), Some(error)),
         };
         self.events = events;
-        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
-            self.events.reach_cpus()
-        })?;
+        self.end_gap(&served)?;
         Ok(failure)
     }
 
@@ -49,11 +46,6 @@ impl Watchpoints {
         Ok(wide)
     }
 
-    pub(super) fn served(&self) -> Vec<(u32, Breakpoint)> {
-        let served = self.serving.iter();
-        served.map(|(index, at)| (*index as u32, *at)).collect()
-    }
-
     fn indices(&self) -> Vec<usize> {
         self.serving.iter().map(|(index, _)| *index).collect()
     }
@@ -61,7 +53,7 @@ impl Watchpoints {
     pub(super) fn watches(&self) -> Vec<(Watch, Breakpoint)> {
         let serving = self.serving.iter();
         serving
-            .map(|(index, at)| (Watch::of(*index, self.kinds[*index]), *at))
+            .map(|(index, at)| (Watch::new(*index, at), *at))
             .collect()
     }
 }

@@ -16,20 +16,18 @@
 //! `docs/src/costs.md` has the cost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Queue};
-use aya::programs::Program;
 use tiptoe_sys::host::bpf::MappedArray;
 use tiptoe_sys::host::capabilities::in_first_pid_namespace;
 use tiptoe_sys::host::procfs::switches_of_all;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::programs::{self, Link, Ring, array_fd, attach, no_part, typed_map, typed_map_mut};
+use crate::programs::{self, Link, Ring, array_fd, attach, program_fd, typed_map, typed_map_mut};
 use crate::refusal::bpf_refusal;
 use crate::{CounterRefusal, CounterSet, Error};
 
@@ -206,7 +204,7 @@ impl Cgroups {
         }
         // Changes before the programs were attached were not reported.
         self.tree.visit_again(&self.root);
-        let before = system_switches();
+        let before = switches_of_all().ok();
         match self.how {
             CountingMode::ByTasks => self.start_by_tasks()?,
             CountingMode::AtSwitches => self.start_at_switches()?,
@@ -216,7 +214,8 @@ impl Cgroups {
                 self.begin(slot);
             }
         }
-        self.begun = before.zip(system_switches()).map(<[u64; 2]>::from);
+        let after = switches_of_all().ok();
+        self.begun = before.zip(after).map(<[u64; 2]>::from);
         Ok(())
     }
 
@@ -236,13 +235,7 @@ impl Cgroups {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
         }
         self.links.push(attach(&mut self.bpf, SWITCHED)?);
-        match self.bpf.program(SEEDED) {
-            Some(Program::Iter(program)) => {
-                let fd = program.fd().map_err(|error| bpf_refusal(LOAD, &error))?;
-                over_tasks(fd.as_fd())?;
-            }
-            _ => return Err(no_part(SEEDED)),
-        }
+        over_tasks(program_fd(&self.bpf, SEEDED, LOAD)?)?;
         self.flush.now()?;
         self.links.push(attach(&mut self.bpf, ATTACHED)?);
         self.flush.now()
@@ -264,7 +257,7 @@ impl Cgroups {
 
     /// Ends counting; counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
-        let before = system_switches();
+        let before = switches_of_all().ok();
         // `last` must not wait for tasks that end from here on.
         self.ending = None;
         self.unended = self.flush.last()?;
@@ -283,7 +276,7 @@ impl Cgroups {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
-            (self.begun, before, system_switches())
+            (self.begun, before, switches_of_all().ok())
         else {
             return;
         };
@@ -410,11 +403,6 @@ impl Cgroups {
         })
         .collect()
     }
-}
-
-/// Includes switches to idle tasks.
-fn system_switches() -> Option<u64> {
-    switches_of_all().ok()
 }
 
 fn since(now: Vec<CpuCounts>, before: Option<&[CpuCounts]>) -> Vec<CpuCounts> {

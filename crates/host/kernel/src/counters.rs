@@ -208,12 +208,8 @@ impl CounterOpening<'_> {
         if !is_alive {
             return Err(Error::NoSuchThread);
         }
-        let cpus = match self.whom {
-            CountTarget::Cpus(_) | CountTarget::Cgroup(_) => {
-                Some(self.places.iter().filter_map(cpu_of).collect())
-            }
-            _ => None,
-        };
+        let cpus = || self.places.iter().filter_map(cpu_of).collect();
+        let cpus = self.is_of_cpus().then(cpus);
         let is_complete = match self.whom {
             CountTarget::Processes(_) => now().is_ok_and(|places| places == self.places),
             _ => true,
@@ -235,19 +231,18 @@ impl CounterOpening<'_> {
                 open: Vec::new(),
             })
             .collect();
-        let is_pinned = group.first().is_some_and(|leader| leader.is_pinned);
         for (place, on) in self.places.iter().enumerate() {
             let (leader, members) = events.split_at_mut(1);
             let Some(leader) = leader.first_mut() else {
                 continue;
             };
-            self.one(leader, place, *on, None, is_pinned)?;
+            self.one(leader, place, *on, None)?;
             // Without its leader a member would count alone, which was not requested.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
             for member in members {
-                self.one(member, place, *on, Some(opened), false)?;
+                self.one(member, place, *on, Some(opened))?;
             }
         }
         Ok(events)
@@ -259,12 +254,11 @@ impl CounterOpening<'_> {
         place: usize,
         on: CountedOn,
         leader: Option<&PerfEvent>,
-        is_pinned: bool,
     ) -> Result<(), Error> {
         if !event.resolved.is_counted_on(on) {
             return Ok(());
         }
-        let mut attr = self.attr(event, leader.is_none(), is_pinned);
+        let mut attr = self.attr(event);
         let mut opened = PerfEvent::open_in(attr, on, leader);
         // Some PMUs cannot exclude guests, and refuse the bit.
         if opened.as_ref().is_err_and(is_missing) && event.resolved.is_of_own_pmu {
@@ -286,18 +280,20 @@ impl CounterOpening<'_> {
         Ok(())
     }
 
-    fn attr(&self, event: &Event, is_leader: bool, is_pinned: bool) -> Attr {
+    fn is_of_cpus(&self) -> bool {
+        matches!(self.whom, CountTarget::Cpus(_) | CountTarget::Cgroup(_))
+    }
+
+    fn attr(&self, event: &Event) -> Attr {
         let mut attr = event.resolved.attr;
-        let is_of_cpus = matches!(self.whom, CountTarget::Cpus(_) | CountTarget::Cgroup(_));
-        attr.set_inherit(u64::from(!is_of_cpus));
-        if is_leader {
+        attr.set_inherit(u64::from(!self.is_of_cpus()));
+        if event.is_leader {
             attr.set_disabled(1);
-            attr.set_pinned(u64::from(is_pinned));
+            attr.set_pinned(u64::from(event.resolved.is_pinned));
+            // Only a leader may be exclusive.
+            attr.set_exclusive(u64::from(event.resolved.is_exclusive));
             attr.set_enable_on_exec(u64::from(matches!(self.whom, CountTarget::AtExec(_))));
         }
-        // Only a leader may be exclusive.
-        let is_alone = is_leader && event.resolved.is_exclusive;
-        attr.set_exclusive(u64::from(is_alone));
         if event.only_user {
             attr.set_exclude_kernel(1);
             attr.set_exclude_hv(1);

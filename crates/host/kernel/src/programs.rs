@@ -115,16 +115,14 @@ pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(),
     loaded.map_err(|error| bpf_refusal(what, &error))
 }
 
-pub(crate) fn perf_program_fd<'a>(
+pub(crate) fn program_fd<'a>(
     bpf: &'a Ebpf,
     name: &str,
     what: &str,
 ) -> Result<BorrowedFd<'a>, Error> {
-    let program = match bpf.program(name) {
-        Some(Program::PerfEvent(program)) => program.fd(),
-        _ => return Err(no_part(name)),
-    };
-    Ok(program.map_err(|error| bpf_refusal(what, &error))?.as_fd())
+    let program = bpf.program(name).ok_or_else(|| no_part(name))?;
+    let fd = program.fd().map_err(|error| bpf_refusal(what, &error))?;
+    Ok(fd.as_fd())
 }
 
 pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, transmute};
 use crate::Error;
 use crate::counters::{KernelEvent, opened, resolve};
 use crate::programs::{
-    self, Link, ProgramTimes, attach, load_program, load_typed, perf_program_fd, typed_map,
+    self, Link, ProgramTimes, attach, load_program, load_typed, program_fd, typed_map,
 };
 use crate::refusal::bpf_refusal;
 
@@ -146,7 +146,7 @@ impl Scopes {
         attr.set_inherit(1);
         attr.set_inherit_thread(1);
         attr.__bindgen_anon_1.sample_period = 1;
-        let program = perf_program_fd(&self.bpf, &charged(number), LOAD)?;
+        let program = program_fd(&self.bpf, &charged(number), LOAD)?;
         for tid in threads {
             let on = CountedOn::Thread(*tid);
             if let Some(opened) = opened(PerfEvent::open(attr, on), &event.name, on)? {

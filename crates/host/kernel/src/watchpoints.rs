@@ -200,7 +200,7 @@ impl Watchpoints {
                 Events::Cpus(wide)
             }
             None => {
-                let tasks = Tasks::attach(process, opener, &set.slots, served)?;
+                let tasks = Tasks::attach(process, opener, &set.slots, &served)?;
                 Events::Tasks(tasks, ThrottleState::default())
             }
         };
@@ -268,10 +268,11 @@ impl Watchpoints {
             Events::Cpus(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
             Events::Tasks(tasks, rest) => {
                 let serving = Serving {
+                    at: watchpoint.at,
                     in_kernel: self.sees_kernel,
                     is_on: !rest.is_resting,
                 };
-                tasks.serve(slot, to, watchpoint.at, &self.slots, serving)?;
+                tasks.serve(slot, from, to, &self.slots, serving)?;
             }
         }
         self.end_gap(&served)?;
@@ -297,7 +298,7 @@ impl Watchpoints {
     /// Returns how threads got their events; `None` if events are on CPUs.
     pub fn attached(&self) -> Option<AttachSummary> {
         match &self.events {
-            Events::Tasks(tasks, _) => Some(tasks.attached()),
+            Events::Tasks(tasks, _) => Some(tasks.attached),
             Events::None | Events::Cpus(_) => None,
         }
     }

@@ -5,14 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::Ebpf;
-use aya::programs::Program;
 use tiptoe_sys::host::bpf::{MappedArray, run_on_cpu, run_over_all};
 
 use crate::Error;
 use crate::cpus::online_cpus;
 use crate::kernel_probe::errno::ENXIO;
-use crate::programs::{array_fd, no_part};
-use crate::refusal::bpf_refusal;
+use crate::programs::{array_fd, program_fd};
 
 use super::LOAD;
 use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
@@ -41,25 +39,19 @@ pub(super) struct TaskRounds {
 
 impl Flush {
     pub(super) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
-        let failed = |error| bpf_refusal(LOAD, &error);
-        let kept = |fd: BorrowedFd<'_>| {
-            let kept = fd.try_clone_to_owned();
+        let kept = |program| {
+            let kept = program_fd(bpf, program, LOAD)?.try_clone_to_owned();
             kept.map_err(Error::io("keep a BPF program"))
         };
-        match (bpf.program(FLUSH), bpf.program(ALL_TASKS)) {
-            (Some(Program::RawTracePoint(flush)), _) => {
-                Ok(Flush::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
-            }
-            (_, Some(Program::Iter(over_tasks))) => {
-                let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
-                Ok(Flush::Tasks(Mutex::new(TaskRounds {
-                    round: round.map_err(Error::io("map the table of tasks"))?,
-                    over_tasks: kept(over_tasks.fd().map_err(failed)?.as_fd())?,
-                    times: Times::default(),
-                })))
-            }
-            _ => Err(no_part(FLUSH)),
+        if bpf.program(FLUSH).is_some() {
+            return Ok(Flush::Cpus(kept(FLUSH)?));
         }
+        let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
+        Ok(Flush::Tasks(Mutex::new(TaskRounds {
+            round: round.map_err(Error::io("map the table of tasks"))?,
+            over_tasks: kept(ALL_TASKS)?,
+            times: Times::default(),
+        })))
     }
 
     pub(super) fn now(&self) -> Result<(), Error> {

@@ -33,7 +33,7 @@ impl Watchpoints {
         self.slots = self.slots.empty_for(threads)?;
         self.slots.book(Some(self.process.pid()), &self.indices())?;
         let opener = opener(&self.bpf, self.sees_kernel)?;
-        Tasks::attach(self.process, opener, &self.slots, self.watches())
+        Tasks::attach(self.process, opener, &self.slots, &self.watches())
     }
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {

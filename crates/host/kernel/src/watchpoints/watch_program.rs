@@ -6,7 +6,7 @@ use aya::maps::MapError;
 use super::opener::Opener;
 use super::{MOST_CONDITIONS, WatchWanted, watch_layout};
 use crate::Error;
-use crate::programs::{self, load_program, perf_program_fd};
+use crate::programs::{self, load_program, program_fd};
 use crate::refusal::bpf_refusal;
 
 const WATCH: &[u8] = aya::include_bytes_aligned!("../../bpf/watch.bpf.o");
@@ -52,7 +52,7 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
 }
 
 pub(super) fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
-    let program = perf_program_fd(bpf, PROGRAM, LOAD)?;
+    let program = program_fd(bpf, PROGRAM, LOAD)?;
     Ok(Opener { program, in_kernel })
 }
 

@@ -213,7 +213,7 @@ impl UprobeSet {
     pub fn who(&self) -> CountedThreads {
         match &self.owner {
             ProbeOwner::Process(_) => CountedThreads::Process,
-            ProbeOwner::Threads(probes) => CountedThreads::Threads(probes.threads().to_vec()),
+            ProbeOwner::Threads(probes) => CountedThreads::Threads(probes.threads.clone()),
         }
     }
 

@@ -116,28 +116,18 @@ struct ThrottleState {
     rested: u64,
 }
 
-struct Preparation {
-    hit_cost: Cost,
-    sees_kernel: bool,
-    wide: Option<CpuEvents>,
-}
-
 fn prepare(
     form: Form,
     slots: &Slots,
-    served: &[(Watch, Breakpoint)],
-) -> Result<Preparation, Error> {
+    served: &[(usize, Breakpoint)],
+) -> Result<(Cost, bool, Option<CpuEvents>), Error> {
     // First, because measuring needs a debug register.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
-    Ok(Preparation {
-        hit_cost,
-        sees_kernel,
-        wide,
-    })
+    Ok((hit_cost, sees_kernel, wide))
 }
 
 impl Watchpoints {
@@ -160,11 +150,8 @@ impl Watchpoints {
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let mut slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
         slots.book(wanted.of_process(), serving)?;
-        let served = serving.iter().map(|index| {
-            let at = watchpoints[*index].at;
-            (Watch::new(*index, &at), at)
-        });
-        let served: Vec<(Watch, Breakpoint)> = served.collect();
+        let served = serving.iter().map(|index| (*index, watchpoints[*index].at));
+        let served: Vec<(usize, Breakpoint)> = served.collect();
         // In parallel, because both take about equally long.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
@@ -172,21 +159,18 @@ impl Watchpoints {
             let loaded = loading.join().unwrap_or_else(|_| Err(no_part("program")));
             (loaded, prepared)
         });
-        let (mut bpf, prepared) = (bpf?, prepared?);
+        let (mut bpf, (hit_cost, sees_kernel, wide)) = (bpf?, prepared?);
         let mut set = Self {
             process,
             each: Ring::take(&mut bpf, SINGLE_HITS, "read the accesses one by one")?,
             bpf,
             slots,
             events: Events::None,
-            serving: serving
-                .iter()
-                .map(|index| (*index, watchpoints[*index].at))
-                .collect(),
+            serving: served,
             memory: process.open_memory()?,
-            sees_kernel: prepared.sees_kernel,
+            sees_kernel,
             allowance: None,
-            hit_cost: prepared.hit_cost,
+            hit_cost,
             execs: None,
         };
         set.allow(wanted.allowed_ns)?;
@@ -194,13 +178,13 @@ impl Watchpoints {
             set.insert_variable(*index, &watchpoints[*index], slot)?;
         }
         let opener = opener(&set.bpf, set.sees_kernel)?;
-        set.events = match prepared.wide {
+        set.events = match wide {
             Some(wide) => {
                 wide.run(opener)?;
                 Events::Cpus(wide)
             }
             None => {
-                let tasks = Tasks::attach(process, opener, &set.slots, &served)?;
+                let tasks = Tasks::attach(process, opener, &set.slots, &set.serving)?;
                 Events::Tasks(tasks, ThrottleState::default())
             }
         };

@@ -43,6 +43,11 @@ impl Watch {
         Watch { index, kind }
     }
 
+    pub(super) fn all(serving: &[(usize, Breakpoint)]) -> Vec<Watch> {
+        let watch = |(index, at): &(usize, Breakpoint)| Watch::new(*index, at);
+        serving.iter().map(watch).collect()
+    }
+
     fn holder(self) -> u64 {
         self.index as u64
     }

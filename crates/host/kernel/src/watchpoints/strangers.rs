@@ -1,9 +1,6 @@
 //! Other processes that hit the addresses of a watch on all CPUs. A hit costs them as much as the watched process, so
 //! they have an allowance of the same size. When it is used up, the watch can continue on its process's threads only.
 
-use tiptoe_sys::host::perf::Breakpoint;
-
-use super::slots::Watch;
 use super::tasks::Tasks;
 use super::watch_program::opener;
 use super::wide::CpuEvents;
@@ -33,14 +30,14 @@ impl Watchpoints {
         self.slots = self.slots.empty_for(threads)?;
         self.slots.book(Some(self.process.pid()), &self.indices())?;
         let opener = opener(&self.bpf, self.sees_kernel)?;
-        Tasks::attach(self.process, opener, &self.slots, &self.watches())
+        Tasks::attach(self.process, opener, &self.slots, &self.serving)
     }
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
         // If another tiptoe booked in between, the kernel decides.
         let _ = self.slots.book(None, &self.indices());
-        let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.watches())?;
+        let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.serving)?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;
         wide.start(self.allowance.is_some())?;
         Ok(wide)
@@ -48,12 +45,5 @@ impl Watchpoints {
 
     fn indices(&self) -> Vec<usize> {
         self.serving.iter().map(|(index, _)| *index).collect()
-    }
-
-    pub(super) fn watches(&self) -> Vec<(Watch, Breakpoint)> {
-        let serving = self.serving.iter();
-        serving
-            .map(|(index, at)| (Watch::new(*index, at), *at))
-            .collect()
     }
 }

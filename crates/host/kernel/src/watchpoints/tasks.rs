@@ -65,7 +65,7 @@ struct Attach<'a> {
     process: Process,
     opener: Opener<'a>,
     slots: &'a Slots,
-    served: &'a [(Watch, Breakpoint)],
+    served: &'a [(usize, Breakpoint)],
     watches: Vec<Watch>,
     births: Mutex<Births>,
     next: AtomicU32,
@@ -90,14 +90,14 @@ impl Tasks {
         process: Process,
         opener: Opener<'_>,
         slots: &Slots,
-        served: &[(Watch, Breakpoint)],
+        served: &[(usize, Breakpoint)],
     ) -> Result<Tasks, Error> {
         let attach = Attach {
             process,
             opener,
             slots,
             served,
-            watches: served.iter().map(|(watch, _)| *watch).collect(),
+            watches: Watch::all(served),
             births: Mutex::new(Births::follow(process.pid())?),
             next: AtomicU32::new(1),
         };

@@ -7,6 +7,16 @@ use crate::homes::{HomeIndex, Homes};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
+/// The events that a switch of labels deletes and adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
+    #[default]
+    Changed,
+    /// All events, on PMUs with events of labels; only for comparison.
+    Everything,
+}
+
 /// INVARIANT between two calls:
 ///
 /// 1. Only groups of the system, of homes from `here` upwards, and of the task count. They use at most all slots.
@@ -38,18 +48,12 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
+    pub(crate) fn enter(&mut self, tree: &Tree, label: Label, policy: Policy, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
-            self.cross(to, now_ns);
-            self.reassign(now_ns, ReassignCause::Change);
-        }
-    }
-
-    pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
-        let to = self.homes.nearest(tree, label);
-        if to != self.here {
-            self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
+            if policy == Policy::Everything {
+                self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
+            }
             self.cross(to, now_ns);
             self.reassign(now_ns, ReassignCause::Change);
         }

@@ -54,7 +54,7 @@ pub(crate) fn loader() -> EbpfLoader<'static> {
     loader
 }
 
-/// The reports of a program, in the order of their making.
+/// A program's reports.
 pub(crate) struct Ring(pub(crate) RingBuf<MapData>);
 
 impl fmt::Debug for Ring {
@@ -70,7 +70,6 @@ impl Ring {
         ring.map_err(|error| bpf_refusal(what, &error))
     }
 
-    /// Returns the reports that `decode` knows.
     pub(crate) fn read<T>(&mut self, decode: impl Fn(&[u8]) -> Option<T>) -> Vec<T> {
         let mut reports = Vec::new();
         while let Some(bytes) = self.0.next() {
@@ -175,7 +174,6 @@ where
     M::try_from(map(bpf, name)?).map_err(|error| bpf_refusal(what, &error))
 }
 
-/// Returns a map for changes, as [`typed_map`] does.
 pub(crate) fn typed_map_mut<'a, M>(bpf: &'a mut Ebpf, name: &str, what: &str) -> Result<M, Error>
 where
     M: TryFrom<&'a mut Map, Error = MapError>,

@@ -263,7 +263,6 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Reads the values of variables whose events were enabled.
     fn end_gap(&mut self, served: &[(usize, Breakpoint)]) -> Result<(), Error> {
         let reach_cpus = || self.events.reach_cpus();
         old_values::end_gap(&mut self.bpf, &self.memory, served, reach_cpus)

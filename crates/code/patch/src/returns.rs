@@ -11,6 +11,7 @@
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+use crate::call_numbers::writes;
 use crate::decode::{FunctionCode, direct_target};
 
 /// The canonical frame address; the return address is in the word below.
@@ -269,11 +270,8 @@ impl Chain {
         }
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
-        let written = info.used_registers().iter().filter(|used| {
-            use iced_x86::OpAccess::{CondRead, None, Read};
-            !matches!(used.access(), Read | CondRead | None)
-        });
-        for used in written {
+        let used = info.used_registers().iter();
+        for used in used.filter(|used| writes(used.access())) {
             let register = used.register().full_register();
             self.frame_pointers.retain(|(held, _)| *held != register);
         }

@@ -223,7 +223,7 @@ impl Patcher {
             return Err(io::Error::other("no room for a jump"));
         }
         for arena in planner.new_arenas() {
-            self.draft.open(arena.base..arena.base + arena.len)?;
+            self.draft.open(arena.base..arena.base + ARENA_LEN)?;
             self.draft.write(prologue(arena.base), &arena.prologue);
             self.taken.push(whole(arena.base));
         }

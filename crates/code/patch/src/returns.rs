@@ -52,7 +52,11 @@ const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 /// Finds what a function reads, calls and jumps to. `cfa` returns the unwind information at an address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
-    let mut prologue = Prologue::default();
+    let mut prologue = Prologue {
+        depth: Some(WORD),
+        has_pushed_bp: false,
+        is_framed: false,
+    };
     let mut chain = Chain::default();
     let mut stores_top = false;
     let inside = function.address..function.address + function.body().len() as u64;
@@ -161,16 +165,6 @@ struct Prologue {
     depth: Option<i64>,
     has_pushed_bp: bool,
     is_framed: bool,
-}
-
-impl Default for Prologue {
-    fn default() -> Prologue {
-        Prologue {
-            depth: Some(WORD),
-            has_pushed_bp: false,
-            is_framed: false,
-        }
-    }
 }
 
 impl Prologue {

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{Error, Result};
+use super::procfs::Mount;
 
 /// How cgroups are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,23 +34,20 @@ impl Cgroups {
         let mut found = Self::default();
         let mut is_whole = false;
         for line in mountinfo.lines() {
-            let Some((head, tail)) = line.split_once(" - ") else {
+            let Some(mount) = Mount::parse(line) else {
                 continue;
             };
-            let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
-            let mut tail = tail.split(' ');
-            match tail.next() {
+            match mount.kind {
                 // A mount of the whole hierarchy replaces one of a part.
-                Some("cgroup2") if found.v2.is_none() || !is_whole => {
-                    found.v2 = Some(mount());
-                    is_whole = head.split(' ').nth(3) == Some("/");
+                "cgroup2" if found.v2.is_none() || !is_whole => {
+                    found.v2 = Some(unescape(mount.point));
+                    is_whole = mount.root == "/";
                 }
-                Some("cgroup") => {
-                    let options = tail.nth(1).unwrap_or_default();
-                    if options.split(',').any(|o| o == "perf_event") {
-                        found.v1_perf_event = Some(mount());
+                "cgroup" => {
+                    if mount.options.split(',').any(|o| o == "perf_event") {
+                        found.v1_perf_event = Some(unescape(mount.point));
                     }
-                    found.v1.push(mount());
+                    found.v1.push(unescape(mount.point));
                 }
                 _ => {}
             }

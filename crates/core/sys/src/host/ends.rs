@@ -34,11 +34,7 @@ pub struct Ends(Vec<OwnedFd>);
 impl Ends {
     /// Watches processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
-        let open = |pid: u32| {
-            let pid = Pid::from_raw(pid.cast_signed())?;
-            pidfd_open(pid, PidfdFlags::empty()).ok()
-        };
-        Ends(pids.into_iter().filter_map(open).collect())
+        Ends(pids.into_iter().filter_map(pidfd).collect())
     }
 
     /// Waits until a process ends, a signal arrives, or `time` passes.
@@ -61,6 +57,12 @@ impl Ends {
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
     }
+}
+
+/// Opens a pidfd; `None` before Linux 5.3, or if the process has ended.
+pub fn pidfd(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid.cast_signed())?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Returns which descriptors are readable, or closed, after a wait.

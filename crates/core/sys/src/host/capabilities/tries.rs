@@ -2,8 +2,11 @@ use std::prelude::rust_2024::*;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{BpfKind, Check, Refusal};
 use crate::host::bpf::{self, UprobeCounters, UprobeTarget};
@@ -185,24 +188,17 @@ pub(super) fn process_vm_readv() -> Check {
 /// the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends with a nul.
-    let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(Refusal::last("memfd_create"));
-    }
-    // SAFETY: the descriptor is new.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len(BYTES as u64)
-        .map_err(|error| Refusal::from("ftruncate", &error))?;
-    let (access, kind) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+    let refusal =
+        |call: &'static str| move |error: Errno| Refusal::from(call, &io::Error::from(error));
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create(c"tiptoe", flags).map_err(refusal("memfd_create"))?;
+    ftruncate(&file, BYTES as u64).map_err(refusal("ftruncate"))?;
+    let (access, kind) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
     // SAFETY: the kernel chooses the address, so this replaces no memory.
-    let code = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, kind, fd, 0) };
-    if code == libc::MAP_FAILED {
-        return Err(Refusal::last("mmap"));
-    }
+    let code = unsafe { mmap(std::ptr::null_mut(), BYTES, access, kind, &file, 0) };
+    let code = code.map_err(refusal("mmap"))?;
     // SAFETY: nothing refers to this mapping.
-    unsafe { libc::munmap(code, BYTES) };
+    let _ = unsafe { munmap(code, BYTES) };
     Ok(())
 }
 

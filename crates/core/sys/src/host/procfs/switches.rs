@@ -15,11 +15,8 @@ impl Process {
 
     /// Returns the context switches of all living threads.
     pub fn switches(self) -> Result<u64> {
-        let of_thread = |tid: &u32| {
-            let status = self.read(&format!("task/{tid}/status"));
-            status.map_or(0, |status| in_status(&String::from_utf8_lossy(&status)))
-        };
-        Ok(self.threads()?.iter().map(of_thread).sum())
+        let of_thread = |tid| self.thread_switches(tid).unwrap_or(0);
+        Ok(self.threads()?.into_iter().map(of_thread).sum())
     }
 }
 

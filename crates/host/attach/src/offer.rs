@@ -1,6 +1,6 @@
 //! The segments for a command that is about to start.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 
@@ -36,8 +36,8 @@ impl Offer {
             .and_then(|data| Ok((data, self.plan.try_clone()?)));
         let linked = copies.and_then(|(data, plan)| {
             let link = Link::new(data, plan, self.geometry, terms, end_check(process))?;
-            preload::seal(self.plan.as_raw_fd(), seals::PLAN)?;
-            preload::seal(self.data.as_raw_fd(), seals::DATA)?;
+            preload::seal(&self.plan, seals::PLAN)?;
+            preload::seal(&self.data, seals::DATA)?;
             Ok(link)
         });
         linked.map_err(AttachError::SharedMemory)

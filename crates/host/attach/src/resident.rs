@@ -135,15 +135,15 @@ pub fn known_sites(
 ) -> Result<Vec<Site>, AttachError> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-        let mut head = [0; 16];
-        memory.read_exact_at(&mut head, base.wrapping_add(agent.sites))?;
-        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
-        let count = word(8).min(MAX_SITES) as usize;
-        let mut bytes = vec![0; count * SLOT_WORDS * 8];
-        memory.read_exact_at(&mut bytes, word(0))?;
-        Ok(bytes
-            .chunks_exact(SLOT_WORDS * 8)
-            .filter_map(decode)
+        let mut head = [[0; 8]; 2];
+        memory.read_exact_at(head.as_flattened_mut(), base.wrapping_add(agent.sites))?;
+        let [address, count] = head.map(u64::from_le_bytes);
+        let mut slots = vec![[[0; 8]; SLOT_WORDS]; count.min(MAX_SITES) as usize];
+        let bytes = slots.as_flattened_mut().as_flattened_mut();
+        memory.read_exact_at(bytes, address)?;
+        let slots = slots.into_iter();
+        Ok(slots
+            .filter_map(|slot| Site::decode(slot.first_chunk()?.map(u64::from_le_bytes)))
             .collect())
     };
     let sites = read().unwrap_or_default();
@@ -152,12 +152,6 @@ pub fn known_sites(
         true => Ok(sites),
         false => Err(AttachError::ForgedSites),
     }
-}
-
-fn decode(bytes: &[u8]) -> Option<Site> {
-    Site::decode(std::array::from_fn(|index| {
-        u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
-    }))
 }
 
 /// Converts the agent's thread id to tiptoe's pid namespace.

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use libc::user_regs_struct;
 use tiptoe_sys::host::attach_progress;
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_sys::host::random;
 
 use super::cave::{self, Cave};
-use super::process::{self, Mapping, Process};
+use super::process::{self, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
@@ -44,11 +46,11 @@ pub(super) struct BorrowedThread {
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-pub(super) enum StubStart {
-    /// An earlier injection's home.
-    Home(u64),
-    /// The stub copies itself to `home`, a free address.
-    Cave { cave: Cave, home: u64 },
+/// Where the stub starts, and its home.
+pub(super) struct StubStart {
+    /// `None` if the stub starts at an earlier injection's home; otherwise `home` is a free address.
+    cave: Option<Cave>,
+    home: u64,
 }
 
 impl StubStart {
@@ -58,14 +60,12 @@ impl StubStart {
         loader: u64,
     ) -> Result<Self, InjectError> {
         if let Some(home) = cave::old_home(process, mappings) {
-            return Ok(Self::Home(home));
+            return Ok(Self { cave: None, home });
         }
-        let cave = cave::find(process, mappings, loader)?;
+        let cave = Some(cave::find(process, mappings, loader)?);
         let home = cave::free_address(mappings);
-        Ok(Self::Cave {
-            cave,
-            home: home.ok_or(InjectError::NoCave { pid: process.pid })?,
-        })
+        let home = home.ok_or(InjectError::NoCave { pid: process.pid })?;
+        Ok(Self { cave, home })
     }
 }
 
@@ -203,10 +203,10 @@ impl Search<'_> {
             let Ok(status) = process::status(pid, tid) else {
                 continue;
             };
-            if status.tracer != 0 {
+            if status.tracer_pid != 0 {
                 return Err(InjectError::AlreadyTraced {
                     pid,
-                    by: status.tracer,
+                    by: status.tracer_pid,
                 });
             }
             let rank = restart::rank(&process::syscall(pid, tid));
@@ -304,10 +304,11 @@ impl Search<'_> {
     ) -> Result<BorrowedThread, StopFailure> {
         let since = held.since();
         let (registers, restart) = restart::resume(&regs);
-        let mut params = Params {
+        let StubStart { cave, home } = &self.stub_start;
+        let image = stub::image(&Params {
             magic: MAGIC,
-            home: 0,
-            cave_page: 0,
+            home: *home,
+            cave_page: cave.as_ref().map_or(0, |cave| cave.page),
             scratch: STACK + xsave_size().next_multiple_of(PAGE),
             all_signals: u64::MAX,
             mask: held.signal_mask()?,
@@ -315,51 +316,38 @@ impl Search<'_> {
             restart: restart as u64,
             registers,
             interrupted_rip: regs.rip,
-        };
+        });
         let io = |_: std::io::Error| StopFailure::Ended;
-        match &self.stub_start {
-            StubStart::Home(home) => {
-                params.home = *home;
-                self.process
-                    .write(home + PAGE, &[0; size_of::<Mailbox>()])
-                    .map_err(io)?;
-                self.process
-                    .write(*home, &stub::image(&params))
-                    .map_err(io)?;
-                held.send_to(regs, home + stub::from_home())?;
-                Ok(BorrowedThread {
-                    tid,
-                    since,
-                    home: *home,
-                    cave: None,
-                })
+        let write = |at, bytes: &[u8]| self.process.write(at, bytes).map_err(io);
+        let (at, entry, before) = match cave {
+            None => {
+                write(home + PAGE, &[0; size_of::<Mailbox>()])?;
+                (*home, stub::from_home(), None)
             }
-            StubStart::Cave { cave, home } => {
-                (params.home, params.cave_page) = (*home, cave.page);
-                let image = stub::image(&params);
+            Some(cave) => {
                 let mut before = vec![0; image.len()];
                 self.process.read(cave.address, &mut before).map_err(io)?;
-                self.process.write(cave.address, &image).map_err(io)?;
-                held.send_to(regs, cave.address + stub::FROM_CAVE)
-                    .inspect_err(|_| {
-                        let _ = self.process.write(cave.address, &before);
-                    })?;
-                Ok(BorrowedThread {
-                    tid,
-                    since,
-                    home: *home,
-                    cave: Some((cave.address, before)),
-                })
+                (cave.address, stub::FROM_CAVE, Some(before))
             }
-        }
+        };
+        write(at, &image)?;
+        held.send_to(regs, at + entry).inspect_err(|_| {
+            let _ = before.as_ref().map(|before| write(at, before));
+        })?;
+        Ok(BorrowedThread {
+            tid,
+            since,
+            home: *home,
+            cave: before.map(|before| (at, before)),
+        })
     }
 
     fn ptrace_failed(&self, tid: u32, errno: nix::errno::Errno) -> InjectError {
         let pid = self.process.pid;
         match process::status(pid, tid) {
-            Ok(status) if status.tracer != 0 => InjectError::AlreadyTraced {
+            Ok(status) if status.tracer_pid != 0 => InjectError::AlreadyTraced {
                 pid,
-                by: status.tracer,
+                by: status.tracer_pid,
             },
             _ => InjectError::os(pid, InjectCall::Ptrace, errno.into()),
         }
@@ -416,10 +404,7 @@ fn xsave_size() -> u64 {
 
 /// Returns up to 0.5 ms, at random, so that polls do not run in step with the target.
 fn random_pause() -> Duration {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let random = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
+    let [random] = random::words();
     Duration::from_micros(random % 500)
 }
 

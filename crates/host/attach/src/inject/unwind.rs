@@ -4,14 +4,17 @@
 //! the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
 //! which costs one more attempt, but must never accept one wrongly.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::Path;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
+use tiptoe_sys::host::procfs::Mapping;
 
 use super::mapped_files::{MappedFile, Role};
-use super::process::{Mapping, Process};
+use super::process::Process;
 use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
@@ -185,7 +188,7 @@ impl<'a> Stacks<'a> {
         match first {
             Some(first) if first.start == self.loader => Role::Loader,
             _ if is_libc(text) => Role::Libc,
-            _ if text.path.contains(".so") => Role::Library,
+            _ if is_library(text) => Role::Library,
             _ => Role::Program,
         }
     }
@@ -258,8 +261,20 @@ fn has_held_lock(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
-    let name = mapping.path.rsplit('/').next().unwrap_or("");
+    let name = name(mapping);
     name == "libc.so.6" || name.starts_with("libc-2.")
+}
+
+/// Returns the file's name; "" if the file was unlinked, because another may now have this name.
+pub(super) fn name(mapping: &Mapping) -> Cow<'_, str> {
+    let path = mapping.path.as_deref().filter(|_| !mapping.deleted);
+    let name = path.and_then(Path::file_name).unwrap_or_default();
+    name.to_string_lossy()
+}
+
+fn is_library(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_deref();
+    path.is_some_and(|path| path.to_string_lossy().contains(".so"))
 }
 
 #[cfg(test)]

@@ -85,15 +85,9 @@ impl Link {
     }
 
     fn map(&self, maps: &[Map]) -> Result<Vec<u64>, AttachError> {
-        let mut results = Vec::new();
-        for chunk in maps.chunks(Plan::MAX_RECORDS) {
-            for (index, map) in chunk.iter().enumerate() {
-                self.plan().put_map(index, *map);
-            }
-            self.ask(Request::Map, chunk.len())?;
-            results.extend(self.results(chunk.len()));
-        }
-        Ok(results)
+        self.ask_in_parts(Request::Map, maps, |index, map| {
+            self.plan().put_map(index, *map)
+        })
     }
 
     /// Returns where this session's code is mapped.

@@ -1,7 +1,6 @@
 //! Decides whether an agent may still answer: the process may have called exec, or may keep the agent's thread
 //! from running.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,7 +8,6 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 
 use super::{Link, PATIENCE};
-use crate::error::AttachError;
 use crate::inject::is_given_up;
 use crate::resident::agent_thread;
 
@@ -66,8 +64,8 @@ impl Pulse {
 pub(super) struct Wait<'l> {
     link: &'l Link,
     until: Instant,
-    seen: Cell<Instant>,
-    looked: Cell<Instant>,
+    seen: Instant,
+    looked: Instant,
 }
 
 impl<'l> Wait<'l> {
@@ -76,29 +74,25 @@ impl<'l> Wait<'l> {
         Wait {
             link,
             until: now + PATIENCE,
-            seen: Cell::new(now),
-            looked: Cell::new(now),
+            seen: now,
+            looked: now,
         }
     }
 
     /// Returns whether the wait is longer than any request may take, or the agent's thread has not run for
     /// [`SILENCE`].
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_over(&mut self) -> bool {
         let now = Instant::now();
-        if now - self.looked.get() > LOOK {
-            self.looked.set(now);
+        if now - self.looked > LOOK {
+            self.looked = now;
             let pulse = self.link.pulse.get();
             let thread = self.link.data().thread();
             if pulse.is_none_or(|pulse| pulse.runs(thread)) {
-                self.seen.set(now);
+                self.seen = now;
             }
         }
-        now > self.until || now - self.seen.get() > SILENCE
+        now > self.until || now - self.seen > SILENCE
     }
-}
-
-pub(super) fn silent(request: tiptoe_wire::Request) -> AttachError {
-    AttachError::Silent { request }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{Error, Result};
+use super::error::{Error, Result, read_text};
 use super::procfs::Mount;
 
 /// How cgroups are mounted.
@@ -25,9 +25,7 @@ pub struct Cgroups {
 impl Cgroups {
     /// Reads this process's mounts.
     pub fn detect() -> Result<Self> {
-        let path = Path::new("/proc/self/mountinfo");
-        let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&read_text("/proc/self/mountinfo")?))
     }
 
     fn parse(mountinfo: &str) -> Self {

@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{BpfKind, Check, Refusal};
 use crate::host::bpf::{self, UprobeCounters, UprobeTarget};
-use crate::host::perf::{CountedOn, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
+use crate::host::perf::{Access, Breakpoint, CountedOn, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
 
 const MEMBARRIER_QUERY: i32 = 0;
 const MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE: i64 = 1 << 5;
@@ -115,15 +115,11 @@ pub(super) fn thread_uprobes() -> Check {
 /// Opens a breakpoint on a word that is never written. Its signal needs Linux 5.13, as watching does.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
-    let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
-    attr.bp_type = abi::HW_BREAKPOINT_W;
-    attr.__bindgen_anon_3.bp_addr = &raw const WORD as u64;
-    attr.__bindgen_anon_4.bp_len = size_of_val(&WORD) as u64;
-    attr.set_exclude_kernel(1);
-    attr.set_exclude_hv(1);
-    attr.set_remove_on_exec(1);
-    attr.set_sigtrap(1);
-    perf(PerfEvent::open(attr, CountedOn::Thread(0)))
+    perf(PerfEvent::signal_accesses(&Breakpoint {
+        address: &raw const WORD as u64,
+        len: size_of_val(&WORD) as u8,
+        access: Access::Write,
+    }))
 }
 
 fn perf(opened: io::Result<PerfEvent>) -> Check {

@@ -97,11 +97,8 @@ impl Process {
         }
         let file = self.open_in_root(path)?;
         let found = file.metadata().map_err(|e| Error::of_file(path, e))?;
-        if found.ino() == mapping.inode {
-            Ok(file)
-        } else {
-            Err(replaced())
-        }
+        let is_same = found.ino() == mapping.inode;
+        is_same.then_some(file).ok_or_else(replaced)
     }
 }
 

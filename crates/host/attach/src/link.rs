@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
@@ -22,7 +22,7 @@ mod owner;
 mod pulse;
 mod segment;
 
-use code::CodeSpace;
+use code::CodeUse;
 use owner::Owner;
 use pulse::{Pulse, Wait};
 pub use segment::Segment;
@@ -54,7 +54,7 @@ pub struct Link {
     data: Segment,
     /// The plan, then the code.
     plan: Segment,
-    code: CodeSpace,
+    code: Mutex<CodeUse>,
     geometry: Geometry,
     /// See [`Terms::lock_slot`].
     pub lock_slot: u32,
@@ -84,7 +84,7 @@ impl Link {
             owner: None,
             data,
             plan,
-            code: CodeSpace::new(),
+            code: Mutex::new(CodeUse::new()),
             geometry,
             lock_slot: terms.lock_slot,
             scope_slot: terms.scope_slot,
@@ -126,9 +126,13 @@ impl Link {
     pub fn is_in(&self, process: Process, program: RunningProgram) {
         // Without a pulse, only missing answers show that the process called exec.
         if self.pulse.get().is_none()
-            && let Ok(pulse) = Pulse::of(process, program)
+            && let Ok(memory) = process.open_memory()
         {
-            let _ = self.pulse.set(pulse);
+            let _ = self.pulse.set(Pulse {
+                process,
+                program,
+                memory,
+            });
         }
     }
 

@@ -30,17 +30,14 @@ impl Offer {
 
     /// Returns the link to the future agent, and seals the segments.
     pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, AttachError> {
-        let copies = self
-            .data
-            .try_clone()
-            .and_then(|data| Ok((data, self.plan.try_clone()?)));
-        let linked = copies.and_then(|(data, plan)| {
+        let open = || {
+            let (data, plan) = (self.data.try_clone()?, self.plan.try_clone()?);
             let link = Link::new(data, plan, self.geometry, terms, end_check(process))?;
             preload::seal(&self.plan, seals::PLAN)?;
             preload::seal(&self.data, seals::DATA)?;
             Ok(link)
-        });
-        linked.map_err(AttachError::SharedMemory)
+        };
+        open().map_err(AttachError::SharedMemory)
     }
 
     /// Returns the descriptors that the program inherits, with the agent's key.

@@ -243,23 +243,18 @@ impl Search<'_> {
             if !self.needs_loader {
                 return self.send(tid, held, regs);
             }
-            match self.stacks.judge(&regs) {
+            let why = match self.stacks.judge(&regs) {
                 // This reads no file, because the first call, in `run`, did.
-                StackState::Free if self.is_loader_locked() => {
-                    return Err(StopFailure::Refused(UnfitThread::LoaderLocked));
-                }
+                StackState::Free if self.is_loader_locked() => UnfitThread::LoaderLocked,
                 StackState::Free => return self.send(tid, held, regs),
-                StackState::Inside => {
-                    return Err(StopFailure::Refused(UnfitThread::Inside));
-                }
-                StackState::Unknown => {
-                    return Err(StopFailure::Refused(UnfitThread::UnknownFrames));
-                }
+                StackState::Unfit(why) => why,
                 StackState::Unread => {
                     drop(held);
                     self.stacks.read_on();
+                    continue;
                 }
-            }
+            };
+            return Err(StopFailure::Refused(why));
         }
         Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
@@ -272,27 +267,24 @@ impl Search<'_> {
         regs: &user_regs_struct,
     ) -> Result<(), StopFailure> {
         const USER_CS_64: u64 = 0x33;
-        if regs.cs != USER_CS_64 {
-            return Err(StopFailure::Refused(UnfitThread::Code32));
-        }
-        if !is_known_to_libc(tid, regs.fs_base) {
-            return Err(StopFailure::Refused(UnfitThread::UnknownToLibc));
-        }
-        if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
-            return Err(StopFailure::Refused(UnfitThread::InRseq));
-        }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];
         let mut entered_by_syscall =
             || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
-        if to.rip != regs.rip && !entered_by_syscall() {
-            return Err(StopFailure::Refused(UnfitThread::UnknownEntry));
-        }
-        let late = self.is_late();
-        if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !late {
-            return Err(StopFailure::Refused(UnfitThread::Timed));
-        }
-        Ok(())
+        let why = if regs.cs != USER_CS_64 {
+            UnfitThread::Code32
+        } else if !is_known_to_libc(tid, regs.fs_base) {
+            UnfitThread::UnknownToLibc
+        } else if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
+            UnfitThread::InRseq
+        } else if to.rip != regs.rip && !entered_by_syscall() {
+            UnfitThread::UnknownEntry
+        } else if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !self.is_late() {
+            UnfitThread::Timed
+        } else {
+            return Ok(());
+        };
+        Err(StopFailure::Refused(why))
     }
 
     /// Sends the thread to the stub. From then on the thread must not need tiptoe, which may die at any instant.

@@ -15,7 +15,7 @@ use tiptoe_sys::host::procfs::Mapping;
 
 use super::mapped_files::{MappedFile, Role};
 use super::process::Process;
-use crate::error::inject_error::InjectError;
+use crate::error::inject_error::{InjectError, UnfitThread};
 use crate::target_files::content;
 
 const MAX_FRAMES: usize = 512;
@@ -26,10 +26,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackState {
     Free,
-    /// A frame is inside the allocator, the loader or fork.
-    Inside,
-    /// The thread runs a signal handler over frames that cannot be unwound.
-    Unknown,
+    Unfit(UnfitThread),
     /// The stack leads into an unread file; the thread must run until it is read.
     Unread,
 }
@@ -132,7 +129,7 @@ impl<'a> Stacks<'a> {
         for _ in 0..MAX_FRAMES {
             if self.is_sigreturn(address.address()) {
                 let Some(below) = self.interrupted(at.sp()) else {
-                    return StackState::Unknown;
+                    return StackState::Unfit(UnfitThread::UnknownFrames);
                 };
                 (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
                 is_in_handler = true;
@@ -169,7 +166,7 @@ impl<'a> Stacks<'a> {
         };
         let image = image.as_ref()?;
         if image.is_unsafe(address) {
-            return Some(StackState::Inside);
+            return Some(StackState::Unfit(UnfitThread::Inside));
         }
         image.eh_frame.as_ref().map(|_| StackState::Free)
     }
@@ -194,15 +191,16 @@ impl<'a> Stacks<'a> {
     }
 
     fn search(&mut self, sp: u64, is_in_handler: bool) -> StackState {
+        let unknown = StackState::Unfit(UnfitThread::UnknownFrames);
         if is_in_handler {
-            return StackState::Unknown;
+            return unknown;
         }
-        let Some(stack) = self.mappings.iter().find(|m| m.start <= sp && sp < m.end) else {
-            return StackState::Unknown;
+        let Some(stack) = self.mappings.iter().find(|m| m.contains(sp)) else {
+            return unknown;
         };
         let mut bytes = vec![0; (stack.end - sp).min(MAX_SEARCH) as usize & !7];
         if self.process.read(sp, &mut bytes).is_err() {
-            return StackState::Unknown;
+            return unknown;
         }
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().unwrap_or_default());

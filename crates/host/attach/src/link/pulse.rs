@@ -2,7 +2,6 @@
 //! from running.
 
 use std::fs::File;
-use std::io;
 use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
@@ -17,22 +16,13 @@ const PAUSE: Duration = Duration::from_micros(200);
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
-    process: Process,
-    program: RunningProgram,
+    pub(super) process: Process,
+    pub(super) program: RunningProgram,
     /// /proc/PID/mem, which refers to the old memory after an exec.
-    memory: File,
+    pub(super) memory: File,
 }
 
 impl Pulse {
-    pub(super) fn of(process: Process, program: RunningProgram) -> io::Result<Pulse> {
-        let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-        Ok(Pulse {
-            process,
-            program,
-            memory,
-        })
-    }
-
     /// Returns whether the agent's memory is no longer in use. First waits until the reason is visible: an
     /// ending process drops its memory before `has_ended` is true, and exec before the new memory is listed.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {

@@ -14,6 +14,7 @@ mod hold;
 pub mod inject;
 pub mod link;
 pub mod loader;
+mod memfd;
 pub mod offer;
 pub mod phase;
 pub mod preload;

@@ -7,6 +7,7 @@ use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 use crate::end_check;
 use crate::error::AttachError;
 use crate::link::{Link, Terms};
+use crate::memfd::{memfd, seal};
 use crate::preload;
 use crate::resident::AgentFile;
 
@@ -20,7 +21,7 @@ pub struct Offer {
 impl Offer {
     /// Makes fresh segments.
     pub fn new(geometry: Geometry) -> Result<Offer, AttachError> {
-        let fresh = |name, len| preload::memfd(name, len).map_err(AttachError::SharedMemory);
+        let fresh = |name, len| memfd(name, len).map_err(AttachError::SharedMemory);
         Ok(Offer {
             geometry,
             data: fresh(c"tiptoe-data", geometry.data_bytes())?,
@@ -33,8 +34,8 @@ impl Offer {
         let open = || {
             let (data, plan) = (self.data.try_clone()?, self.plan.try_clone()?);
             let link = Link::new(data, plan, self.geometry, terms, end_check(process))?;
-            preload::seal(&self.plan, seals::PLAN)?;
-            preload::seal(&self.data, seals::DATA)?;
+            seal(&self.plan, seals::PLAN)?;
+            seal(&self.data, seals::DATA)?;
             Ok(link)
         };
         open().map_err(AttachError::SharedMemory)

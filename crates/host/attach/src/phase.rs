@@ -60,7 +60,7 @@ pub fn set_command(pid: u32) {
 }
 
 /// Records whether the calling thread is starting the command.
-pub fn set_starter(is_starting: bool) {
+pub(crate) fn set_starter(is_starting: bool) {
     STARTER.store(if is_starting { gettid() } else { 0 }, Relaxed);
 }
 

@@ -4,20 +4,19 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use tiptoe_sys::host::limits::explain_file_size;
+use nix::fcntl::{FcntlArg, fcntl};
 use tiptoe_sys::host::random;
 use tiptoe_wire::descriptors::{self, Key, seals};
 
 use crate::error::{AttachError, IoReason};
+use crate::memfd::{memfd, seal};
 use crate::phase::{set_command, set_starter};
 
 mod exec_image;
@@ -29,21 +28,6 @@ pub use privileges::gained_by;
 
 /// The lowest inherited descriptor, so that low numbers stay free for the program.
 const HIGH: i32 = 200;
-
-/// Makes a memfd of `len` bytes whose size is sealed.
-pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let file = File::from(memfd_create(name, flags)?);
-    file.set_len(len).map_err(explain_file_size)?;
-    seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
-    Ok(OwnedFd::from(file))
-}
-
-/// Adds seals to a memfd.
-pub fn seal(fd: impl AsFd, seals: i32) -> io::Result<()> {
-    fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::from_bits_retain(seals)))?;
-    Ok(())
-}
 
 /// What a command inherits: descriptors, and the key of their entry in its environment.
 pub struct AgentDescriptors {

@@ -59,15 +59,13 @@ impl AgentFile {
         let Some(base) = dormant_agent(process) else {
             return Resident::None;
         };
-        let loaded = || -> std::io::Result<bool> {
-            let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-            let mut word = [0; 4];
-            memory.read_exact_at(&mut word, base + self.loaded)?;
-            Ok(word != [0; 4])
-        };
-        match loaded() {
-            Ok(true) => Resident::Entry(base + self.entry),
-            _ => Resident::Loading,
+        let mut loaded = [0; 4];
+        let memory = process.open_memory().ok();
+        // If the word cannot be read, it stays 0.
+        let _ = memory.map(|memory| memory.read_exact_at(&mut loaded, base + self.loaded));
+        match loaded {
+            [0, 0, 0, 0] => Resident::Loading,
+            _ => Resident::Entry(base + self.entry),
         }
     }
 }

@@ -76,9 +76,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     std::iter::from_fn(move || {
         loop {
             let dir = open.pop()?;
-            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-            let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
-            open.extend(below.map(|entry| entry.path()));
+            open.extend(fs::read_dir(&dir).into_iter().flat_map(folders));
             if let Ok(metadata) = fs::metadata(&dir) {
                 let path = dir.strip_prefix(root).unwrap_or(&dir);
                 return Some((metadata.ino(), Path::new("/").join(path)));
@@ -136,12 +134,16 @@ fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Resu
     // 0 is a process outside our pid namespace.
     let all = text.lines().filter_map(|line| line.parse::<u32>().ok());
     pids.extend(all.filter(|pid| *pid != 0));
-    for entry in fs::read_dir(dir)?.flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            open.push(entry.path());
-        }
-    }
+    open.extend(folders(fs::read_dir(dir)?));
     Ok(())
+}
+
+fn folders(entries: fs::ReadDir) -> impl Iterator<Item = PathBuf> {
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|t| t.is_dir());
+    entries
+        .flatten()
+        .filter(is_folder)
+        .map(|entry| entry.path())
 }
 
 fn unescape(text: &str) -> PathBuf {

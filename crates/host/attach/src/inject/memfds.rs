@@ -16,7 +16,7 @@ use tiptoe_wire::descriptors::seals;
 
 use crate::error::IoReason;
 use crate::error::inject_error::{BadDescriptor, InjectCall, InjectError};
-use crate::preload::seal;
+use crate::memfd::seal;
 
 pub(super) struct OfferedFds {
     pub agent: OwnedFd,

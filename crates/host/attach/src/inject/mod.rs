@@ -128,7 +128,7 @@ pub struct Injection {
 }
 
 /// Returns the libraries that a program's file needs; `None` if it is no ELF file.
-pub fn needed_libraries(program: &Path) -> Option<Vec<String>> {
+pub(crate) fn needed_libraries(program: &Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)
 }

@@ -89,7 +89,7 @@ impl<'l> Wait<'l> {
 mod tests {
     use super::*;
     use crate::link::Terms;
-    use crate::preload::memfd;
+    use crate::memfd::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
     #[test]

@@ -46,9 +46,9 @@ pub(super) struct BorrowedThread {
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// Where the stub starts, and its home.
+/// Where the stub starts, and the address of its home.
 pub(super) struct StubStart {
-    /// `None` if the stub starts at an earlier injection's home; otherwise `home` is a free address.
+    /// The cave in which the stub starts; `None` if it starts at the home that an earlier injection left.
     cave: Option<Cave>,
     home: u64,
 }

@@ -192,7 +192,7 @@ impl Process {
     }
 }
 
-/// Returns a value of an auxiliary vector (getauxval(3)).
+/// Returns the value of a key in an auxiliary vector (getauxval(3)).
 pub(crate) fn auxv_value(auxv: &[u8], key: u64) -> Option<u64> {
     let (words, _) = auxv.as_chunks::<8>();
     let (pairs, _) = words.as_chunks::<2>();

@@ -263,7 +263,7 @@ pub(super) fn is_libc(mapping: &Mapping) -> bool {
     name == "libc.so.6" || name.starts_with("libc-2.")
 }
 
-/// Returns the file's name; "" if the file was unlinked, because another may now have this name.
+/// Returns the file's name; "" if the file was unlinked, because another file may now have this name.
 pub(super) fn name(mapping: &Mapping) -> Cow<'_, str> {
     let path = mapping.path.as_deref().filter(|_| !mapping.deleted);
     let name = path.and_then(Path::file_name).unwrap_or_default();

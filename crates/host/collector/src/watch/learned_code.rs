@@ -20,7 +20,7 @@ const MOST: usize = 12_000;
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
-    rules: HashSet<u64>,
+    pub(super) rules: HashSet<u64>,
 }
 
 impl LearnedCode {
@@ -113,10 +113,6 @@ impl LearnedCode {
         let linked = at.wrapping_sub(distance_back).wrapping_sub(module.bias);
         let rule = module.object.unwind_table().rule(linked);
         Ok(set.insert_rule(at, rule.bits())?)
-    }
-
-    pub(super) fn rules(&self) -> usize {
-        self.rules.len()
     }
 }
 

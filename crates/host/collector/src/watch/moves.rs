@@ -23,17 +23,17 @@ impl WatchedVariable {
     /// Returns a note the first time that the pointers lead to the address of another variable.
     fn meet(&mut self, other: String) -> Option<WatchNote> {
         let is_known = std::mem::replace(&mut self.way.as_mut()?.is_alias, true);
-        let variable = self.name().to_owned();
+        let variable = self.name.clone();
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
     /// A removed variable keeps its address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
-        self.address() == address && !self.lifetime.has_ended()
+        self.address == address && !self.lifetime.has_ended()
     }
 
     fn look(&mut self, target: &Target) -> Option<Change> {
-        let (address, len) = (self.address(), self.len());
+        let (address, len) = (self.address, self.len);
         let way = self.way.as_mut().filter(|_| !self.lifetime.has_ended())?;
         way.look(address, len, target)
     }
@@ -65,14 +65,14 @@ impl Run<'_> {
     ) -> Result<Option<WatchNote>, Error> {
         let mut others = self.variables.iter();
         if let Some(other) = others.find(|variable| variable.is_watched_at(to)) {
-            let other = other.name().to_owned();
+            let other = other.name.clone();
             return Ok(self.variables[index].meet(other));
         }
         let was_unset = self.variables[index].is_unset();
         let from = self.variables[index].move_to(to);
         self.move_from(from, index, turn.at)?;
         let after_ns = turn.clock.elapsed().as_nanos() as u64;
-        let variable = self.variables[index].name().to_owned();
+        let variable = self.variables[index].name.clone();
         if was_unset {
             self.variables[index].look_for_object(&self.target);
             return Ok(Some(WatchNote::PointersSet { variable, after_ns }));
@@ -101,8 +101,8 @@ impl Run<'_> {
     fn has_lost(&self, index: usize, clock: RunClock) -> WatchNote {
         let variable = &self.variables[index];
         WatchNote::PointersLost {
-            variable: variable.name().to_owned(),
-            address: variable.address(),
+            variable: variable.name.clone(),
+            address: variable.address,
             after_ns: clock.elapsed().as_nanos() as u64,
         }
     }
@@ -112,14 +112,14 @@ impl Run<'_> {
         let unset = unset
             .filter(|variable| !variable.is_alias())
             .map(|variable| WatchNote::NeverFound {
-                variable: variable.name().to_owned(),
+                variable: variable.name.clone(),
             });
         let moved = self
             .variables
             .iter()
             .filter(|variable| variable.moves() > 0);
         let moved = moved.map(|variable| WatchNote::MovedTimes {
-            variable: variable.name().to_owned(),
+            variable: variable.name.clone(),
             times: variable.moves().into(),
         });
         unset.chain(moved).map(Note::from).collect()

@@ -56,7 +56,7 @@ impl Turns {
             return Err(Error::ManyVariables);
         }
         let room = REGISTERS as usize - usize::from(!all_slots);
-        let pinned: Vec<bool> = variables.iter().map(WatchedVariable::is_pinned).collect();
+        let pinned: Vec<bool> = variables.iter().map(|one| one.is_pinned).collect();
         let (slots, first) = match each {
             // The time, so that another variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),

@@ -283,15 +283,6 @@ impl WaitRecords {
         self.add_unfinished(Key { address, site, via }, who, ns);
     }
 
-    fn add_early(&mut self, key: Key, who: &str, early: &EarlyWaitSums) {
-        let sums = self.early.entry((key, who.to_owned())).or_default();
-        sums.add(early);
-    }
-
-    fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
-        self.early_hold = Some((lock, thread.to_owned(), ns));
-    }
-
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
         self.drops.extend(drops);
     }

@@ -68,22 +68,12 @@ pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;
     };
-    let mut costs = [Cost::default(); N];
-    if numbers.len() != N {
-        return None;
-    }
-    for (cost, numbers) in costs.iter_mut().zip(numbers) {
-        let [low_ns, ns, high_ns] = bounded::<3>(numbers)?;
-        *cost = Cost {
-            ns,
-            low_ns,
-            high_ns,
-        };
-        if !(low_ns <= ns && ns <= high_ns) {
-            return None;
-        }
-    }
-    Some(costs)
+    let cost = |numbers: &[f64; 3]| {
+        let [low_ns, ns, high_ns] = bounded(numbers)?;
+        (low_ns <= ns && ns <= high_ns).then(|| Cost::between(low_ns, ns, high_ns))
+    };
+    let costs: Vec<Cost> = numbers.iter().map(cost).collect::<Option<_>>()?;
+    costs.try_into().ok()
 }
 
 pub(super) fn numbers_of<const N: usize>(costs: [Cost; N]) -> Vec<f64> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
+use tiptoe_price::own::CpuUse;
 use tiptoe_session::{Count, CountState, Stat, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
-use super::cpu_use::CpuUse;
 use crate::error::Error;
 
 pub(super) trait CountSource {

@@ -319,7 +319,7 @@ impl Instrument for Run<'_> {
             return Ok(Next::Ended);
         }
         let window_end = self.allowance.map(|_| self.window_end);
-        let ends = window_end.into_iter().chain(self.turns.next());
+        let ends = window_end.into_iter().chain(self.turns.next);
         let now = turn.clock.elapsed();
         let pauses = ends.map(|end| end.saturating_sub(now));
         let pauses = pauses.chain(is_early.then_some(EARLY_TICK));

@@ -106,7 +106,7 @@ impl PriceCache {
 
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
-        let now = self.yardstick()?;
+        let now = (*self.yardstick.get_or_init(self.measure_yardstick))?;
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -126,10 +126,6 @@ impl PriceCache {
             // After a failed write the next run measures again.
             let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
-    }
-
-    fn yardstick(&self) -> Option<f64> {
-        *self.yardstick.get_or_init(self.measure_yardstick)
     }
 }
 

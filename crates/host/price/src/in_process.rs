@@ -68,7 +68,6 @@ pub(super) fn yardstick() -> io::Result<f64> {
 
 impl Price for InProcess {
     const KIND: &'static str = "counts";
-    const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
 
     fn numbers(&self) -> Vec<f64> {
         self.as_flattened().as_flattened().to_vec()

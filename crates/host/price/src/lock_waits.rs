@@ -46,7 +46,6 @@ pub struct Calls {
 
 impl Price for Calls {
     const KIND: &'static str = "waits";
-    const COUNT: usize = 9;
 
     fn numbers(&self) -> Vec<f64> {
         price::numbers_of([self.wait, self.passed_over, self.wake])

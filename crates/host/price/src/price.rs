@@ -22,11 +22,10 @@ const END: &str = "end\n";
 pub(super) trait Price: Sized {
     /// The prefix of the files' names.
     const KIND: &'static str;
-    const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
+    /// Returns the price of finite numbers; `None` if their count is wrong, or if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
@@ -47,8 +46,7 @@ pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let numbers = rest.strip_prefix('\n')?.strip_suffix(END)?;
     let numbers: Vec<f64> = numbers.lines().map(number).collect::<Option<_>>()?;
     let (yardstick, price) = numbers.split_first()?;
-    let is_whole = (1e-3..1e6).contains(yardstick) && price.len() == P::COUNT;
-    let price = is_whole.then(|| P::of_numbers(price))??;
+    let price = P::of_numbers(price).filter(|_| (1e-3..1e6).contains(yardstick))?;
     (encode(key, *yardstick, &price).as_bytes() == text.as_bytes()).then_some((*yardstick, price))
 }
 

@@ -18,7 +18,6 @@ struct Visit(Cost);
 
 impl Price for Visit {
     const KIND: &'static str = "scopes";
-    const COUNT: usize = 3;
 
     fn numbers(&self) -> Vec<f64> {
         price::numbers_of([self.0])

@@ -21,7 +21,6 @@ pub(super) struct Steps(pub(super) [f64; 3]);
 
 impl Price for Steps {
     const KIND: &'static str = "uprobes";
-    const COUNT: usize = 3;
 
     fn numbers(&self) -> Vec<f64> {
         self.0.to_vec()

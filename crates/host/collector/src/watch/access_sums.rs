@@ -23,7 +23,7 @@ const VALUES: usize = 8;
 
 pub(super) struct AccessSums {
     wanted: WatchWanted,
-    rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
+    pub(super) rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
     variables: Vec<(Hits, VariableValue)>,
     /// Each store by the address after its instruction; `None` if the instruction is no known store.
     stores: HashMap<u64, Option<Store>>,
@@ -59,10 +59,6 @@ impl AccessSums {
 
     pub(super) fn hits(&self, index: usize) -> Hits {
         self.variables[index].0
-    }
-
-    pub(super) fn rows(&self) -> Vec<WatchHits> {
-        self.rows.values().cloned().collect()
     }
 
     pub(super) fn add(

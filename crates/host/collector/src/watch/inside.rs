@@ -340,7 +340,7 @@ impl Breakpoints for InProcessWatch {
         Ok(BreakpointReport {
             via: Via::Agent,
             form: placement("agent", Some(attached)),
-            rows: self.sums.rows(),
+            rows: self.sums.rows.values().cloned().collect(),
             drops: self.sums.drops,
             missed: [lost + self.holes, self.sums.late, gaps, strays],
             refused: hits.map_or(0, |hits| hits.refused()),

@@ -3,6 +3,7 @@
 //! the first hit.
 
 use std::collections::HashSet;
+use std::iter::once;
 
 use tiptoe_event::Store;
 use tiptoe_kernel::Watchpoints;
@@ -72,32 +73,20 @@ impl LearnedCode {
         target: &mut Target,
         row: &WatchHits,
     ) -> Result<(), Error> {
-        match row.callers.last() {
-            Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The address of the hit is no return address.
-            None => self.add_rule(set, target, row.key.ip, 0)?,
-        }
-        for word in &row.first.stack {
-            if target.module(*word).is_some() {
-                self.add_rule(set, target, *word, 1)?;
+        // The address of the hit is no return address.
+        let (last, back) = row
+            .callers
+            .last()
+            .map_or((row.key.ip, 0), |last| (*last, 1));
+        target.know(last);
+        let words = row.first.stack.iter().copied();
+        let words = words.filter(|word| target.module(*word).is_some());
+        for (at, back) in once((last, back)).chain(words.map(|word| (word, 1))) {
+            if let Some(module) = target.module(at.wrapping_sub(back)) {
+                self.add_rule_in(set, module, at, back)?;
             }
         }
         Ok(())
-    }
-
-    fn add_rule(
-        &mut self,
-        set: &mut Watchpoints,
-        target: &mut Target,
-        at: u64,
-        distance_back: u64,
-    ) -> Result<(), Error> {
-        target.know(at);
-        let at_rule = at.wrapping_sub(distance_back);
-        let Some(module) = target.module(at_rule) else {
-            return Ok(());
-        };
-        self.add_rule_in(set, module, at, distance_back)
     }
 
     pub(super) fn add_rule_in(

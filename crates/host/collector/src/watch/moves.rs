@@ -7,7 +7,6 @@ use super::Run;
 use super::begin::Target;
 use super::pointer_path::Change;
 use super::variables::WatchedVariable;
-use crate::clock::RunClock;
 use crate::drive::{Targets, Turn};
 use crate::error::Error;
 
@@ -44,7 +43,11 @@ impl Run<'_> {
         for index in 0..self.variables.len() {
             let note = match self.variables[index].look(&self.target) {
                 Some(Change::Moved(to)) => self.move_to(index, to, turn)?,
-                Some(Change::Lost) => Some(self.has_lost(index, turn.clock)),
+                Some(Change::Lost) => Some(WatchNote::PointersLost {
+                    variable: self.variables[index].name.clone(),
+                    address: self.variables[index].address,
+                    after_ns: turn.clock.elapsed().as_nanos() as u64,
+                }),
                 None => None,
             };
             if let Some(note) = note.map(Note::from) {
@@ -74,7 +77,7 @@ impl Run<'_> {
         let after_ns = turn.clock.elapsed().as_nanos() as u64;
         let variable = self.variables[index].name.clone();
         if was_unset {
-            self.variables[index].look_for_object(&self.target);
+            self.variables[index].is_object = self.target.is_object(to);
             return Ok(Some(WatchNote::PointersSet { variable, after_ns }));
         }
         Ok(
@@ -96,15 +99,6 @@ impl Run<'_> {
             self.rested |= window.rested;
         }
         self.form.forget(from)
-    }
-
-    fn has_lost(&self, index: usize, clock: RunClock) -> WatchNote {
-        let variable = &self.variables[index];
-        WatchNote::PointersLost {
-            variable: variable.name.clone(),
-            address: variable.address,
-            after_ns: clock.elapsed().as_nanos() as u64,
-        }
     }
 
     pub(super) fn move_notes(&self) -> Vec<Note> {

@@ -203,11 +203,6 @@ impl WatchedVariable {
         std::mem::replace(&mut self.address, address)
     }
 
-    /// Records whether an allocator may take back the variable's memory.
-    pub(super) fn look_for_object(&mut self, target: &Target) {
-        self.is_object = target.is_object(self.address);
-    }
-
     pub(super) fn is_unset(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }

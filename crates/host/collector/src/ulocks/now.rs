@@ -125,8 +125,7 @@ impl<'n> WaitReader<'n> {
             comm: self.process.thread_comm(tid).unwrap_or_default(),
             lock: self
                 .names
-                .atomic(asleep.address, site)
-                .unwrap_or_else(|| self.names.lock(asleep.address, &kind, &Stacks::default())),
+                .awaited(asleep.address, site, &kind, &Stacks::default()),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
             idle: kind.is_idle,

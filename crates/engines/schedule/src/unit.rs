@@ -198,9 +198,9 @@ impl<P: Pmu> Unit<P> {
         let mut order = self.ordered(now_ns, ReassignCause::Change);
         for candidate in order.iter().filter(|candidate| candidate.is_pinned()) {
             let (set, _) = self.set_of(candidate.set);
-            match room.checked_sub(set.at(candidate.group()).weight()) {
+            match room.checked_sub(set.at(candidate.group).weight()) {
                 Some(left) => room = left,
-                None => set.rest_at(candidate.group(), State::Error, now_ns),
+                None => set.rest_at(candidate.group, State::Error, now_ns),
             }
         }
         order.clear();

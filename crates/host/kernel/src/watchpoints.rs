@@ -142,14 +142,14 @@ impl Watchpoints {
             return Err(Error::NoHitLimit);
         }
         let process = Process::new(wanted.pid)?;
-        let threads = match wanted.form {
-            Form::Cpus => 0,
-            Form::Tasks => process.threads()?.len() as u32,
+        let (threads, of_process) = match wanted.form {
+            Form::Cpus => (0, None),
+            Form::Tasks => (process.threads()?.len() as u32, Some(wanted.pid)),
         };
         let cpus = online_cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let mut slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
-        slots.book(wanted.of_process(), serving)?;
+        slots.book(of_process, serving)?;
         let served = serving.iter().map(|index| (*index, watchpoints[*index].at));
         let served: Vec<(usize, Breakpoint)> = served.collect();
         // In parallel, because both take about equally long.

@@ -50,7 +50,10 @@ fn joined(old: &Value, passes: &[Value]) -> Option<Value> {
 fn table(passes: &[&Value]) -> Value {
     let list = |table: &Value, field: &str| table[field].as_array().cloned().unwrap_or_default();
     let (mut rows, mut notes): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
-    let every: Vec<Value> = passes.iter().flat_map(|table| list(table, "rows")).collect();
+    let every: Vec<Value> = passes
+        .iter()
+        .flat_map(|table| list(table, "rows"))
+        .collect();
     for one in &every {
         if !rows.iter().any(|known| case(known) == case(one)) {
             let same = every.iter().filter(|other| case(other) == case(one));
@@ -58,7 +61,9 @@ fn table(passes: &[&Value]) -> Value {
         }
     }
     for note in passes.iter().flat_map(|table| list(table, "notes")) {
-        let with = passes.iter().filter(|table| list(table, "notes").contains(&note));
+        let with = passes
+            .iter()
+            .filter(|table| list(table, "notes").contains(&note));
         if !notes.contains(&note) && 2 * with.count() > passes.len() {
             notes.push(note);
         }
@@ -117,7 +122,9 @@ fn lines(record: &Value) -> String {
     for (field, value) in record.as_object().into_iter().flatten() {
         let value = match (field.as_str(), value.as_object()) {
             ("benches", Some(benches)) => {
-                let lines = benches.iter().map(|(name, bench)| format!("{}: {bench}", text(&name.as_str().into())));
+                let lines = benches
+                    .iter()
+                    .map(|(name, bench)| format!("{}: {bench}", text(&name.as_str().into())));
                 format!("{{\n{}}}", lines.collect::<Vec<_>>().join(",\n"))
             }
             _ => text(value),
@@ -149,12 +156,18 @@ mod tests {
         let table = &record["benches"]["lock"]["table"];
         let numbers = |row: &Value| [row["value"].as_f64(), row["spread"].as_f64()];
         assert_eq!(numbers(&table["rows"][0]), [Some(4.0), Some(5.0)]);
-        assert_eq!(table["rows"][0]["passes"], serde_json::json!([3.0, 9.0, 4.0]));
+        assert_eq!(
+            table["rows"][0]["passes"],
+            serde_json::json!([3.0, 9.0, 4.0])
+        );
         assert_eq!(numbers(&table["rows"][1]), [Some(5.0), Some(0.0)]);
         assert_eq!(table["notes"], serde_json::json!(["seen", "idle"]));
         assert!(table["lines"].is_null() && record["benches"]["scope"] == 2);
         let text = lines(&record);
-        assert!(text.contains("\n\"lock\": {") && text.contains("\n\"scope\": 2"), "{text}");
+        assert!(
+            text.contains("\n\"lock\": {") && text.contains("\n\"scope\": 2"),
+            "{text}"
+        );
         assert_eq!(parsed("", &text), Ok(record));
         assert_eq!(joined(&old, &[]), None);
     }

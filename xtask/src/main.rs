@@ -1,7 +1,9 @@
 //! `cargo run -p xtask -- WHAT`: what takes more than a line of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{bench_passes, bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
+use xtask::{
+    bench_passes, bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words,
+};
 
 const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | rooms FOLDER… | costs [compare RUN RUN | join FILE PASS…] | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 

@@ -93,8 +93,7 @@ fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
         intercepted::LAND => "_Unwind_GetCFA",
         _ => return Some(what),
     };
-    let mut functions = module.object.image.functions().iter();
-    let found = functions.find(|function| function.names.iter().any(|name| &**name == callee))?;
+    let found = *module.object.image.with_symbol(callee).first()?;
     plan.unwinders.push(found.address.wrapping_add(module.bias));
     Some(what + plan.unwinders.len() as u32 - 1)
 }

@@ -12,7 +12,7 @@ use super::Counter;
 use crate::error::Error;
 use crate::module::FileKey;
 use crate::words::session_target;
-use throttle::Uprobes;
+use throttle::{Throttle, Uprobes};
 
 mod opening;
 mod throttle;
@@ -47,10 +47,10 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Reduces the share of the budget by this part. Returns whether there is a budget.
-    pub fn leave(&mut self, part: f64) -> bool {
+    /// Halves the share of the budget. Returns whether there is a budget.
+    pub fn halve_budget(&mut self) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
-        throttle.map(|throttle| throttle.leave(part)).is_some()
+        throttle.map(Throttle::halve_budget).is_some()
     }
 
     /// Closes and opens probes by the budget. Returns a note at the first closing.

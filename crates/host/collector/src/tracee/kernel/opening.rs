@@ -62,7 +62,7 @@ impl KernelOpening<'_> {
         self.note_unsplit()?;
         let (files, places) = places(&probes)?;
         let prices = |share| (share, prices(&probes, plan.fetch_kernel_costs()));
-        let prices = plan.share().map(prices);
+        let prices = plan.request.budget_share().map(prices);
         self.process.note_begun();
         let set = UprobeSet::open(self.process.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
@@ -102,13 +102,12 @@ impl KernelOpening<'_> {
         &mut self,
         probes: Vec<Candidate>,
     ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
-        let (mut traps, mut others) = (Vec::new(), Vec::new());
-        for candidate in probes {
-            match candidate.trap {
-                Some(trap) => traps.push((candidate.probe, trap)),
-                None => others.push(candidate),
-            }
-        }
+        let has_trap = |candidate: &Candidate| candidate.trap.is_some();
+        let (trapped, others): (Vec<_>, Vec<_>) = probes.into_iter().partition(has_trap);
+        let trapped = trapped.into_iter();
+        let mut traps: Vec<_> = trapped
+            .filter_map(|one| Some((one.probe, one.trap?)))
+            .collect();
         if !others.is_empty() {
             traps.extend(self.open(others)?);
         }

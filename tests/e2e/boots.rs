@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The machine's script, of which only the lines of [`run`](COMMANDS) are read.
+/// The machine's script. The test reads only the lines of [`run`](COMMANDS).
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin

@@ -400,8 +400,8 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran, for the watched process and in all. It contends only if `contends`, another
-/// process in any case.
+/// Returns how often the BPF programs ran, for the watched process and in all. The watched process runs only if
+/// `contends`.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();

@@ -295,7 +295,6 @@ fn holds_are_timed() {
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");
         assert!(count > 0);
-        // Only one thread holds the lock at a time.
         let time = report.value["duration_ns"].as_u64();
         assert!(
             Some(slow_ns + quick_ns) <= time,

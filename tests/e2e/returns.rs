@@ -191,7 +191,6 @@ programs! {
     callers_are_found_as_without_a_tracer:
         everything ["ret_caller", "-O2"] LOOKS, everything_of_some ["ret_caller", "-O0"] LOOKS;
     backtraces_of_a_program_are_unchanged: both ["ret_trace"] VIEWS;
-    /// The first `backtrace()` loads libgcc_s during the trace.
     backtraces_by_an_unwinder_that_is_loaded_later: both ["ret_trace", "-static-libgcc", "-static-libstdc++"] VIEWS;
     #[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
     rusts_own_backtraces: both ["ret_backtrace"] &[""], everything ["ret_backtrace"] &[""];
@@ -227,7 +226,6 @@ programs! {
     /// C's cleanup handlers find their frames by address.
     #[ignore = "nightly: as threads_end_inside_cpp"]
     threads_end_inside_c: both ["ret_cancel"] CANCELS;
-    /// C's cleanup handlers are found by unwinding.
     #[ignore = "nightly: one of five builds of one program"]
     threads_end_inside_c_with_unwinding: both ["ret_cancel", "-fexceptions"] CANCELS;
     threads_end_inside_cpp: both ["ret_cancel_cc"] CANCELS;

@@ -93,7 +93,6 @@ fn later_threads_inherit_the_breakpoints() {
         (&attached["threads"], &attached["without"]),
         (&1.into(), &0.into())
     );
-    // Each thread but the first stores once.
     let sides = &report.value["watch"]["reservations"];
     let count = |key| sides[0][key].as_u64().expect("a count");
     assert_eq!((count("reservations"), count("unreserved")), (total + 1, 0));

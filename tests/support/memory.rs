@@ -12,7 +12,7 @@ use crate::process::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The bytes of an entry in which a probe may be: after `endbr64`, a no-operation and four instructions at most.
+/// An entry's probe may be after an `endbr64`, a no-operation and four instructions.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.

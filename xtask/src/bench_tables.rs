@@ -15,7 +15,7 @@
 //!
 //! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
 //! subtracts another recorded row, which differs in the fields of `less`; `over` divides by it. A cell is empty if no
-//! row meets the conditions; two rows are an error. The table ends before `<!-- end -->`.
+//! row meets the conditions; two rows are an error.
 
 use std::fmt::Write as _;
 

@@ -4,7 +4,7 @@
 //!   The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.
 //! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the gate passes.
-//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`, which runs no test again.
+//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
 
 mod costs;
 mod list;

@@ -95,7 +95,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// Returns the number of symbols. A hash table has as many chains.
+    /// A hash table has as many symbols as chains.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))

@@ -24,7 +24,6 @@ const MOST: u64 = 32 << 20;
 /// The most units times bytes of abbreviation tables, because each unit may have its own table, and tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
-/// Why a unit was not read to its end.
 pub(crate) enum Unread {
     Damaged,
     Exceeded(BudgetExceeded),

@@ -1,7 +1,7 @@
 //! Finds a thread's own variables of a file.
 //!
-//! On x86-64 the program's block ends at the thread pointer. For a library, the loader stores where the block is in
-//! words of the library's offset table. Only these words are read, so that no structure of the loader must be known:
+//! On x86-64 the program's block ends at the thread pointer. For a library, words of its offset table say where the
+//! block is. Only these words are read, so that no structure of the loader must be known:
 //!
 //! - a variable's distance from the thread pointer, in libraries loaded with the program (`R_X86_64_TPOFF64`);
 //! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of blocks. In glibc and

@@ -426,33 +426,21 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
         site.island_original[..5].copy_from_slice(&island.original);
         site.island_patched[..5].copy_from_slice(&island.patched);
     }
+    site.flags = match body {
+        Body::Count { .. } => SiteFlags::default(),
+        Body::Record { .. } => SiteFlags::RECORDS,
+        Body::Call { timed: true, .. } => SiteFlags::CALL.with(SiteFlags::TIMED),
+        Body::Call { .. } | Body::Gate { .. } => SiteFlags::CALL,
+        Body::Intercept { stay: true, .. } => SiteFlags::HOOK.with(SiteFlags::STAYS),
+        Body::Syscall { .. } | Body::SyscallAny { .. } | Body::Intercept { .. } => SiteFlags::HOOK,
+        Body::Futex(_) | Body::Hold { .. } => SiteFlags::FUTEX,
+    };
     let flags = [
         (patch.needs_sigill, SiteFlags::NEEDS_SIGILL),
         (patch.strategy == Strategy::Trap, SiteFlags::TRAP),
         (
-            matches!(body, Body::Call { .. } | Body::Gate { .. }),
-            SiteFlags::CALL,
-        ),
-        (
-            matches!(body, Body::Call { timed: true, .. }),
-            SiteFlags::TIMED,
-        ),
-        (
-            matches!(
-                body,
-                Body::Syscall { .. } | Body::SyscallAny { .. } | Body::Intercept { .. }
-            ),
-            SiteFlags::HOOK,
-        ),
-        (matches!(body, Body::Record { .. }), SiteFlags::RECORDS),
-        (
             matches!(body, Body::Count { hits, .. } | Body::Call { hits, .. } if hits.by.is_some()),
             SiteFlags::VALUED,
-        ),
-        (intercept::stays(body), SiteFlags::STAYS),
-        (
-            matches!(body, Body::Futex(_) | Body::Hold { .. }),
-            SiteFlags::FUTEX,
         ),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {

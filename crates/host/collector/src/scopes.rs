@@ -38,12 +38,10 @@ impl Tree {
     /// Returns the path of a node through its parents: `checkout/payment`.
     pub fn name(&self, number: u64) -> String {
         let named = u32::try_from(number).ok();
+        let named = named.and_then(|number| self.0.get(&number));
         match number {
             0 => OUTSIDE.to_owned(),
-            _ => match named.and_then(|number| self.0.get(&number)) {
-                Some(name) => name.clone(),
-                None => NO_ROOM.to_owned(),
-            },
+            _ => named.cloned().unwrap_or_else(|| NO_ROOM.to_owned()),
         }
     }
 }

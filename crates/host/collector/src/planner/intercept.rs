@@ -30,10 +30,6 @@ pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
 
-pub(super) fn stays(body: &Body) -> bool {
-    matches!(body, Body::Intercept { stay: true, .. })
-}
-
 impl Draft<'_> {
     /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
     /// may stay after the session only if calls are followed.

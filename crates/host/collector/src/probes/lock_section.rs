@@ -82,10 +82,10 @@ impl Probes<'_> {
                 }
                 if at.traced.len() > 1 {
                     let pid = target.process.pid();
-                    let rows = locks.rows.iter_mut();
-                    rows.for_each(|row| row.lock += &format!(" (process {pid})"));
-                    let holds = locks.holds.iter_mut();
-                    holds.for_each(|hold| hold.lock += &format!(" (process {pid})"));
+                    let rows = locks.rows.iter_mut().map(|row| &mut row.lock);
+                    let holds = locks.holds.iter_mut().map(|hold| &mut hold.lock);
+                    let locks = rows.chain(holds);
+                    locks.for_each(|lock| *lock += &format!(" (process {pid})"));
                 }
                 ulocks::add(&mut all, locks);
             }

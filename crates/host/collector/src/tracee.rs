@@ -21,7 +21,7 @@ use crate::ulocks::Names;
 use crate::words::session_target;
 use agent::{Arming, FirstHooks, InProcess, Patches, PlanState, came_and_went, library};
 use agent::{costly_traps, described_code, ifuncs};
-use candidate::{Candidate, against, step_at};
+use candidate::{Candidate, against, refusals, step_at};
 use contended_locks::LockWatch;
 use coverage::{Coverage, check_broken_off};
 use kernel::{KernelOpening, KernelProbes};

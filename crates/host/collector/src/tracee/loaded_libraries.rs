@@ -12,7 +12,7 @@ use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::State;
 
-use super::{Arming, Plan, Tracee, described_code};
+use super::{Arming, Plan, Tracee, described_code, refusals};
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::resolve::{self, Probe};
@@ -83,9 +83,7 @@ impl Tracee {
         results.refused.extend(ifuncs);
         let on = &mut Arming::of(process, plan, &mut self.coverage)?;
         let (armed, left) = patches.arm_later(on, &maps, &modules, &mut found.probes)?;
-        let left = left.into_iter();
-        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
-        results.refused.extend(refusals);
+        results.refused.extend(refusals(left, &Reason::CannotPatch));
         link.own_libraries(&libraries)?;
         if link.data().given_up() > patches.later.served {
             let has_any = |module: &&Module| armed.iter().any(|at| module.contains(*at));

@@ -12,7 +12,8 @@ use crate::error::{Error, Reason};
 use crate::module::{FileKey, Module};
 use crate::planner::{self, Follow, PatchPlan, PlannedSite, ProcessState};
 use crate::resolve::Probe;
-use crate::tracee::{Candidate, Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
+use crate::tracee::{Candidate, Counter, Coverage, Plan, Source, TracedProcess};
+use crate::tracee::{check_broken_off, refusals};
 use site_writes::{addresses_of, install};
 
 pub mod costly_traps;
@@ -194,8 +195,7 @@ impl Patches {
     ) -> Result<Vec<Candidate>, Error> {
         let is_gate = |left: &Candidate| left.probe.follow == Follow::Gate;
         let (gates, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_gate);
-        let gates = gates.into_iter();
-        let mut refusals = gates.map(|gate| gate.refusal(&Reason::AgentCannot));
+        let mut refusals = refusals(gates, &Reason::AgentCannot);
         if self.gates.is_empty()
             && let Some((event, why)) = refusals.next()
         {
@@ -217,9 +217,7 @@ impl Patches {
         self.later.note_sites(sites.iter(), &[]);
         let sites = sites.into_iter().map(Ok).collect();
         let left = self.install_probes(on, &mut probes, sites, &[])?;
-        let left = left.into_iter();
-        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
-        on.coverage.refuse(refusals);
+        on.coverage.refuse(refusals(left, &Reason::CannotPatch));
         Ok(())
     }
 

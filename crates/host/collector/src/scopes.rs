@@ -46,16 +46,9 @@ impl Tree {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
-    pub entries: u64,
-    /// Ticks in the scope, without its inner scopes.
-    pub ticks: u64,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ScopeTimes {
-    nodes: BTreeMap<u32, Scope>,
+    nodes: BTreeMap<u32, NodeTotals>,
     /// How often threads returned to a scope without entering it.
     resumed: u64,
 }
@@ -84,7 +77,7 @@ impl ScopeTimes {
         entries.fold(self.resumed, u64::saturating_add)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, NodeTotals)> {
         self.nodes.iter().map(|(number, sum)| (*number, *sum))
     }
 }
@@ -132,11 +125,11 @@ mod tests {
         sums.add(&words, Some((2, 50)));
         sums.add(&[], Some((u64::MAX, 1)));
         let (two, others) = (
-            Scope {
+            NodeTotals {
                 entries: 6,
                 ticks: 250,
             },
-            Scope {
+            NodeTotals {
                 entries: 0,
                 ticks: 1,
             },

@@ -56,11 +56,9 @@ impl KernelProbes {
     /// Closes and opens probes by the budget. Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
-        let closed = self.counters.iter().find(|one| one.index == place);
-        let event = closed.map(|one| one.counter.event.clone());
-        Some(KernelNote::InWindows {
-            event: event.unwrap_or_default(),
-        })
+        let closed = self.counters.iter().find(|one| one.index == place)?;
+        let event = closed.counter.event.clone();
+        Some(KernelNote::InWindows { event })
     }
 
     pub fn next_throttle(&self) -> Option<Instant> {

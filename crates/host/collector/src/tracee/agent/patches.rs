@@ -210,9 +210,6 @@ impl Patches {
         on: &mut Arming,
         traps: Vec<(Probe, PlannedSite)>,
     ) -> Result<(), Error> {
-        if traps.is_empty() {
-            return Ok(());
-        }
         let (mut probes, sites): (Vec<Probe>, Vec<PlannedSite>) = traps.into_iter().unzip();
         self.later.note_sites(sites.iter(), &[]);
         let sites = sites.into_iter().map(Ok).collect();

@@ -57,7 +57,6 @@ pub struct Tracee {
     pub coverage: Coverage,
 }
 
-/// Why the agent cannot count, and the modules of the process.
 struct AgentFailure {
     modules: Vec<Module>,
     error: Error,
@@ -114,7 +113,6 @@ impl Tracee {
         }
     }
 
-    /// Returns an ended process without counts.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -317,7 +315,6 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// `clock` is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;

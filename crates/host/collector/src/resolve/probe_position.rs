@@ -32,7 +32,7 @@ pub fn counted_at(object: &Object, function: &Function) -> u64 {
     after_check.unwrap_or(0) as u64
 }
 
-/// Fails unless an instruction of the function begins at `offset`, or if the function cannot be probed at all.
+/// Fails unless the function can be probed and has an instruction at `offset`.
 pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), Reason> {
     match function.kind {
         Kind::Plain => {}

@@ -36,7 +36,7 @@ pub(super) fn find(
             || mappings
                 .iter()
                 .any(|first| first.start == loader && first.same_file(text))
-            || needed.iter().any(|needed| *needed == *unwind::name(text))
+            || needed.iter().any(|needed| unwind::is_named(text, needed))
     };
     let texts = mappings.iter().filter(|mapping| mapping.is_text());
     texts

@@ -223,7 +223,11 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
 
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
     let status = procfs::Process::new(pid).and_then(|process| process.thread_status(tid));
-    status.map_err(failed(pid, InjectCall::ReadStatus))
+    status.map_err(|error| match error {
+        // While a thread ends, its file may have 0 as Tgid.
+        Error::Malformed { .. } => InjectError::NoSuchProcess { pid },
+        error => failed(pid, InjectCall::ReadStatus)(error),
+    })
 }
 
 fn failed(pid: u32, call: InjectCall) -> impl Fn(Error) -> InjectError {

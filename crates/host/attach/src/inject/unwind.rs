@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -259,15 +260,18 @@ fn has_held_lock(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
-    let name = name(mapping);
-    name == "libc.so.6" || name.starts_with("libc-2.")
+    // Also an unlinked file, because an upgrade replaces libc under running programs.
+    name(mapping).is_some_and(|name| name == "libc.so.6" || name.starts_with("libc-2."))
 }
 
-/// Returns the file's name; "" if the file was unlinked, because another file may now have this name.
-pub(super) fn name(mapping: &Mapping) -> Cow<'_, str> {
-    let path = mapping.path.as_deref().filter(|_| !mapping.deleted);
-    let name = path.and_then(Path::file_name).unwrap_or_default();
-    name.to_string_lossy()
+/// Returns whether a mapped file has this name; an unlinked one has none, because another file may now have it.
+pub(super) fn is_named(mapping: &Mapping, wanted: &str) -> bool {
+    !mapping.deleted && name(mapping).is_some_and(|name| name == wanted)
+}
+
+fn name(mapping: &Mapping) -> Option<Cow<'_, str>> {
+    let name = mapping.path.as_deref().and_then(Path::file_name);
+    name.map(OsStr::to_string_lossy)
 }
 
 fn is_library(mapping: &Mapping) -> bool {

@@ -156,8 +156,11 @@ impl EventSum {
                 cpu: Some(cpu),
                 ..self.key
             },
+            event: self.event.clone(),
+            cgroup: self.cgroup.clone(),
+            unit: self.unit.clone(),
             places: places.copied().collect(),
-            ..self.clone()
+            ..*self
         }
     }
 

@@ -87,7 +87,9 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    // Not rustix's function, which panics if it cannot read /proc/self/auxv, as with file capabilities.
+    // SAFETY: sysconf only reads a constant.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))
 }
 

@@ -164,7 +164,6 @@ mod tests {
         );
     }
 
-    /// Returns a CIE and an FDE of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;

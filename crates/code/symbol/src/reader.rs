@@ -216,7 +216,7 @@ impl fmt::Debug for SectionPart<'_> {
     }
 }
 
-/// The bits of an id below the section's number, which have the offset.
+/// An id has the offset in this many low bits, and the section's number above.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -315,7 +315,6 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// Checks a section of a few windows with these `bytes`.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

@@ -10,7 +10,7 @@ use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
-/// Limits relocations, because sections may overlap.
+/// The most relocations read. Without a limit, overlapping sections could multiply them.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

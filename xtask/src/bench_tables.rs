@@ -21,6 +21,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::bench_passes::median_and_farthest;
 use crate::read;
 
 /// The page with the tables.
@@ -259,21 +260,36 @@ impl Selection {
             (number("value").unwrap_or(f64::NAN), number("spread"))
         };
         let (value, spread) = numbers(row);
-        let (base, other) = base.map_or((f64::NAN, None), numbers);
-        let spreads = spread.zip(other);
-        match self.comparison {
-            Comparison::None => with_spread(value, spread, ""),
-            Comparison::Difference => {
-                let spread = spreads.map(|(one, other)| one.hypot(other));
-                with_spread(value - base, spread, if value > base { "+" } else { "" })
-            }
-            Comparison::Ratio => {
-                let ratio = value / base;
-                let spread = spreads.map(|(one, other)| ratio * (one / value).hypot(other / base));
-                with_spread(ratio, spread, "")
-            }
-        }
+        let of_passes = |compare: fn(f64, f64) -> f64| {
+            let [row, base] = [row, base?].map(passes);
+            let both = (row.len() == base.len()).then(|| row.iter().zip(&base));
+            median_and_farthest(both?.map(|(row, base)| compare(*row, *base)).collect())
+        };
+        let (other, its_spread) = base.map_or((f64::NAN, None), numbers);
+        let spreads = spread.zip(its_spread);
+        let (compared, spread) = match self.comparison {
+            Comparison::None => (value, spread),
+            Comparison::Difference => match of_passes(|row, base| row - base) {
+                Some((median, farthest)) => (median, Some(farthest)),
+                None => (value - other, spreads.map(|(one, other)| one.hypot(other))),
+            },
+            Comparison::Ratio => match of_passes(|row, base| row / base) {
+                Some((median, farthest)) => (median, Some(farthest)),
+                None => {
+                    let ratio = value / other;
+                    let part = |(one, its): (f64, f64)| ratio * (one / value).hypot(its / other);
+                    (ratio, spreads.map(part))
+                }
+            },
+        };
+        let is_more = self.comparison == Comparison::Difference && compared > 0.0;
+        with_spread(compared, spread, if is_more { "+" } else { "" })
     }
+}
+
+fn passes(row: &Value) -> Vec<f64> {
+    let values = row["passes"].as_array().into_iter().flatten();
+    values.filter_map(Value::as_f64).collect()
 }
 
 fn conditions_of(text: &str) -> Result<Conditions, String> {
@@ -401,6 +417,17 @@ mod tests {
         assert!(fill(selection).is_ok_and(|page| {
             page.contains("| times | traced |\n|---|---|\n| a wait | 1.03 ± 0.00 |")
         }));
+    }
+
+    /// Both rows take 10 ns more in the second pass.
+    #[test]
+    fn passes_are_compared_pass_by_pass() {
+        let run = RUN.replacen(r#""unit""#, r#""passes": [1309.2, 1319.2], "unit""#, 1);
+        let run = run.replacen(r#"4.1, "#, r#"4.1, "passes": [1342.6, 1352.7], "#, 1);
+        let selection = "column traced: case=armed\nless case=bare\nrow a wait: site=wait";
+        let page = format!("<!-- costs here lock\n{selection}\n-->\n<!-- end -->\n");
+        let page = filled(&page, &|_| run.clone()).expect("a table");
+        assert!(page.contains("| a wait | +33.45 ± 0.05 |"), "{page}");
     }
 
     #[test]

@@ -17,10 +17,7 @@ pub enum VariableError {
         missing: Option<DebugGap>,
     },
     #[error("`{name}` is the name of several variables: {}", list(choices))]
-    Ambiguous {
-        name: String,
-        choices: Vec<String>,
-    },
+    Ambiguous { name: String, choices: Vec<String> },
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
     IsFunction { name: String },
     #[error(

@@ -26,6 +26,14 @@ pub(crate) fn demangle(name: &str) -> Option<DemangledName> {
     rust(name).or_else(|| cpp(name))
 }
 
+/// Returns a demangled name without parameters; other names are unchanged.
+pub(crate) fn shown(name: &str) -> Cow<'_, str> {
+    match demangle(name) {
+        Some(form) => Cow::Owned(form.bare),
+        None => Cow::Borrowed(name),
+    }
+}
+
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }

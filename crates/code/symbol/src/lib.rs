@@ -59,10 +59,7 @@ pub use tiptoe_stack::compile::Table;
 
 /// Demangles a C++ or Rust variable's name; returns other names unchanged.
 pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
-    match demangle::variable_name(name) {
-        Some(found) => found.into(),
-        None => name.into(),
-    }
+    demangle::variable_name(name).map_or(name.into(), Into::into)
 }
 
 /// Compiles a file's unwind table, by link-time address.

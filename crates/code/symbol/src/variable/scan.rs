@@ -186,14 +186,14 @@ impl<'d> Units<'d> {
         let end = self
             .unit(file, unit)
             .map(|unit| unit.header.length_including_self());
-        self.spend_bytes(end.unwrap_or(0))?;
+        self.budget.pay_bytes(end.unwrap_or(0))?;
         let mut entry = UnitEntry::at(Die {
             file,
             unit,
             offset: 0,
         });
         while let Some((offset, kind)) = cursor.next() {
-            self.spend(1 + kind.attributes().len())?;
+            self.budget.pay_entry(kind.attributes().len())?;
             if !query.may_be(kind) || cursor.above(offset).is_none() {
                 if cursor.raw.skip_attributes(kind.attributes()).is_err() {
                     break;
@@ -236,7 +236,7 @@ impl<'d> Units<'d> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());
         };
-        self.spend_bytes(die.offset)?;
+        self.budget.pay_bytes(die.offset)?;
         let Some(mut cursor) = self.cursor(die.file, die.unit, &abbreviations) else {
             return Ok(Vec::new());
         };
@@ -244,7 +244,7 @@ impl<'d> Units<'d> {
             if offset >= die.offset {
                 break;
             }
-            self.spend(1 + kind.attributes().len())?;
+            self.budget.pay_entry(kind.attributes().len())?;
             if cursor.raw.skip_attributes(kind.attributes()).is_err() {
                 break;
             }

@@ -26,8 +26,6 @@ pub(super) struct TypeRef {
 }
 
 pub(super) enum Shape<'d> {
-    Void,
-    Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
     /// `count` is the number of elements, if known.
@@ -36,7 +34,7 @@ pub(super) enum Shape<'d> {
         count: Option<u64>,
     },
     Compound(UnitEntry<'d>),
-    Function,
+    Other,
 }
 
 impl TypeRef {
@@ -118,7 +116,7 @@ fn complete<'d>(units: &Units<'d>, entry: UnitEntry<'d>) -> Result<UnitEntry<'d>
 
 pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, VariableError> {
     let Some(entry) = bare(units, of)? else {
-        return Ok(Shape::Void);
+        return Ok(Shape::Other);
     };
     Ok(match entry.tag {
         dw::DW_TAG_pointer_type => Shape::Pointer(type_of(units, &entry)?),
@@ -141,8 +139,7 @@ pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, Var
         | dw::DW_TAG_class_type
         | dw::DW_TAG_union_type
         | dw::DW_TAG_interface_type => Shape::Compound(entry),
-        dw::DW_TAG_subroutine_type => Shape::Function,
-        _ => Shape::Scalar,
+        _ => Shape::Other,
     })
 }
 

@@ -15,15 +15,19 @@ use gimli::{
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use crate::budget::ReadBudget;
+use crate::error::BudgetExceeded;
 use crate::error::variable_error::{Damage, VariableError};
 use crate::reader::Section;
 
 /// Longer names are cut.
 const MAX_NAME: usize = 4 << 10;
 
-const EXCEEDED: VariableError = VariableError::Damaged {
-    what: Damage::Circle,
-};
+impl From<BudgetExceeded> for VariableError {
+    fn from(_: BudgetExceeded) -> VariableError {
+        let what = Damage::Circle;
+        VariableError::Damaged { what }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
@@ -74,7 +78,7 @@ impl<'d> UnitEntry<'d> {
 
 pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
-    budget: ReadBudget,
+    pub(super) budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
     /// The definitions found for structures that are only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
@@ -91,18 +95,6 @@ impl<'d> Units<'d> {
             signatures: OnceCell::new(),
             definitions: RefCell::default(),
         }
-    }
-
-    pub(super) fn refill(&self) {
-        self.budget.refill();
-    }
-
-    pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        self.budget.pay(work).map_err(|_| EXCEEDED)
-    }
-
-    pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
-        self.budget.pay_bytes(bytes).map_err(|_| EXCEEDED)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -176,7 +168,7 @@ impl<'d> Units<'d> {
             };
             if let Some(abbreviation) = abbreviation {
                 let specifications = abbreviation.attributes();
-                self.spend(1 + specifications.len())?;
+                self.budget.pay_entry(specifications.len())?;
                 let mut attributes = Vec::new();
                 let read = match depth {
                     0 | 1 => raw.read_attributes(specifications, &mut attributes),
@@ -187,7 +179,7 @@ impl<'d> Units<'d> {
                     // A text without an end was searched up to the unit's end.
                     Err(_) => unit.header.length_including_self(),
                 };
-                self.spend_bytes(end.saturating_sub(offset))?;
+                self.budget.pay_bytes(end.saturating_sub(offset))?;
                 if read.is_err() {
                     return Ok(());
                 }
@@ -218,14 +210,14 @@ impl<'d> Units<'d> {
         unit: usize,
     ) -> Result<Option<Rc<Abbreviations>>, VariableError> {
         if self.root(file, unit).is_none() {
-            return self.spend(1).map(|()| None);
+            self.budget.pay(1)?;
+            return Ok(None);
         }
-        let header = self.unit(file, unit).map(|unit| &unit.header);
-        Ok(self
-            .files
-            .get(file)
-            .zip(header)
-            .and_then(|(of, header)| of.abbreviations(header.debug_abbrev_offset().0)))
+        let table = || {
+            let of = self.files.get(file)?;
+            of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
+        };
+        Ok(table())
     }
 
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
@@ -290,7 +282,7 @@ impl<'d> Units<'d> {
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
         // A name's length is paid for each time, because many entries may share it.
-        self.spend(text.len() / 4).ok()?;
+        self.budget.pay(text.len() / 4).ok()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 

@@ -116,6 +116,12 @@ impl Content {
     }
 }
 
+impl Default for Content {
+    fn default() -> Content {
+        Content::new(Vec::new())
+    }
+}
+
 impl From<Vec<u8>> for Content {
     fn from(bytes: Vec<u8>) -> Content {
         Content::new(bytes)

@@ -57,7 +57,14 @@ pub(crate) fn each_unit(
             return Ok(());
         };
         let looked = open(&dwarf, header, &budget).and_then(|unit| match &unit {
-            Some(unit) => look(&mut Entries::of(&dwarf, unit, &budget)?),
+            Some(unit) => look(&mut Entries {
+                dwarf: &dwarf,
+                unit,
+                budget: &budget,
+                raw: unit.entries_raw(None)?,
+                unread: &[],
+                attributes: Vec::new(),
+            }),
             None => Ok(()),
         });
         if let Err(Unread::Exceeded(error)) = looked {
@@ -140,22 +147,7 @@ pub(crate) struct Entry {
     pub(crate) tag: DwTag,
 }
 
-impl<'a, 'd> Entries<'a, 'd> {
-    fn of(
-        dwarf: &'a Dwarf<SectionPart<'d>>,
-        unit: &'a Unit<SectionPart<'d>>,
-        budget: &'a ReadBudget,
-    ) -> Result<Entries<'a, 'd>, Unread> {
-        Ok(Entries {
-            dwarf,
-            unit,
-            budget,
-            raw: unit.entries_raw(None)?,
-            unread: &[],
-            attributes: Vec::new(),
-        })
-    }
-
+impl<'d> Entries<'_, 'd> {
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Unread> {
         self.raw.skip_attributes(std::mem::take(&mut self.unread))?;
         while !self.raw.is_empty() {

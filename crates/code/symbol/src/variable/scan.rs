@@ -70,11 +70,15 @@ impl<'s> EntryQuery<'s> {
 
 /// Returns the offset of `text` in each string that ends with it.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
-    let mut ends = Ends::of(text);
+    let mut ends = Ends {
+        text,
+        ..Ends::default()
+    };
     strings.each_part(|part| ends.pass(part));
     ends.finish()
 }
 
+#[derive(Default)]
 struct Ends<'t> {
     text: &'t [u8],
     at: usize,
@@ -83,16 +87,7 @@ struct Ends<'t> {
     offsets: Vec<usize>,
 }
 
-impl<'t> Ends<'t> {
-    fn of(text: &'t [u8]) -> Ends<'t> {
-        Ends {
-            text,
-            at: 0,
-            tail: Vec::new(),
-            offsets: Vec::new(),
-        }
-    }
-
+impl Ends<'_> {
     fn pass(&mut self, part: &[u8]) {
         let mut rest = part;
         while let Some(end) = rest.iter().position(|&byte| byte == 0) {
@@ -264,7 +259,10 @@ mod tests {
     fn names_are_found_where_strings_end() {
         let strings = b"x\0ab\0cab\0abc\0ab";
         for size in 1..=strings.len() {
-            let mut ends = Ends::of(b"ab");
+            let mut ends = Ends {
+                text: b"ab",
+                ..Ends::default()
+            };
             strings.chunks(size).for_each(|part| ends.pass(part));
             assert_eq!(ends.finish(), [2, 6, 13], "in parts of {size}");
         }

@@ -200,6 +200,7 @@ pub(crate) fn start(
         default_signals();
         to_parent.write_all(&std::process::id().to_le_bytes())?;
         // The child must close the pipe's write end. Otherwise its read would not end if tiptoe dies.
+        // SAFETY: the forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))
     };

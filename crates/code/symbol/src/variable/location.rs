@@ -47,7 +47,7 @@ fn evaluate<'d>(
     entry: &UnitEntry<'d>,
     expression: gimli::Expression<Slice<'d>>,
 ) -> Location {
-    let Some(unit) = units.unit(entry.die.file, entry.die.unit) else {
+    let Some(unit) = units.unit(entry.die) else {
         return Location::Nowhere(None);
     };
     let (mut value, mut thread_local) = (None, false);

@@ -52,11 +52,11 @@ pub(super) fn find<'d>(
         dw::DW_TAG_formal_parameter,
     ];
     let query = EntryQuery::called(units, &tags, wanted);
-    for (file, unit) in units.all() {
-        if !is_of(units, file, unit, name.file.as_deref()) {
+    for unit in units.all() {
+        if !is_of(units, unit, name.file.as_deref()) {
             continue;
         }
-        units.scan(file, unit, &query, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             if !is_called(units, entry, wanted)? {
                 return Ok(());
             }
@@ -87,9 +87,9 @@ pub(super) fn find<'d>(
 }
 
 /// Returns whether a unit is of this source file; a unit without a name is of none.
-fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> bool {
+fn is_of(units: &Units<'_>, unit: Die, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
-    let source = units.source_file(file, unit);
+    let source = units.source_file(unit);
     source.is_some_and(|source| {
         let end = source.strip_suffix(wanted);
         end.is_some_and(|before| before.is_empty() || before.ends_with('/'))
@@ -222,19 +222,15 @@ pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
 ) -> Result<(), VariableError> {
-    for (file, unit) in units.all() {
-        units.scan(
-            file,
-            unit,
-            &EntryQuery::all(&[dw::DW_TAG_variable]),
-            |entry, _| {
-                let is_fixed = location(units, entry).is_fixed();
-                if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
-                    units.name(entry).into_iter().for_each(&mut show);
-                }
-                Ok(())
-            },
-        )?;
+    let query = EntryQuery::all(&[dw::DW_TAG_variable]);
+    for unit in units.all() {
+        units.scan(unit, &query, |entry, _| {
+            let is_fixed = location(units, entry).is_fixed();
+            if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
+                units.name(entry).into_iter().for_each(&mut show);
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -256,8 +252,8 @@ pub(super) fn definition<'d>(
     let wanted = path(units, declared, &units.above(declared.die)?, 0)?;
     let query = EntryQuery::called(units, same_kind(declared.tag), &name);
     let mut found = None;
-    for (file, unit) in units.all() {
-        units.scan(file, unit, &query, |entry, above| {
+    for unit in units.all() {
+        units.scan(unit, &query, |entry, above| {
             let is_definition = !entry.has(dw::DW_AT_declaration);
             if found.is_none() && is_definition && path(units, entry, above, 0)? == wanted {
                 found = Some(entry.clone());

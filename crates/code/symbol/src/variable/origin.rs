@@ -96,8 +96,7 @@ impl<'d> Variables<'d> {
             .take(MAX_LISTED)
             .map(|(found, path)| {
                 let same = paths.iter().filter(|other| *other == path).count();
-                let die = found.entry.die;
-                let file = self.units.source_file(die.file, die.unit);
+                let file = self.units.source_file(found.entry.die);
                 match file.filter(|_| same > 1) {
                     Some(file) => format!("'{file}'::{path}"),
                     None => path.clone(),

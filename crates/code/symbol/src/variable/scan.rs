@@ -153,40 +153,31 @@ impl<'u> Cursor<'u, '_> {
 }
 
 impl<'d> Units<'d> {
-    fn cursor<'u>(
-        &self,
-        file: usize,
-        unit: usize,
-        abbreviations: &'u Abbreviations,
-    ) -> Option<Cursor<'u, 'd>> {
-        let header = &self.unit(file, unit)?.header;
+    fn cursor<'u>(&self, die: Die, abbreviations: &'u Abbreviations) -> Option<Cursor<'u, 'd>> {
+        let header = &self.unit(die)?.header;
         let raw = header.entries_raw(abbreviations, None).ok()?;
         let path = Vec::new();
         Some(Cursor { raw, path })
     }
 
+    /// Shows the entries of a unit that fit a query, each with its ancestors' offsets.
     pub(super) fn scan(
         &self,
-        file: usize,
-        unit: usize,
+        unit: Die,
         query: &EntryQuery<'_>,
         mut show: impl FnMut(&UnitEntry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
-        let Some(abbreviations) = self.abbreviations(file, unit)? else {
+        let Some(abbreviations) = self.abbreviations(unit)? else {
             return Ok(());
         };
-        let Some(mut cursor) = self.cursor(file, unit, &abbreviations) else {
+        let Some(mut cursor) = self.cursor(unit, &abbreviations) else {
             return Ok(());
         };
         let end = self
-            .unit(file, unit)
+            .unit(unit)
             .map(|unit| unit.header.length_including_self());
         self.budget.pay_bytes(end.unwrap_or(0))?;
-        let mut entry = UnitEntry::at(Die {
-            file,
-            unit,
-            offset: 0,
-        });
+        let mut entry = UnitEntry::at(unit);
         while let Some((offset, kind)) = cursor.next() {
             self.budget.pay_entry(kind.attributes().len())?;
             if !query.may_be(kind) || cursor.above(offset).is_none() {
@@ -228,11 +219,11 @@ impl<'d> Units<'d> {
 
     /// Returns an entry's ancestors' offsets, by reading the unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
-        let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
+        let Some(abbreviations) = self.abbreviations(die)? else {
             return Ok(Vec::new());
         };
         self.budget.pay_bytes(die.offset)?;
-        let Some(mut cursor) = self.cursor(die.file, die.unit, &abbreviations) else {
+        let Some(mut cursor) = self.cursor(die, &abbreviations) else {
             return Ok(Vec::new());
         };
         while let Some((offset, kind)) = cursor.next() {

@@ -198,7 +198,7 @@ fn pointer_size<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<u64> {
             | dw::DW_TAG_rvalue_reference_type
             | dw::DW_TAG_ptr_to_member_type
     );
-    let unit = units.unit(entry.die.file, entry.die.unit)?;
+    let unit = units.unit(entry.die)?;
     is_pointer.then(|| unit.header.address_size().into())
 }
 
@@ -361,7 +361,7 @@ pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),
         Some(AttributeValue::Exprloc(expression)) => {
-            let unit = units.unit(member.die.file, member.die.unit)?;
+            let unit = units.unit(member.die)?;
             let mut operations = expression.operations(unit.header.encoding());
             match (operations.next().ok()??, operations.next().ok()?) {
                 (Operation::PlusConstant { value }, None) => Some(value),

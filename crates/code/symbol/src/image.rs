@@ -14,7 +14,7 @@ use crate::header::Header;
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
-use crate::tables::DataSymbol;
+use crate::tables::Variable;
 use crate::thread_segment::ThreadSegment;
 use crate::xz;
 
@@ -73,6 +73,9 @@ impl Image {
             symbols.extend(table.functions.into_iter().map(|symbol| (source, symbol)));
             data.extend(table.data);
         }
+        let place = |v: &Variable| (v.address, v.is_thread_local);
+        data.sort_unstable();
+        data.dedup_by(|next, v| next.name == v.name && place(next) == place(v));
         let frames = contents
             .eh_frame
             .map(|section| frames(&section))
@@ -82,7 +85,7 @@ impl Image {
         Ok(Image {
             by_name: by_name(&functions),
             functions,
-            data: variables(data),
+            data,
             has_symbols,
             is_cut: is_cut || refused || is_exceeded || content.is_exceeded(),
             described: described(&frames, &layout.executable),
@@ -131,15 +134,15 @@ impl Image {
             .data
             .iter()
             .filter(|v| v.addresses().contains(&address));
-        let found = here.min_by_key(|v| v.size())?;
-        Some((&found.name, address - found.start()))
+        let found = here.min_by_key(|v| v.size)?;
+        Some((&found.name, address - found.address))
     }
 
     /// Returns the link-time addresses of variables by linker's or demangled name. Static variables may share it.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let named = self.data_with_symbol(name).filter(has_place);
-        let named: Vec<u64> = named.map(Variable::start).collect();
+        let named: Vec<u64> = named.map(|v| v.address).collect();
         if !named.is_empty() {
             return named;
         }
@@ -153,7 +156,7 @@ impl Image {
             found.is_some_and(|found| squeeze(&found) == wanted)
         };
         let all = self.data.iter().filter(has_place).filter(may_be);
-        all.filter(is_it).map(Variable::start).collect()
+        all.filter(is_it).map(|v| v.address).collect()
     }
 
     /// Returns the variables with this symbol.
@@ -168,42 +171,6 @@ impl Image {
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    pub(crate) name: Box<str>,
-    /// Link-time addresses, or offsets in a thread's block.
-    range: Range<u64>,
-    pub(crate) is_thread_local: bool,
-}
-
-impl Variable {
-    pub(crate) fn start(&self) -> u64 {
-        self.range.start
-    }
-
-    pub(crate) fn size(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    fn addresses(&self) -> Range<u64> {
-        match self.is_thread_local {
-            true => 0..0,
-            false => self.range.clone(),
-        }
-    }
-}
-
-fn variables(mut data: Vec<DataSymbol>) -> Vec<Variable> {
-    data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
-    data.dedup_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
-    let owned = data.into_iter().map(|datum| Variable {
-        name: datum.name.into(),
-        range: datum.address..datum.address.saturating_add(datum.size),
-        is_thread_local: datum.is_thread_local,
-    });
-    owned.collect()
 }
 
 fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {

@@ -11,7 +11,7 @@ use super::types::{self, TypeRef};
 use super::variables::{MAX_LISTED, Variables};
 use crate::error::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
-use crate::image::Variable;
+use crate::tables::Variable;
 
 pub(super) struct VariableOrigin {
     pub(super) start: Start,
@@ -113,7 +113,7 @@ impl<'d> Variables<'d> {
     ) -> Result<Option<VariableOrigin>, VariableError> {
         let [symbol] = symbols[..] else {
             let choices = symbols.iter().take(MAX_LISTED);
-            let shown = |symbol: &&Variable| format!("{:#x}", symbol.start());
+            let shown = |symbol: &&Variable| format!("{:#x}", symbol.address);
             return match symbols.is_empty() {
                 true => Ok(None),
                 false => Err(VariableError::Ambiguous {
@@ -127,11 +127,11 @@ impl<'d> Variables<'d> {
         let type_of = declared.map(|found| types::type_of(&self.units, &found.entry));
         Ok(Some(VariableOrigin {
             start: match symbol.is_thread_local {
-                true => Start::ThreadLocal(symbol.start()),
-                false => Start::Module(symbol.start()),
+                true => Start::ThreadLocal(symbol.address),
+                false => Start::Module(symbol.address),
             },
             type_of: type_of.transpose()?,
-            symbol_size: Some(symbol.size()).filter(|&size| size > 0),
+            symbol_size: Some(symbol.size).filter(|&size| size > 0),
         }))
     }
 

@@ -3,7 +3,8 @@
 use super::expression::Name;
 use super::names::NameMatch;
 use crate::demangle::{demangle, is_mangled, shown, squeeze};
-use crate::image::{Image, Variable};
+use crate::image::Image;
+use crate::tables::Variable;
 
 /// Returns the symbols with this linker name, or else this demangled name; in a loose fit a demangled name need only
 /// end with it. Each address is returned once.
@@ -29,8 +30,8 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
         };
         found = image.data.iter().filter(|v| fits(&v.name)).collect();
     }
-    found.sort_by_key(|v| (v.is_thread_local, v.start()));
-    found.dedup_by_key(|v| (v.is_thread_local, v.start()));
+    found.sort_by_key(|v| (v.is_thread_local, v.address));
+    found.dedup_by_key(|v| (v.is_thread_local, v.address));
     found
 }
 

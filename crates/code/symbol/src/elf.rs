@@ -10,7 +10,7 @@ use tiptoe_stack::compile::Section;
 
 use crate::content::Content;
 use crate::debug::DebugLink;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, FileBytes};
 use crate::elf_file::{Elf, File};
 use crate::error::Error;
 use crate::header::{Class, Header, Machine};
@@ -64,10 +64,7 @@ fn contents<E: Elf>(
     class: Class,
     machine: Machine,
 ) -> Result<Contents<'_>, Error> {
-    if !is_bounded::<E>(bytes) {
-        return Err(Error::TooManyHeaders);
-    }
-    let file = File::<E>::parse(bytes).map_err(Error::BadHeaders)?;
+    let file = open::<E>(bytes)?;
     let layout = layout(&file);
     let loaded = Dynamic::read(&file, &layout, bytes);
     let header = header(&file, loaded.as_ref(), class, machine);
@@ -85,6 +82,13 @@ fn contents<E: Elf>(
         header,
         layout,
     })
+}
+
+fn open<E: Elf>(bytes: &Content) -> Result<File<'_, E>, Error> {
+    match is_bounded::<E>(bytes) {
+        true => File::<E>::parse(bytes).map_err(Error::BadHeaders),
+        false => Err(Error::TooManyHeaders),
+    }
 }
 
 fn is_bounded<E: Elf>(bytes: &Content) -> bool {
@@ -229,7 +233,7 @@ pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
 }
 
 fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Option<Section<'_>> {
-    let file = File::<E>::parse(bytes).ok()?;
+    let file = open::<E>(bytes).ok()?;
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
@@ -268,13 +272,8 @@ fn indexed_eh_frame<'d, E: Elf>(
     let index_address: u64 = index.p_vaddr(endian).into();
     let data = index.data(endian, bytes).ok()?;
     let address = crate::frames::indexed_address(data, index_address, word)?;
-    let segment = layout
-        .segments
-        .iter()
-        .find(|s| s.offset_of(address).is_some())?;
-    let start = segment.offset_of(address)?;
-    let end = segment.offset.checked_add(segment.file_size)?;
-    Some((bytes.get(start..end.min(bytes.size()))?, address))
+    let file_bytes = FileBytes { layout, bytes };
+    Some((file_bytes.bytes(address, u64::MAX)?, address))
 }
 
 pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {

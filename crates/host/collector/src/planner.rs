@@ -12,7 +12,7 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
-use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
+use tiptoe_wire::{Geometry, Site, SiteFlags};
 
 use crate::error::Reason;
 use crate::module::Module;
@@ -396,7 +396,6 @@ fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
-    let copy = patch.copy;
     let mut site = Site {
         address: patch.site,
         trampoline: patch.trampoline,
@@ -412,11 +411,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
         ..Site::default()
     };
     for (to, head) in site.heads.iter_mut().zip(&patch.heads) {
-        *to = Head {
-            offset: head.offset,
-            resume: head.resume,
-            is_guard: head.offset != 0 && head.resume == copy,
-        };
+        *to = *head;
     }
     if let Some(island) = &patch.island {
         site.island = island.address;

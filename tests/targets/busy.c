@@ -44,7 +44,7 @@ static void *work(void *way) {
     return (void *)calls;
 }
 
-// One call may have begun before, so it waits for two.
+// Waits for two calls of each thread, because one may have begun before.
 static void wait_for_calls(void) {
     uint64_t before[WAYS];
     for (int i = 0; i < WAYS; i++) before[i] = atomic_load(&made[i]);

@@ -98,7 +98,7 @@ static inline size_t signal_frame(void) {
     return frame ? frame : MINSIGSTKSZ;
 }
 
-// A page without access is below the stack. Returns the lowest byte.
+// Makes a stack above a page without access. Returns its lowest byte.
 static inline char *use_guarded_stack(size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
     char *memory = (char *)mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

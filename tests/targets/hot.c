@@ -61,7 +61,7 @@ static void *work(void *which) {
     return NULL;
 }
 
-// One round may have begun before, so it waits for two.
+// Waits for two rounds, because one may have begun before.
 static void wait_for_calls(uint64_t threads) {
     static uint64_t before[256];
     for (uint64_t i = 0; i < threads; i++) before[i] = atomic_load(&made[i]);

@@ -20,7 +20,7 @@ static int asked(void) {
     CHECK(prctl(PR_GET_TSC, &now) == 0);
     return now;
 }
-// No hook sees it, because its number comes from another register.
+// No hook sees this call, because its number comes from another register.
 static void forbid_unseen(void) {
     long result;
     __asm__ volatile("mov %k1, %%eax\n syscall" : "=&a"(result) : "b"(SYS_prctl), "D"(PR_SET_TSC), "S"(PR_TSC_SIGSEGV) : "rcx", "r11", "memory");

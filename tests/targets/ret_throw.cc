@@ -26,7 +26,7 @@ extern "C" {
 PROBED int counted(int x) { ENTER(counted); KEEP(); LEAVE(counted); return x + 1; }
 }
 
-// A destructor calls it and catches its exception while another unwinds.
+// A destructor calls this and catches its exception while another exception unwinds.
 extern "C" PROBED int noisy(int x) {
     ENTER(noisy);
     if (x % 2) throw x;

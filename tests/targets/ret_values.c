@@ -47,7 +47,7 @@ PROBED long double sums_x87(long double a, long double b) {
     return sum;
 }
 
-// gcc keeps values in scratch registers across its calls (-fipa-ra), because it is local.
+// The function is local, so gcc keeps values in scratch registers across its calls (-fipa-ra).
 CALLS(touches_little);
 PROBED static long touches_little(long x) {
     __asm__("" : "+r"(x));

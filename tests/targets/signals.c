@@ -61,7 +61,7 @@ static void old_handler(void) {
     }
 }
 
-// Its handlers must get raised signals and its own faults, with the right address.
+// The program's handlers must get raised signals and its own faults, with the right address.
 static void own_faults(void) {
     for (int s = 0; s < 2; s++) install(SIGNALS[s], 0);
     for (int i = 1; i <= 10; i++) {

@@ -117,7 +117,7 @@ static void together(void *(*run)(void *), int count) {
 }
 static void threads() { together(all_of_it, 4); }
 
-// A thread ends inside; the next may reuse its counters.
+// A thread ends inside `serves`; the next thread may reuse its counters.
 static void *ends(void *) { serves(4, 2); return nullptr; }
 static void *never(void *) { for (int i = 0; i < 50; i++) outside(); return nullptr; }
 static void thread_ends() {

@@ -130,7 +130,7 @@ impl Spans {
             return;
         };
         let CfaRule::Expression(expression) = row.cfa() else {
-            return self.push(start, end, rule(row));
+            return self.push(start, end, supported_rule(row).unwrap_or(Rule::UNKNOWN));
         };
         let Some(turn) = linkage(expression, eh_frame) else {
             return self.push(start, end, Rule::UNKNOWN);
@@ -178,10 +178,6 @@ impl Spans {
             .map(|(start, rule)| encode_row(start, rule))
             .collect()
     }
-}
-
-fn rule(row: &UnwindTableRow<usize>) -> Rule {
-    supported_rule(row).unwrap_or(Rule::UNKNOWN)
 }
 
 fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {

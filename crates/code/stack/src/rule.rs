@@ -138,7 +138,6 @@ mod tests {
         check(Base::Sp, [8, 0], 5, Some([0x70, 0x1008, 5]));
         check(Base::Sp, [32, 16], 5, Some([0x73, 0x1020, 0x72]));
         check(Base::Bp, [16, 16], 0x1008, Some([0x72, 0x1018, 0x71]));
-        // The saved %rbp was popped.
         check(Base::Sp, [8, 16], 5, Some([0x70, 0x1008, 5]));
     }
 

@@ -91,33 +91,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the CRC-32 of debug links (IEEE 802.3, reflected), unless the file is too long.
+/// Returns the CRC-32 of debug links, unless the file is too long.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
-    const TABLE: [u32; 256] = crc_table();
-    let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
-    let mut crc = !0;
-    content.stream(MOST_SUMMED, |part| crc = part.iter().fold(crc, step))?;
-    Some(!crc)
-}
-
-const fn crc_table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut crc = at as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 {
-                (crc >> 1) ^ 0xedb8_8320
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
+    let mut crc = crc32fast::Hasher::new();
+    content.stream(MOST_SUMMED, |part| crc.update(part))?;
+    Some(crc.finalize())
 }
 
 #[cfg(test)]

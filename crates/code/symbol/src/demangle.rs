@@ -26,11 +26,18 @@ pub(crate) fn demangle(name: &str) -> Option<DemangledName> {
     rust(name).or_else(|| cpp(name))
 }
 
+/// Returns a demangled name without parameters; other names are unchanged.
+pub(crate) fn shown(name: &str) -> Cow<'_, str> {
+    match demangle(name) {
+        Some(form) => Cow::Owned(form.bare),
+        None => Cow::Borrowed(name),
+    }
+}
+
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Returns a variable's name, without Rust's hash.
 pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;

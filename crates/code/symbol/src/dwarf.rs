@@ -21,20 +21,14 @@ pub(crate) fn dwarf<'d>(
         let section = file
             .as_ref()
             .map(|file| Section::of(file, bytes, id.name()));
-        let section = section.unwrap_or_default();
-        SectionPart::all(
-            match budget {
-                Some(budget) => section.paid_by(budget, price(id)),
-                None => section,
-            },
-            numbers.next().unwrap_or(u16::MAX),
-        )
+        let mut section = section.unwrap_or_default();
+        if let Some(budget) = budget {
+            section = section.paid_by(budget, price(id));
+        }
+        SectionPart::all(section, numbers.next().unwrap_or(u16::MAX))
     };
-    let load = |id: SectionId| Ok::<_, std::convert::Infallible>(part(id));
-    match Dwarf::load(load) {
-        Ok(dwarf) => dwarf,
-        Err(never) => match never {},
-    }
+    let Ok(dwarf) = Dwarf::load(|id| Ok::<_, std::convert::Infallible>(part(id)));
+    dwarf
 }
 
 /// Returns the price of one read of a section, which grows with the memory that addr2line keeps for the read.

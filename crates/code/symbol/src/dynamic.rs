@@ -124,14 +124,14 @@ impl<'d, E: Elf> Dynamic<'d, E> {
     }
 }
 
-struct FileBytes<'l, 'd> {
-    layout: &'l Layout,
-    bytes: &'d Content,
+pub(crate) struct FileBytes<'l, 'd> {
+    pub(crate) layout: &'l Layout,
+    pub(crate) bytes: &'d Content,
 }
 
 impl<'d> FileBytes<'_, 'd> {
     /// Returns `most` bytes, or fewer at the end of the segment or the file.
-    fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
+    pub(crate) fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;
         self.bytes.get(start..start + room.min(most))
     }

@@ -10,7 +10,7 @@ use tiptoe_stack::compile::Section;
 
 use crate::content::Content;
 use crate::debug::DebugLink;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, FileBytes};
 use crate::elf_file::{Elf, File};
 use crate::error::Error;
 use crate::header::{Class, Header, Machine};
@@ -64,10 +64,7 @@ fn contents<E: Elf>(
     class: Class,
     machine: Machine,
 ) -> Result<Contents<'_>, Error> {
-    if !is_bounded::<E>(bytes) {
-        return Err(Error::TooManyHeaders);
-    }
-    let file = File::<E>::parse(bytes).map_err(Error::BadHeaders)?;
+    let file = open::<E>(bytes)?;
     let layout = layout(&file);
     let loaded = Dynamic::read(&file, &layout, bytes);
     let header = header(&file, loaded.as_ref(), class, machine);
@@ -85,6 +82,13 @@ fn contents<E: Elf>(
         header,
         layout,
     })
+}
+
+fn open<E: Elf>(bytes: &Content) -> Result<File<'_, E>, Error> {
+    match is_bounded::<E>(bytes) {
+        true => File::<E>::parse(bytes).map_err(Error::BadHeaders),
+        false => Err(Error::TooManyHeaders),
+    }
 }
 
 fn is_bounded<E: Elf>(bytes: &Content) -> bool {
@@ -115,17 +119,23 @@ fn header<E: Elf>(
     let mut segments = file.elf_program_headers().iter();
     let interpreter = segments.find_map(|s| s.interpreter(endian, file.data()).ok()?);
     let link = file.gnu_debuglink().ok().flatten();
-    let (soname, pie) = match loaded {
-        Some(loaded) => loaded_names(loaded),
-        None => dynamic(file),
+    let table = file.elf_dynamic_table().unwrap_or_default();
+    let value = |tag| match loaded {
+        Some(loaded) => loaded.value(tag),
+        None => Some(table.iter().find(|entry| entry.tag == tag)?.val),
     };
+    let soname = value(elf::DT_SONAME).and_then(|at| match loaded {
+        Some(loaded) => loaded.text(at),
+        None => std::str::from_utf8(table.strings().get(u32::try_from(at).ok()?).ok()?).ok(),
+    });
+    let pie = value(elf::DT_FLAGS_1).is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0);
     Header {
         class,
         machine,
         position_independent: file.elf_header().e_type(endian) == elf::ET_DYN,
         program: pie || interpreter.is_some() || file.elf_header().e_type(endian) == elf::ET_EXEC,
         interpreter: interpreter.and_then(text),
-        soname,
+        soname: soname.map(String::from),
         build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec),
         debug_link: link.and_then(|(name, crc)| {
             Some(DebugLink {
@@ -134,34 +144,6 @@ fn header<E: Elf>(
             })
         }),
     }
-}
-
-/// Returns a library's own name, and whether the file is marked as a program.
-fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
-    let Ok(table) = file.elf_dynamic_table() else {
-        return (None, false);
-    };
-    let (mut soname, mut pie) = (None, false);
-    for entry in table.iter() {
-        match entry.tag {
-            elf::DT_SONAME if soname.is_none() => {
-                let name = table
-                    .string(entry)
-                    .ok()
-                    .and_then(|name| std::str::from_utf8(name).ok());
-                soname = name.map(String::from);
-            }
-            elf::DT_FLAGS_1 => pie = entry.val & elf::DF_1_PIE.0 != 0,
-            _ => {}
-        }
-    }
-    (soname, pie)
-}
-
-fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
-    let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
-    let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
-    (soname.map(String::from), flags & elf::DF_1_PIE.0 != 0)
 }
 
 fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
@@ -251,7 +233,7 @@ pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
 }
 
 fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Option<Section<'_>> {
-    let file = File::<E>::parse(bytes).ok()?;
+    let file = open::<E>(bytes).ok()?;
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
@@ -263,7 +245,7 @@ fn eh_frame<'d, E: Elf>(
     class: Class,
     machine: Machine,
 ) -> Option<Section<'d>> {
-    let word = if class == Class::Elf64 { 8 } else { 4 };
+    let word = class.word();
     let named = section(file, bytes, b".eh_frame").filter(|(data, _)| !data.is_empty());
     let (data, address) = named.or_else(|| indexed_eh_frame(file, bytes, layout, word))?;
     if data.len() > MAX_EH_FRAME {
@@ -290,13 +272,8 @@ fn indexed_eh_frame<'d, E: Elf>(
     let index_address: u64 = index.p_vaddr(endian).into();
     let data = index.data(endian, bytes).ok()?;
     let address = crate::frames::indexed_address(data, index_address, word)?;
-    let segment = layout
-        .segments
-        .iter()
-        .find(|s| s.offset_of(address).is_some())?;
-    let start = segment.offset_of(address)?;
-    let end = segment.offset.checked_add(segment.file_size)?;
-    Some((bytes.get(start..end.min(bytes.size()))?, address))
+    let file_bytes = FileBytes { layout, bytes };
+    Some((file_bytes.bytes(address, u64::MAX)?, address))
 }
 
 pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {

@@ -2,9 +2,9 @@
 
 use gimli::constants as dw;
 use gimli::{
-    Attribute, AttributeSpecification, AttributeValue, DebugAddrBase, DebugLocListsBase,
-    DebugRngListsBase, DebugStrOffsetsBase, DwAt, DwTag, Dwarf, EntriesRaw, Unit, UnitHeader,
-    UnitOffset,
+    Abbreviations, Attribute, AttributeSpecification, AttributeValue, DebugAddrBase,
+    DebugLocListsBase, DebugRngListsBase, DebugStrOffsetsBase, DwAt, DwTag, Dwarf, EntriesRaw,
+    Unit, UnitHeader, UnitOffset,
 };
 use object::read::{Object as _, ObjectSection as _};
 
@@ -24,21 +24,11 @@ const MOST: u64 = 32 << 20;
 /// The most units times bytes of abbreviation tables, because each unit may have its own table, and tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(crate) enum Unread {
-    Damaged,
-    Exceeded(BudgetExceeded),
-}
-
-impl From<gimli::Error> for Unread {
-    fn from(_: gimli::Error) -> Unread {
-        Unread::Damaged
-    }
-}
-
-impl From<BudgetExceeded> for Unread {
-    fn from(error: BudgetExceeded) -> Unread {
-        Unread::Exceeded(error)
-    }
+    Damaged(#[from] gimli::Error),
+    Exceeded(#[from] BudgetExceeded),
 }
 
 /// Calls `look` with each unit's entries, up to damage in the unit. Fails if the file has more than can be read while
@@ -67,7 +57,14 @@ pub(crate) fn each_unit(
             return Ok(());
         };
         let looked = open(&dwarf, header, &budget).and_then(|unit| match &unit {
-            Some(unit) => look(&mut Entries::of(&dwarf, unit, &budget)?),
+            Some(unit) => look(&mut Entries {
+                dwarf: &dwarf,
+                unit,
+                budget: &budget,
+                raw: unit.entries_raw(None)?,
+                unread: &[],
+                attributes: Vec::new(),
+            }),
             None => Ok(()),
         });
         if let Err(Unread::Exceeded(error)) = looked {
@@ -85,15 +82,9 @@ pub(crate) fn open<'d>(
     budget: &ReadBudget,
 ) -> Result<Option<Unit<SectionPart<'d>>>, Unread> {
     let abbreviations = dwarf.abbreviations(&header)?;
-    let mut attributes = Vec::new();
-    {
-        let mut entries = header.entries_raw(&abbreviations, None)?;
-        let Some(first) = entries.read_abbreviation()? else {
-            return Ok(None);
-        };
-        budget.pay_entry(first.attributes().len())?;
-        entries.read_attributes(first.attributes(), &mut attributes)?;
-    }
+    let Some(attributes) = first_attributes(&header, &abbreviations, budget)? else {
+        return Ok(None);
+    };
     let mut unit = Unit {
         header,
         abbreviations,
@@ -124,6 +115,22 @@ pub(crate) fn open<'d>(
     Ok(Some(unit))
 }
 
+/// Returns the attributes of a unit's first entry, and pays for the entry.
+pub(crate) fn first_attributes<R: gimli::Reader<Offset = usize>>(
+    header: &UnitHeader<R>,
+    abbreviations: &Abbreviations,
+    budget: &ReadBudget,
+) -> Result<Option<Vec<Attribute<R>>>, Unread> {
+    let mut entries = header.entries_raw(abbreviations, None)?;
+    let Some(first) = entries.read_abbreviation()? else {
+        return Ok(None);
+    };
+    budget.pay_entry(first.attributes().len())?;
+    let mut attributes = Vec::new();
+    entries.read_attributes(first.attributes(), &mut attributes)?;
+    Ok(Some(attributes))
+}
+
 pub(crate) struct Entries<'a, 'd> {
     pub(crate) dwarf: &'a Dwarf<SectionPart<'d>>,
     pub(crate) unit: &'a Unit<SectionPart<'d>>,
@@ -140,22 +147,7 @@ pub(crate) struct Entry {
     pub(crate) tag: DwTag,
 }
 
-impl<'a, 'd> Entries<'a, 'd> {
-    fn of(
-        dwarf: &'a Dwarf<SectionPart<'d>>,
-        unit: &'a Unit<SectionPart<'d>>,
-        budget: &'a ReadBudget,
-    ) -> Result<Entries<'a, 'd>, Unread> {
-        Ok(Entries {
-            dwarf,
-            unit,
-            budget,
-            raw: unit.entries_raw(None)?,
-            unread: &[],
-            attributes: Vec::new(),
-        })
-    }
-
+impl<'d> Entries<'_, 'd> {
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Unread> {
         self.raw.skip_attributes(std::mem::take(&mut self.unread))?;
         while !self.raw.is_empty() {

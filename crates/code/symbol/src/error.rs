@@ -65,11 +65,14 @@ pub enum Error {
 pub struct BudgetExceeded;
 
 fn suggestion(nearest: &[String]) -> String {
-    let quoted: Vec<String> = nearest.iter().map(|name| format!("`{name}`")).collect();
-    match quoted.is_empty() {
+    match nearest.is_empty() {
         true => String::new(),
-        false => format!("; the nearest: {}", quoted.join(", ")),
+        false => format!("; the nearest: {}", quoted(nearest).join(", ")),
     }
+}
+
+fn quoted(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("`{name}`")).collect()
 }
 
 /// Programs that no agent can be injected into.

@@ -1,14 +1,15 @@
 //! Finds functions by name, pattern or address, and names by address.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use tiptoe_event::number;
 
 use crate::demangle::{
-    DemangledName, demangle, is_mangled, squeeze, without_arguments, without_tags,
+    DemangledName, demangle, is_mangled, shown, squeeze, without_arguments, without_tags,
 };
 use crate::error::Error;
-use crate::function::{Function, Kind, Source, is_whole};
+use crate::function::{Function, Source, is_whole};
 use crate::glob;
 use crate::image::Image;
 
@@ -87,13 +88,8 @@ impl Image {
     /// Returns up to `count` similar names, best first.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
         let entries = self.functions.iter().filter(|f| !f.is_cold);
-        let shown = entries
-            .flat_map(|f| f.names.iter())
-            .map(|name| match demangle(name) {
-                Some(form) => form.bare,
-                None => name.to_string(),
-            });
-        alike(name, shown, count)
+        let names = entries.flat_map(|f| f.names.iter());
+        alike(name, names.map(|name| shown(name).into_owned()), count)
     }
 
     fn named(&self, name: &str) -> Vec<&Function> {
@@ -117,36 +113,30 @@ impl Image {
 
     /// Returns the functions with this symbol.
     pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
-        let start = self
-            .by_name
-            .partition_point(|entry| self.symbol(entry.0, entry.1) < name);
-        let same = self.by_name[start..]
-            .iter()
-            .take_while(|entry| self.symbol(entry.0, entry.1) == name);
-        same.map(|&(at, _)| &self.functions[at as usize]).collect()
+        let same = self
+            .symbols_from(name)
+            .take_while(|(_, symbol)| *symbol == name);
+        same.map(|(at, _)| &self.functions[at]).collect()
     }
 
     /// Returns the compilers' copies of a function (`f.isra.0` of `f`).
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
-        let start = self
-            .by_name
-            .partition_point(|entry| self.symbol(entry.0, entry.1) < prefix.as_str());
-        let copies = self.by_name[start..]
-            .iter()
-            .take_while(|e| self.symbol(e.0, e.1).starts_with(&prefix));
-        let whole = copies.filter(|entry| is_whole(self.symbol(entry.0, entry.1)));
-        let mut found: Vec<u32> = whole.map(|&(at, _)| at).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
-            .into_iter()
-            .map(|at| &self.functions[at as usize])
-            .collect()
+        let copies = self
+            .symbols_from(&prefix)
+            .take_while(|(_, symbol)| symbol.starts_with(&prefix));
+        let whole = copies.filter(|(_, symbol)| is_whole(symbol));
+        let found: BTreeSet<usize> = whole.map(|(at, _)| at).collect();
+        found.into_iter().map(|at| &self.functions[at]).collect()
     }
 
-    fn symbol(&self, function: u32, name: u32) -> &str {
-        &self.functions[function as usize].names[name as usize]
+    /// Returns the symbols from `name` on, in their order, each with its function's index.
+    fn symbols_from(&self, name: &str) -> impl Iterator<Item = (usize, &str)> {
+        let symbol = |&(at, name): &(u32, u32)| &*self.functions[at as usize].names[name as usize];
+        let start = self.by_name.partition_point(|entry| symbol(entry) < name);
+        self.by_name[start..]
+            .iter()
+            .map(move |entry| (entry.0 as usize, symbol(entry)))
     }
 
     fn globbed(&self, pattern: &str) -> Vec<&Function> {
@@ -178,30 +168,12 @@ impl Image {
         if let Ok(at) = self.functions.binary_search_by_key(&address, |f| f.address) {
             return Ok(Cow::Borrowed(&self.functions[at]));
         }
-        let segment = self.layout().executable_segment(address).ok_or_else(bad)?;
-        Ok(Cow::Owned(Function {
-            address,
-            offset_in_file: segment.offset_of(address).ok_or_else(bad)?,
-            size: 0,
-            names: Vec::new(),
-            is_ifunc: false,
-            is_cold: false,
-            is_unwinder: false,
-            is_outermost: false,
-            source: Source::Address,
-            kind: if self.layout().in_plt(address) {
-                Kind::Plt
-            } else {
-                Kind::Plain
-            },
-        }))
+        let function = self.layout().function(address, Source::Address);
+        Ok(Cow::Owned(function.ok_or_else(bad)?))
     }
 
     fn nothing(&self, spec: &str, pattern: bool) -> Error {
-        let is_data = self
-            .data
-            .binary_search_by(|variable| (*variable.name).cmp(spec))
-            .is_ok();
+        let is_data = self.data_with_symbol(spec).next().is_some();
         match (pattern, is_data) {
             (_, true) => Error::IsData {
                 name: spec.to_owned(),

@@ -52,15 +52,13 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
     each_description(section, |fde, eh_frame, bases| {
-        let inside = fde.cie().entry_len() <= MAX_CIE
-            && fde
-                .rows(eh_frame, bases, &mut context)
-                .and_then(|mut rows| {
-                    Ok(rows
-                        .next_row()?
-                        .is_some_and(|row| inside(section, row.cfa())))
-                })
-                .unwrap_or(false);
+        let mut first_rule = || {
+            let mut rows = fde.rows(eh_frame, bases, &mut context).ok()?;
+            let row = rows.next_row().ok()??;
+            Some(inside(section, row.cfa()))
+        };
+        let is_short = fde.cie().entry_len() <= MAX_CIE;
+        let inside = is_short && first_rule().unwrap_or(false);
         let [unwinder, outermost] = match section.x86_64 {
             true => rules(fde, eh_frame, bases),
             false => [false; 2],
@@ -106,16 +104,11 @@ fn rules(
 }
 
 fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
-    let stack_pointer = if section.x86_64 {
-        X86_64::RSP
-    } else {
-        X86::ESP
+    let (register, offset) = match section.x86_64 {
+        true => (X86_64::RSP, 8),
+        false => (X86::ESP, 4),
     };
-    let word = if section.x86_64 { 8 } else { 4 };
-    *cfa != CfaRule::RegisterAndOffset {
-        register: stack_pointer,
-        offset: word,
-    }
+    *cfa != CfaRule::RegisterAndOffset { register, offset }
 }
 
 pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
@@ -164,7 +157,6 @@ mod tests {
         );
     }
 
-    /// Returns a CIE and an FDE of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;

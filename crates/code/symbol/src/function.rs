@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::demangle::demangle;
+use crate::demangle::{demangle, shown};
 
 /// A function's source, the most trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,10 +62,7 @@ impl Function {
     pub fn display_name(&self) -> Cow<'_, str> {
         match self.names.first() {
             None => Cow::Owned(self.hex()),
-            Some(name) => match demangle(name) {
-                Some(form) => Cow::Owned(form.bare),
-                None => Cow::Borrowed(name),
-            },
+            Some(name) => shown(name),
         }
     }
 

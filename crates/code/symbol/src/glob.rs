@@ -17,10 +17,8 @@ pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
             }
             Some(b'?') => {
                 p += 1;
-                t += 1 + text[t + 1..]
-                    .iter()
-                    .take_while(|byte| is_inside(**byte))
-                    .count();
+                let is_inside = |byte: &&u8| **byte & 0xc0 == 0x80;
+                t += 1 + text[t + 1..].iter().take_while(is_inside).count();
             }
             Some(&byte) if byte == text[t] => {
                 p += 1;
@@ -36,10 +34,6 @@ pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
         }
     }
     pattern[p..].iter().all(|&byte| byte == b'*')
-}
-
-fn is_inside(byte: u8) -> bool {
-    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]

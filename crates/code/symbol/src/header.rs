@@ -12,6 +12,15 @@ pub enum Class {
     Elf64,
 }
 
+impl Class {
+    pub(crate) fn word(self) -> u8 {
+        match self {
+            Class::Elf32 => 4,
+            Class::Elf64 => 8,
+        }
+    }
+}
+
 /// The instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {

@@ -10,11 +10,11 @@ use crate::elf;
 use crate::error::Error;
 use crate::frames::{described, frames};
 use crate::function::{Function, Source};
-use crate::header::{Class, Header};
+use crate::header::Header;
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
-use crate::tables::{DataSymbol, Symbol, Symbols};
+use crate::tables::Variable;
 use crate::thread_segment::ThreadSegment;
 use crate::xz;
 
@@ -33,7 +33,6 @@ pub struct Image {
     pub(crate) slots: Slots,
     /// The segment that each thread copies.
     pub(crate) thread_segment: Option<ThreadSegment>,
-    debug_file: Option<PathBuf>,
     has_symbols: bool,
     is_cut: bool,
     described: Vec<Range<u64>>,
@@ -62,29 +61,34 @@ impl Image {
         let other = other.and_then(|content| elf::read(content).ok());
         let other = other.map(|contents| contents.symtab).unwrap_or_default();
         let has_symbols = own || !other.functions.is_empty();
-        let is_cut = [&contents.symtab, &contents.dynsym, &other]
-            .iter()
-            .any(|table| table.was_cut);
         let is_exceeded = separate.iter().any(|(_, content)| content.is_exceeded());
-
-        let mut tables = Tables::default();
-        tables.add(Source::Symtab, contents.symtab);
-        tables.add(Source::Dynsym, contents.dynsym);
-        tables.add(source, other);
+        let tables = [
+            (Source::Symtab, contents.symtab),
+            (Source::Dynsym, contents.dynsym),
+            (source, other),
+        ];
+        let is_cut = tables.iter().any(|(_, table)| table.was_cut);
+        let (mut symbols, mut data) = (Vec::new(), Vec::new());
+        for (source, table) in tables {
+            symbols.extend(table.functions.into_iter().map(|symbol| (source, symbol)));
+            data.extend(table.data);
+        }
+        let place = |v: &Variable| (v.address, v.is_thread_local);
+        data.sort_unstable();
+        data.dedup_by(|next, v| next.name == v.name && place(next) == place(v));
         let frames = contents
             .eh_frame
             .map(|section| frames(&section))
             .unwrap_or_default();
         let layout = contents.layout;
-        let functions = merge(tables.functions, &frames, &layout, content.size());
+        let functions = merge(symbols, &frames, &layout, content.size());
         Ok(Image {
             by_name: by_name(&functions),
             functions,
-            data: variables(tables.data),
+            data,
             has_symbols,
             is_cut: is_cut || refused || is_exceeded || content.is_exceeded(),
             described: described(&frames, &layout.executable),
-            debug_file: separate.map(|(path, _)| path),
             header: contents.header,
             layout,
             slots: contents.slots,
@@ -113,18 +117,6 @@ impl Image {
         &self.described
     }
 
-    pub(crate) fn word(&self) -> u8 {
-        match self.header.class {
-            Class::Elf32 => 4,
-            Class::Elf64 => 8,
-        }
-    }
-
-    /// Returns the separate debug file in use.
-    pub fn debug_file(&self) -> Option<&std::path::Path> {
-        self.debug_file.as_deref()
-    }
-
     /// Returns whether local functions have no names.
     pub fn is_stripped(&self) -> bool {
         !self.has_symbols
@@ -142,17 +134,15 @@ impl Image {
             .data
             .iter()
             .filter(|v| v.addresses().contains(&address));
-        let found = here.min_by_key(|v| v.size())?;
-        Some((&found.name, address - found.start()))
+        let found = here.min_by_key(|v| v.size)?;
+        Some((&found.name, address - found.address))
     }
 
     /// Returns the link-time addresses of variables by linker's or demangled name. Static variables may share it.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
-        let first = self.data.partition_point(|v| *v.name < *name);
-        let same = |v: &&Variable| *v.name == *name;
-        let named = self.data[first..].iter().take_while(same);
-        let named: Vec<u64> = named.filter(has_place).map(Variable::start).collect();
+        let named = self.data_with_symbol(name).filter(has_place);
+        let named: Vec<u64> = named.map(|v| v.address).collect();
         if !named.is_empty() {
             return named;
         }
@@ -166,67 +156,21 @@ impl Image {
             found.is_some_and(|found| squeeze(&found) == wanted)
         };
         let all = self.data.iter().filter(has_place).filter(may_be);
-        all.filter(is_it).map(Variable::start).collect()
+        all.filter(is_it).map(|v| v.address).collect()
+    }
+
+    /// Returns the variables with this symbol.
+    pub(crate) fn data_with_symbol(&self, name: &str) -> impl Iterator<Item = &Variable> {
+        let first = self.data.partition_point(|v| *v.name < *name);
+        self.data[first..]
+            .iter()
+            .take_while(move |v| *v.name == *name)
     }
 
     /// Returns each imported function's name, and the address of the word through which it is called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
-}
-
-#[derive(Default)]
-struct Tables<'d> {
-    functions: Vec<(Source, Symbol<'d>)>,
-    data: Vec<DataSymbol<'d>>,
-}
-
-impl<'d> Tables<'d> {
-    fn add(&mut self, source: Source, symbols: Symbols<'d>) {
-        self.functions
-            .extend(symbols.functions.into_iter().map(|symbol| (source, symbol)));
-        self.data.extend(symbols.data);
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    pub(crate) name: Box<str>,
-    /// Link-time addresses, or offsets in a thread's block.
-    range: Range<u64>,
-    is_thread_local: bool,
-}
-
-impl Variable {
-    pub(crate) fn start(&self) -> u64 {
-        self.range.start
-    }
-
-    pub(crate) fn size(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    pub(crate) fn is_thread_local(&self) -> bool {
-        self.is_thread_local
-    }
-
-    fn addresses(&self) -> Range<u64> {
-        match self.is_thread_local {
-            true => 0..0,
-            false => self.range.clone(),
-        }
-    }
-}
-
-fn variables(mut data: Vec<DataSymbol>) -> Vec<Variable> {
-    data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
-    data.dedup_by_key(|datum| (datum.name, datum.address, datum.is_thread_local));
-    let owned = data.into_iter().map(|datum| Variable {
-        name: datum.name.into(),
-        range: datum.address..datum.address.saturating_add(datum.size),
-        is_thread_local: datum.is_thread_local,
-    });
-    owned.collect()
 }
 
 fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {

@@ -15,7 +15,7 @@ use gimli::{DebugAbbrevOffset, DebugAranges, Dwarf, Reader as _, Section as _, U
 use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
-use crate::demangle::demangle;
+use crate::demangle::shown;
 use crate::dwarf::dwarf;
 use crate::entries::{Unread, open};
 use crate::error::BudgetExceeded;
@@ -170,11 +170,7 @@ impl<'d> DebugData<'d> {
         }
         // The last name is that of the function itself.
         names.pop();
-        let shown = |name: String| match demangle(&name) {
-            Some(found) => found.bare,
-            None => name,
-        };
-        origin.inlined = names.into_iter().map(shown).collect();
+        origin.inlined = names.iter().map(|name| shown(name).into_owned()).collect();
         Some(origin)
     }
 }

@@ -84,7 +84,7 @@ impl InlineSearch<'_> {
             let origin = origin.and_then(|at| referred(entries.unit, &at));
             if is_copy {
                 if let Some(origin) = origin {
-                    self.inlined.entry(origin).or_default().add(enclosing);
+                    self.inlined.entry(origin).or_default().add(1, enclosing);
                 }
                 continue;
             }
@@ -130,22 +130,20 @@ impl InlineSearch<'_> {
         let without_code = named.filter(|origin| !self.own.contains_key(origin));
         let places = without_code.filter_map(|origin| self.inlined.remove(origin));
         places.reduce(|mut all, more| {
-            all.count = all.count.saturating_add(more.count);
-            let within = more.within.into_iter();
-            let new: Vec<u64> = within.filter(|start| !all.within.contains(start)).collect();
-            all.within.extend(new);
-            all.within.truncate(MOST_NAMED);
+            all.add(more.count, more.within);
             all
         })
     }
 }
 
 impl InlinedPlaces {
-    fn add(&mut self, function: Option<u64>) {
-        self.count = self.count.saturating_add(1);
-        let new = function.filter(|start| !self.within.contains(start));
-        let has_room = self.within.len() < MOST_NAMED;
-        self.within.extend(new.filter(|_| has_room));
+    fn add(&mut self, count: u32, within: impl IntoIterator<Item = u64>) {
+        self.count = self.count.saturating_add(count);
+        for start in within {
+            if self.within.len() < MOST_NAMED && !self.within.contains(&start) {
+                self.within.push(start);
+            }
+        }
     }
 }
 

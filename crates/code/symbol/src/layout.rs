@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::function::{Function, Kind, Source};
+
 /// A loadable segment (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -69,6 +71,25 @@ impl Layout {
     pub fn in_plt(&self, address: u64) -> bool {
         self.plt.iter().any(|range| range.contains(&address))
     }
+
+    /// Returns a nameless function of unknown size.
+    pub(crate) fn function(&self, address: u64, source: Source) -> Option<Function> {
+        Some(Function {
+            address,
+            offset_in_file: self.executable_segment(address)?.offset_of(address)?,
+            size: 0,
+            names: Vec::new(),
+            is_ifunc: false,
+            is_cold: false,
+            is_unwinder: false,
+            is_outermost: false,
+            source,
+            kind: match self.in_plt(address) {
+                true => Kind::Plt,
+                false => Kind::Plain,
+            },
+        })
+    }
 }
 
 impl Segment {
@@ -85,7 +106,7 @@ impl Segment {
     }
 
     /// Returns the address after the segment's bytes in the file.
-    pub fn file_end(&self) -> u64 {
+    pub(crate) fn file_end(&self) -> u64 {
         self.address.saturating_add(self.file_size)
     }
 }

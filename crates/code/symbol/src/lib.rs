@@ -9,8 +9,8 @@
 //! variables by DWARF.
 //!
 //! This crate makes no system call: it reads a [`Content`], and separate debug files through a [`DebugSource`]. The
-//! bytes are hostile, because a traced process may map any file. So every read is checked, and numbers in the file
-//! alone bound neither memory nor loops.
+//! bytes are hostile, because a traced process may map any file. So every read is checked, and no loop or allocation
+//! is bounded only by a number in the file.
 //!
 //! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions): parsing takes 183 ms, finding a
 //! symbol microseconds, a pattern or a demangled name at most 0.5 s.
@@ -59,10 +59,7 @@ pub use tiptoe_stack::compile::Table;
 
 /// Demangles a C++ or Rust variable's name; returns other names unchanged.
 pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
-    match demangle::variable_name(name) {
-        Some(found) => found.into(),
-        None => name.into(),
-    }
+    demangle::variable_name(name).map_or(name.into(), Into::into)
 }
 
 /// Compiles a file's unwind table, by link-time address.

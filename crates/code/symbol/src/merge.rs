@@ -3,7 +3,7 @@
 
 use crate::frames::Frame;
 use crate::function::{Function, Kind, Source, is_cold_name};
-use crate::layout::{Layout, Segment};
+use crate::layout::Layout;
 use crate::tables::Symbol;
 
 const MAX_FRAMES: usize = 1_000_000;
@@ -33,34 +33,12 @@ struct FunctionBuilder<'l> {
 }
 
 impl FunctionBuilder<'_> {
-    fn segment(&self, address: u64) -> Option<(&Segment, u64)> {
-        let segment = self.layout.executable_segment(address)?;
-        let offset = segment
-            .offset_of(address)
-            .filter(|&offset| offset < self.file_size)?;
-        Some((segment, offset))
-    }
-
     /// Returns a function, cut at the end of its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
-        let (segment, offset_in_file) = self.segment(address)?;
-        let kind = if self.layout.in_plt(address) {
-            Kind::Plt
-        } else {
-            Kind::Plain
-        };
-        Some(Function {
-            address,
-            offset_in_file,
-            size: size.min(segment.file_end() - address),
-            names: Vec::new(),
-            is_ifunc: false,
-            is_cold: false,
-            is_unwinder: false,
-            is_outermost: false,
-            source,
-            kind,
-        })
+        let mut function = self.layout.function(address, source)?;
+        let segment = self.layout.executable_segment(address)?;
+        function.size = size.min(segment.file_end() - address);
+        (function.offset_in_file < self.file_size).then_some(function)
     }
 
     fn named(&self, aliases: &[(Source, Symbol<'_>)]) -> Option<Function> {

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 
 use gimli::constants as dw;
-use gimli::{AttributeValue, DebuggingInformationEntry, Unit, UnitOffset};
+use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset};
 
-use crate::budget::ReadBudget;
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::entries::{Entries, Entry, Unread, each_unit};
@@ -42,10 +41,6 @@ struct OpenFunction {
 }
 
 fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> Result<(), Unread> {
-    let types = Types {
-        unit: entries.unit,
-        budget: entries.budget,
-    };
     let mut open: Option<OpenFunction> = None;
     while let Some(Entry { depth, tag, .. }) = entries.next()? {
         if let Some(function) = open.take_if(|function| depth <= function.depth) {
@@ -61,10 +56,9 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
             continue;
         }
         entries.read()?;
-        let value = |name| entries.value(name);
         if let (true, Some(function)) = (is_parameter, &mut open) {
             let more = match tag {
-                dw::DW_TAG_formal_parameter => types.registers_of(value),
+                dw::DW_TAG_formal_parameter => entries.parameter_registers(),
                 _ => None,
             };
             function.registers = function
@@ -72,9 +66,9 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
                 .and_then(|registers| registers.checked_add(more?));
         } else if let Some(start) = entries.start()? {
             // Compilers mark functions whose arguments they have rearranged.
-            let is_usual = value(dw::DW_AT_calling_convention).is_none();
+            let is_usual = entries.value(dw::DW_AT_calling_convention).is_none();
             // A result in memory takes one more register, for its address.
-            let is_known = is_usual && types.returns_in_registers(value);
+            let is_known = is_usual && entries.returns_in_registers();
             open = Some(OpenFunction {
                 start,
                 depth,
@@ -87,39 +81,31 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
     Ok(())
 }
 
-struct Types<'a, 'd> {
-    unit: &'a Unit<SectionPart<'d>>,
-    budget: &'a ReadBudget,
-}
-
-impl<'d> Types<'_, 'd> {
-    fn registers_of(&self, value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>) -> Option<u8> {
-        self.registers(self.type_of(value)??)
+impl<'d> Entries<'_, 'd> {
+    fn parameter_registers(&self) -> Option<u8> {
+        self.registers(self.type_of()??)
     }
 
-    fn returns_in_registers(&self, value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>) -> bool {
-        match self.type_of(value) {
+    fn returns_in_registers(&self) -> bool {
+        match self.type_of() {
             Some(None) => true,
             Some(Some(kind)) => self.registers(kind).is_some(),
             None => false,
         }
     }
 
-    /// Returns the type of an entry, or of the entry that it refers to: `Some(None)` for `void`, `None` if it is in
-    /// another unit.
-    fn type_of(
-        &self,
-        value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>,
-    ) -> Option<Option<UnitOffset>> {
+    /// Returns the type of the last entry, or of the entry that it refers to: `Some(None)` for `void`, `None` if it is
+    /// in another unit.
+    fn type_of(&self) -> Option<Option<UnitOffset>> {
         const REFERENCES: [gimli::DwAt; 2] = [dw::DW_AT_abstract_origin, dw::DW_AT_specification];
-        let mut named = value(dw::DW_AT_type);
-        let mut next = REFERENCES.into_iter().find_map(&value);
+        let mut named = self.value(dw::DW_AT_type);
+        let mut next = REFERENCES.into_iter().find_map(|name| self.value(name));
         for _ in 0..MOST_STEPS {
             match (named, next) {
                 (Some(kind), _) => return in_unit(&kind).map(Some),
                 (None, None) => return Some(None),
                 (None, Some(at)) => {
-                    let entry = self.entry(in_unit(&at)?)?;
+                    let entry = self.type_entry(in_unit(&at)?)?;
                     named = entry.attr_value(dw::DW_AT_type);
                     next = REFERENCES
                         .into_iter()
@@ -130,7 +116,7 @@ impl<'d> Types<'_, 'd> {
         None
     }
 
-    fn entry(&self, at: UnitOffset) -> Option<TypeEntry<'d>> {
+    fn type_entry(&self, at: UnitOffset) -> Option<TypeEntry<'d>> {
         let mut entries = self.unit.entries_raw(Some(at)).ok()?;
         let mut entry = TypeEntry::null();
         let is_read = entries.read_entry(&mut entry) == Ok(true);
@@ -148,7 +134,7 @@ impl<'d> Types<'_, 'd> {
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {
-            let entry = self.entry(at)?;
+            let entry = self.type_entry(at)?;
             match entry.tag() {
                 dw::DW_TAG_base_type => {
                     let Some(AttributeValue::Encoding(encoding)) =

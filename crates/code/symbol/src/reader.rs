@@ -4,7 +4,6 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId};
@@ -24,6 +23,7 @@ const MOST_AT_ONCE: usize = 1 << 20;
 const STRING: usize = 128;
 
 /// A section; empty if the file lacks it.
+#[derive(Debug)]
 pub(crate) struct Section<'d> {
     bytes: Bytes<'d>,
     len: usize,
@@ -31,6 +31,7 @@ pub(crate) struct Section<'d> {
     budget: Option<(Rc<ReadBudget>, usize)>,
 }
 
+#[derive(Debug)]
 enum Bytes<'d> {
     InMemory(Cow<'d, [u8]>),
     InFile {
@@ -40,7 +41,7 @@ enum Bytes<'d> {
     },
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Window {
     at: usize,
     bytes: Vec<u8>,
@@ -180,7 +181,7 @@ pub(crate) fn unpacked<'d>(
     packed.decompress().ok()
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
     /// The section's number, unique in a lookup.
@@ -207,16 +208,7 @@ impl<'d> SectionPart<'d> {
     }
 }
 
-impl fmt::Debug for SectionPart<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SectionPart {
-            number, start, len, ..
-        } = self;
-        write!(f, "SectionPart {{ {number}, {start}, {len} }}")
-    }
-}
-
-/// The bits of an id below the section's number, which have the offset.
+/// An id has the offset in this many low bits, and the section's number above.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -315,7 +307,6 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// Checks a section of a few windows with these `bytes`.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

@@ -10,29 +10,21 @@ use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
-/// Limits relocations, because sections may overlap.
+/// The most relocations read. Without a limit, overlapping sections could multiply them.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// Pairs of an imported name and its slot, ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// Words that get the image's number among images with thread-local variables.
-    modules: Vec<u64>,
-    /// Pairs of a word and an offset in the image's thread-local block. The word gets the offset's distance from the
-    /// thread pointer.
-    thread_offsets: Vec<(u64, u64)>,
+    /// A word that gets the image's number among images with thread-local variables.
+    pub(crate) module_number: Option<u64>,
+    /// A word, and an offset in the image's thread-local block. The word gets the offset's distance from the thread
+    /// pointer.
+    pub(crate) thread_offset: Option<(u64, u64)>,
 }
 
 impl Slots {
-    pub(crate) fn module_number(&self) -> Option<u64> {
-        self.modules.first().copied()
-    }
-
-    pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
-        self.thread_offsets.first().copied()
-    }
-
     pub(crate) fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         let imported = self.imported.iter();
         imported.map(|(name, slot)| (&**name, *slot))
@@ -102,12 +94,12 @@ impl Slots {
             }
             elf::R_X86_64_DTPMOD64 => {
                 let own = thread_local(names, relocation);
-                self.modules.extend(own.map(|_| slot));
+                self.module_number = self.module_number.or(own.map(|_| slot));
             }
             elf::R_X86_64_TPOFF64 => {
                 let own = thread_local(names, relocation);
                 let place = own.map(|at| at.wrapping_add_signed(addend));
-                self.thread_offsets.extend(place.map(|place| (slot, place)));
+                self.thread_offset = self.thread_offset.or(place.map(|place| (slot, place)));
             }
             _ => {}
         }

@@ -1,5 +1,7 @@
 //! The symbol tables: names and their addresses.
 
+use std::ops::Range;
+
 use object::Endianness;
 use object::elf;
 use object::read::SymbolIndex;
@@ -23,18 +25,30 @@ pub(crate) struct Symbol<'d> {
     pub(crate) is_ifunc: bool,
 }
 
-pub(crate) struct DataSymbol<'d> {
-    pub(crate) name: &'d str,
+/// A variable. The order is by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Variable {
+    pub(crate) name: Box<str>,
     /// The link-time address, or the offset in a thread's block.
     pub(crate) address: u64,
-    pub(crate) size: u64,
     pub(crate) is_thread_local: bool,
+    pub(crate) size: u64,
+}
+
+impl Variable {
+    /// Returns the link-time addresses, none if each thread has its own.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        match self.is_thread_local {
+            true => 0..0,
+            false => self.address..self.address.saturating_add(self.size),
+        }
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
-    pub(crate) data: Vec<DataSymbol<'d>>,
+    pub(crate) data: Vec<Variable>,
     pub(crate) was_cut: bool,
 }
 
@@ -122,14 +136,12 @@ fn collect<'d, E: Elf>(
         match symbol.st_type() {
             kind @ (elf::STT_OBJECT | elf::STT_COMMON | elf::STT_TLS) => {
                 let address = symbol.st_value(endian).into();
-                found
-                    .data
-                    .extend(named(&mut strings).map(|name| DataSymbol {
-                        name,
-                        address,
-                        size: symbol.st_size(endian).into(),
-                        is_thread_local: kind == elf::STT_TLS,
-                    }));
+                found.data.extend(named(&mut strings).map(|name| Variable {
+                    name: name.into(),
+                    address,
+                    size: symbol.st_size(endian).into(),
+                    is_thread_local: kind == elf::STT_TLS,
+                }));
             }
             kind if is_function::<E>(symbol, || is_in_code(index, symbol)) => {
                 found.functions.push(Symbol {

@@ -8,7 +8,7 @@ use lzma_rust2::Lzma2Reader;
 const HEADER: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const LZMA2: u8 = 0x21;
 
-/// Returns `None` if the bytes are damaged, not LZMA2, or more than `limit`.
+/// Unpacks a container; `None` if it is damaged, not LZMA2, or exceeds `limit`.
 pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = packed.strip_prefix(&HEADER)?;
     let check_size = match rest.get(1)? & 0xf {

@@ -147,7 +147,6 @@ fn separate_debug_files() {
     };
     let with = image(&stripped).unwrap();
     assert!(!with.is_stripped());
-    assert_eq!(with.debug_file(), Some(&*debug.canonicalize().unwrap()));
     assert_eq!(with.find("local").unwrap()[0].source, Source::DebugFile);
 
     fs::create_dir(program.path(".debug")).unwrap();
@@ -317,11 +316,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     fs::rename(stripped, &program.path).unwrap();
     let image = image(&program.path).unwrap();
     assert!(!image.is_stripped());
-    assert_eq!(
-        image.debug_file(),
-        Some(debug.canonicalize().unwrap().as_path())
-    );
-    assert_eq!(count(&image, "local"), 1);
+    assert_eq!(image.find("local").unwrap()[0].source, Source::DebugFile);
 }
 
 /// Such files can be run, so that exports and slots must be found as the loader does.

@@ -14,7 +14,7 @@ fn report(path: &str, image: &Image) {
         image.functions().iter().filter(|f| pick(f)).count()
     };
     println!(
-        "{path}: {} functions, {} nameless, {} cold, {} plt, {} signal, {} ifunc, stripped {}, debug file {:?}",
+        "{path}: {} functions, {} nameless, {} cold, {} plt, {} signal, {} ifunc, stripped {}",
         image.functions().len(),
         count(&|f| f.names.is_empty()),
         count(&|f| f.is_cold),
@@ -22,7 +22,6 @@ fn report(path: &str, image: &Image) {
         count(&|f| f.kind == Kind::SignalReturn),
         count(&|f| f.is_ifunc),
         image.is_stripped(),
-        image.debug_file(),
     );
 }
 

@@ -6,6 +6,8 @@ use std::ops::Range;
 use thiserror::Error;
 use tiptoe_event::LENGTHS;
 
+use super::quoted;
+
 /// Why an expression leads to no address that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -189,7 +191,7 @@ pub enum Damage {
 }
 
 fn list(names: &[String]) -> String {
-    let mut quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let mut quoted = quoted(names);
     let last = quoted.pop();
     match (quoted.is_empty(), last) {
         (_, None) => "none".to_owned(),
@@ -211,11 +213,8 @@ fn instead(nearest: &[String], members: &[String]) -> String {
     match members.len().checked_sub(FEW) {
         None | Some(0) => format!("it has {}", list(members)),
         Some(more) if nearest.is_empty() => {
-            let first: Vec<String> = members[..FEW]
-                .iter()
-                .map(|name| format!("`{name}`"))
-                .collect();
-            format!("it has {} and {more} more", first.join(", "))
+            let first = quoted(&members[..FEW]).join(", ");
+            format!("it has {first} and {more} more")
         }
         Some(_) => format!("the nearest: {}", list(nearest)),
     }

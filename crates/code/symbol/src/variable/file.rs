@@ -13,6 +13,7 @@ use gimli::{
 
 use super::sections::Sections;
 use crate::budget::ReadBudget;
+use crate::entries::first_attributes;
 
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
@@ -53,20 +54,13 @@ pub(super) struct FileUnits<'d> {
 
 impl<'d> FileUnits<'d> {
     pub(super) fn new(sections: &'d Sections<'d>) -> FileUnits<'d> {
-        let mut headers = Vec::new();
-        let mut units = DebugInfo::new(&sections.info, LittleEndian).units();
-        while headers.len() < MAX_UNITS
-            && let Ok(Some(header)) = units.next()
-        {
-            headers.push(header);
-        }
+        let mut info = DebugInfo::new(&sections.info, LittleEndian).units();
+        let mut types = DebugTypes::new(&sections.types, LittleEndian).units();
+        let info = std::iter::from_fn(|| info.next().ok()?).take(MAX_UNITS);
+        let types = std::iter::from_fn(|| types.next().ok()?);
+        let mut headers: Vec<UnitHeader<Slice<'d>>> = info.collect();
         let in_info = headers.len();
-        let mut units = DebugTypes::new(&sections.types, LittleEndian).units();
-        while headers.len() < MAX_UNITS
-            && let Ok(Some(header)) = units.next()
-        {
-            headers.push(header);
-        }
+        headers.extend(types.take(MAX_UNITS - in_info));
         let table = |header: &UnitHeader<Slice>| header.debug_abbrev_offset().0;
         let mut tables: Vec<usize> = headers.iter().map(table).collect();
         tables.sort_unstable();
@@ -91,14 +85,7 @@ impl<'d> FileUnits<'d> {
         budget: &ReadBudget,
     ) -> Option<RootEntry<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
-        let mut attributes = Vec::new();
-        {
-            let mut raw = header.entries_raw(&abbreviations, None).ok()?;
-            let first = raw.read_abbreviation().ok()??;
-            budget.pay_entry(first.attributes().len()).ok()?;
-            raw.read_attributes(first.attributes(), &mut attributes)
-                .ok()?;
-        }
+        let attributes = first_attributes(header, &abbreviations, budget).ok()??;
         let value = |name| {
             let mut attributes = attributes.iter();
             attributes

@@ -4,14 +4,14 @@ use gimli::constants as dw;
 use gimli::{AttributeValue, Operation};
 
 use super::file::Slice;
+use super::plan::Start;
 use super::units::{UnitEntry, Units};
 use crate::error::variable_error::AddressForm;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
-    Address(u64),
-    /// An offset in the file's thread-local block.
-    ThreadLocal(u64),
+    /// At one address, or at one in each thread.
+    Fixed(Start),
     /// Defined in another file, or only in this file's symbol table.
     Declared,
     /// In different places at different times.
@@ -25,9 +25,8 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Returns whether the variable has one address, or one in each thread.
     pub(super) fn is_fixed(self) -> bool {
-        matches!(self, Location::Address(_) | Location::ThreadLocal(_))
+        matches!(self, Location::Fixed(_))
     }
 }
 
@@ -48,7 +47,7 @@ fn evaluate<'d>(
     entry: &UnitEntry<'d>,
     expression: gimli::Expression<Slice<'d>>,
 ) -> Location {
-    let Some(unit) = units.unit(entry.die.file, entry.die.unit) else {
+    let Some(unit) = units.unit(entry.die) else {
         return Location::Nowhere(None);
     };
     let (mut value, mut thread_local) = (None, false);
@@ -82,8 +81,8 @@ fn evaluate<'d>(
         }
     }
     match (value, thread_local) {
-        (Some(offset), true) => Location::ThreadLocal(offset),
-        (Some(address), false) => Location::Address(address),
+        (Some(offset), true) => Location::Fixed(Start::ThreadLocal(offset)),
+        (Some(address), false) => Location::Fixed(Start::Module(address)),
         (None, _) => Location::Nowhere(None),
     }
 }

@@ -52,15 +52,19 @@ pub(super) fn find<'d>(
         dw::DW_TAG_formal_parameter,
     ];
     let query = EntryQuery::called(units, &tags, wanted);
-    for (file, unit) in units.all() {
-        if !is_of(units, file, unit, name.file.as_deref()) {
+    for unit in units.all() {
+        if !is_of(units, unit, name.file.as_deref()) {
             continue;
         }
-        units.scan(file, unit, &query, |entry, above| {
+        units.scan(unit, &query, |entry, above| {
             if !is_called(units, entry, wanted)? {
                 return Ok(());
             }
-            let location = location_of(units, entry)?;
+            // A parameter has no fixed address, whatever its entry says.
+            let location = match entry.tag {
+                dw::DW_TAG_formal_parameter => Location::Local,
+                _ => location(units, entry),
+            };
             others += usize::from(!location.is_fixed());
             let full = match location.is_fixed() {
                 true => found.len() >= MAX_FOUND,
@@ -69,7 +73,7 @@ pub(super) fn find<'d>(
             if full {
                 return Ok(());
             }
-            let path = path(units, entry, above)?;
+            let path = path(units, entry, above, 0)?;
             found.extend(fit(&path, name).map(|fit| NamedVariable {
                 entry: entry.clone(),
                 location,
@@ -83,9 +87,9 @@ pub(super) fn find<'d>(
 }
 
 /// Returns whether a unit is of this source file; a unit without a name is of none.
-fn is_of(units: &Units<'_>, file: usize, unit: usize, wanted: Option<&str>) -> bool {
+fn is_of(units: &Units<'_>, unit: Die, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
-    let source = units.source_file(file, unit);
+    let source = units.source_file(unit);
     source.is_some_and(|source| {
         let end = source.strip_suffix(wanted);
         end.is_some_and(|before| before.is_empty() || before.ends_with('/'))
@@ -102,23 +106,12 @@ fn is_called<'d>(
         let is_static = entry.tag != dw::DW_TAG_member || entry.has(dw::DW_AT_declaration);
         return Ok(is_static && units.is(entry.die, name, wanted));
     }
-    if !matches!(
-        location(units, entry),
-        Location::Address(_) | Location::ThreadLocal(_)
-    ) {
+    if !location(units, entry).is_fixed() {
         return Ok(false);
     }
     let mut names = origins(units, entry)?.into_iter();
     let name = names.find_map(|origin| Some((origin.die, origin.attribute(dw::DW_AT_name)?)));
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
-}
-
-/// A parameter has no fixed address, whatever its entry says.
-fn location_of<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<Location, VariableError> {
-    if entry.tag == dw::DW_TAG_formal_parameter {
-        return Ok(Location::Local);
-    }
-    Ok(location(units, entry))
 }
 
 /// Returns the entries that may have an entry's missing attributes: its declaration, or the function that it copies.
@@ -144,15 +137,7 @@ fn origin<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<Die> {
     units.follow(entry.die, reference?)
 }
 
-pub(super) fn path<'d>(
-    units: &Units<'d>,
-    entry: &UnitEntry<'d>,
-    above: &[usize],
-) -> Result<Vec<PathPart>, VariableError> {
-    path_within(units, entry, above, 0)
-}
-
-fn path_within<'d>(
+fn path<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
     above: &[usize],
@@ -162,7 +147,7 @@ fn path_within<'d>(
     if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
         let origin = units.entry(origin)?;
         let above = units.above(origin.die)?;
-        return path_within(units, &origin, &above, depth + 1);
+        return path(units, &origin, &above, depth + 1);
     }
     let mut parts = match above.split_last() {
         None => Vec::new(),
@@ -171,7 +156,7 @@ fn path_within<'d>(
                 offset: parent,
                 ..entry.die
             })?;
-            path_within(units, &parent, above, depth)?
+            path(units, &parent, above, depth)?
         }
     };
     parts.extend(part(units, entry));
@@ -237,19 +222,15 @@ pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
 ) -> Result<(), VariableError> {
-    for (file, unit) in units.all() {
-        units.scan(
-            file,
-            unit,
-            &EntryQuery::all(&[dw::DW_TAG_variable]),
-            |entry, _| {
-                let is_fixed = location(units, entry).is_fixed();
-                if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
-                    units.name(entry).into_iter().for_each(&mut show);
-                }
-                Ok(())
-            },
-        )?;
+    let query = EntryQuery::all(&[dw::DW_TAG_variable]);
+    for unit in units.all() {
+        units.scan(unit, &query, |entry, _| {
+            let is_fixed = location(units, entry).is_fixed();
+            if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
+                units.name(entry).into_iter().for_each(&mut show);
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -265,15 +246,16 @@ pub(super) fn definition<'d>(
     }
     let Some(name) = units.name(declared) else {
         // If the budget cannot pay for the name, its error must be returned.
-        return units.spend(1).map(|()| None);
+        units.budget.pay(1)?;
+        return Ok(None);
     };
-    let wanted = path(units, declared, &units.above(declared.die)?)?;
+    let wanted = path(units, declared, &units.above(declared.die)?, 0)?;
     let query = EntryQuery::called(units, same_kind(declared.tag), &name);
     let mut found = None;
-    for (file, unit) in units.all() {
-        units.scan(file, unit, &query, |entry, above| {
+    for unit in units.all() {
+        units.scan(unit, &query, |entry, above| {
             let is_definition = !entry.has(dw::DW_AT_declaration);
-            if found.is_none() && is_definition && path(units, entry, above)? == wanted {
+            if found.is_none() && is_definition && path(units, entry, above, 0)? == wanted {
                 found = Some(entry.clone());
             }
             Ok(())

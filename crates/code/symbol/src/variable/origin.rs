@@ -11,7 +11,7 @@ use super::types::{self, TypeRef};
 use super::variables::{MAX_LISTED, Variables};
 use crate::error::variable_error::VariableError;
 use crate::find::{SUGGESTIONS, alike};
-use crate::image::Variable;
+use crate::tables::Variable;
 
 pub(super) struct VariableOrigin {
     pub(super) start: Start,
@@ -24,7 +24,9 @@ impl<'d> Variables<'d> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
             // The linker removed a variable whose address is outside the program, or 0.
-            Location::Address(address) => address == 0 || !self.image.layout().has_memory(address),
+            Location::Fixed(Start::Module(address)) => {
+                address == 0 || !self.image.layout().has_memory(address)
+            }
             _ => false,
         };
         for found in found.iter_mut().filter(|found| dropped(found)) {
@@ -32,8 +34,14 @@ impl<'d> Variables<'d> {
         }
         for fit in [NameMatch::Exact, NameMatch::Suffix] {
             let fitting: Vec<&NamedVariable<'d>> = found.iter().filter(|f| f.fit == fit).collect();
-            if let Some(fixed) = self.choose(name, &fitting)? {
-                return self.of_entry(fixed, fixed.location, None);
+            if let Some(fixed) = self.choose(name, &fitting)?
+                && let Location::Fixed(start) = fixed.location
+            {
+                return Ok(VariableOrigin {
+                    start,
+                    type_of: Some(types::type_of(&self.units, &fixed.entry)?),
+                    symbol_size: None,
+                });
             }
             let symbols = symbols::named(self.image, name, fit);
             if let Some(origin) = self.of_symbol(name, &symbols, &fitting)? {
@@ -88,32 +96,13 @@ impl<'d> Variables<'d> {
             .take(MAX_LISTED)
             .map(|(found, path)| {
                 let same = paths.iter().filter(|other| *other == path).count();
-                let die = found.entry.die;
-                let file = self.units.source_file(die.file, die.unit);
+                let file = self.units.source_file(found.entry.die);
                 match file.filter(|_| same > 1) {
                     Some(file) => format!("'{file}'::{path}"),
                     None => path.clone(),
                 }
             });
         named.collect()
-    }
-
-    fn of_entry(
-        &self,
-        found: &NamedVariable<'d>,
-        location: Location,
-        symbol_size: Option<u64>,
-    ) -> Result<VariableOrigin, VariableError> {
-        let start = match location {
-            Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
-            Location::Address(address) => Start::Module(address),
-            _ => Start::Module(0),
-        };
-        Ok(VariableOrigin {
-            start,
-            type_of: Some(types::type_of(&self.units, &found.entry)?),
-            symbol_size,
-        })
     }
 
     fn of_symbol(
@@ -124,7 +113,7 @@ impl<'d> Variables<'d> {
     ) -> Result<Option<VariableOrigin>, VariableError> {
         let [symbol] = symbols[..] else {
             let choices = symbols.iter().take(MAX_LISTED);
-            let shown = |symbol: &&Variable| format!("{:#x}", symbol.start());
+            let shown = |symbol: &&Variable| format!("{:#x}", symbol.address);
             return match symbols.is_empty() {
                 true => Ok(None),
                 false => Err(VariableError::Ambiguous {
@@ -133,25 +122,16 @@ impl<'d> Variables<'d> {
                 }),
             };
         };
-        let location = match symbol.is_thread_local() {
-            true => Location::ThreadLocal(symbol.start()),
-            false => Location::Address(symbol.start()),
-        };
-        let size = Some(symbol.size()).filter(|&size| size > 0);
-        let declared = fitting
-            .iter()
-            .find(|found| found.location == Location::Declared);
-        if let Some(declared) = declared {
-            return self.of_entry(declared, location, size).map(Some);
-        }
-        let start = match location {
-            Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
-            _ => Start::Module(symbol.start()),
-        };
+        let mut fitting = fitting.iter();
+        let declared = fitting.find(|found| found.location == Location::Declared);
+        let type_of = declared.map(|found| types::type_of(&self.units, &found.entry));
         Ok(Some(VariableOrigin {
-            start,
-            type_of: None,
-            symbol_size: size,
+            start: match symbol.is_thread_local {
+                true => Start::ThreadLocal(symbol.address),
+                false => Start::Module(symbol.address),
+            },
+            type_of: type_of.transpose()?,
+            symbol_size: Some(symbol.size).filter(|&size| size > 0),
         }))
     }
 
@@ -162,7 +142,7 @@ impl<'d> Variables<'d> {
             return Ok(VariableError::IsFunction { name: path });
         }
         let mut names: Vec<String> = symbols::names(self.image).collect();
-        self.units.refill();
+        self.units.budget.refill();
         names::each_name(&self.units, |name| names.push(name))?;
         Ok(VariableError::NoSuchVariable {
             nearest: alike(&path, names.into_iter(), SUGGESTIONS),

@@ -104,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// Adds the bias, which is negative if the file is loaded below its link-time addresses.
+    /// A file that is loaded below its link-time addresses has a negative bias.
     fn moved(&self, address: u64, bias: u64) -> Result<u64, VariableError> {
         let sum = match bias.cast_signed() < 0 {
             true => Some(address.wrapping_add(bias)),

@@ -28,7 +28,7 @@ struct Walk<'v, 'd> {
 impl Variables<'_> {
     /// Returns a watch's plan.
     pub fn plan(&self, watch: &Watch) -> Result<Plan, VariableError> {
-        self.units.refill();
+        self.units.budget.refill();
         let expression = &watch.expression;
         let plan = match &expression.root {
             Root::Address(address) => Ok(self.address(*address, watch)),
@@ -55,7 +55,7 @@ impl Variables<'_> {
             start,
             steps: Vec::new(),
             value: Type::unknown(size),
-            word: self.image.word(),
+            word: self.image.header().class.word(),
         }
     }
 
@@ -303,7 +303,7 @@ impl<'v, 'd> Walk<'v, 'd> {
             start: self.start,
             steps: steps.collect(),
             value,
-            word: self.variables.image.word(),
+            word: self.variables.image.header().class.word(),
         })
     }
 }

@@ -70,11 +70,15 @@ impl<'s> EntryQuery<'s> {
 
 /// Returns the offset of `text` in each string that ends with it.
 fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
-    let mut ends = Ends::of(text);
+    let mut ends = Ends {
+        text,
+        ..Ends::default()
+    };
     strings.each_part(|part| ends.pass(part));
     ends.finish()
 }
 
+#[derive(Default)]
 struct Ends<'t> {
     text: &'t [u8],
     at: usize,
@@ -83,16 +87,7 @@ struct Ends<'t> {
     offsets: Vec<usize>,
 }
 
-impl<'t> Ends<'t> {
-    fn of(text: &'t [u8]) -> Ends<'t> {
-        Ends {
-            text,
-            at: 0,
-            tail: Vec::new(),
-            offsets: Vec::new(),
-        }
-    }
-
+impl Ends<'_> {
     fn pass(&mut self, part: &[u8]) {
         let mut rest = part;
         while let Some(end) = rest.iter().position(|&byte| byte == 0) {
@@ -158,42 +153,33 @@ impl<'u> Cursor<'u, '_> {
 }
 
 impl<'d> Units<'d> {
-    fn cursor<'u>(
-        &self,
-        file: usize,
-        unit: usize,
-        abbreviations: &'u Abbreviations,
-    ) -> Option<Cursor<'u, 'd>> {
-        let header = &self.unit(file, unit)?.header;
+    fn cursor<'u>(&self, die: Die, abbreviations: &'u Abbreviations) -> Option<Cursor<'u, 'd>> {
+        let header = &self.unit(die)?.header;
         let raw = header.entries_raw(abbreviations, None).ok()?;
         let path = Vec::new();
         Some(Cursor { raw, path })
     }
 
+    /// Shows the entries of a unit that fit a query, each with its ancestors' offsets.
     pub(super) fn scan(
         &self,
-        file: usize,
-        unit: usize,
+        unit: Die,
         query: &EntryQuery<'_>,
         mut show: impl FnMut(&UnitEntry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
-        let Some(abbreviations) = self.abbreviations(file, unit)? else {
+        let Some(abbreviations) = self.abbreviations(unit)? else {
             return Ok(());
         };
-        let Some(mut cursor) = self.cursor(file, unit, &abbreviations) else {
+        let Some(mut cursor) = self.cursor(unit, &abbreviations) else {
             return Ok(());
         };
         let end = self
-            .unit(file, unit)
+            .unit(unit)
             .map(|unit| unit.header.length_including_self());
-        self.spend_bytes(end.unwrap_or(0))?;
-        let mut entry = UnitEntry::at(Die {
-            file,
-            unit,
-            offset: 0,
-        });
+        self.budget.pay_bytes(end.unwrap_or(0))?;
+        let mut entry = UnitEntry::at(unit);
         while let Some((offset, kind)) = cursor.next() {
-            self.spend(1 + kind.attributes().len())?;
+            self.budget.pay_entry(kind.attributes().len())?;
             if !query.may_be(kind) || cursor.above(offset).is_none() {
                 if cursor.raw.skip_attributes(kind.attributes()).is_err() {
                     break;
@@ -233,18 +219,18 @@ impl<'d> Units<'d> {
 
     /// Returns an entry's ancestors' offsets, by reading the unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
-        let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
+        let Some(abbreviations) = self.abbreviations(die)? else {
             return Ok(Vec::new());
         };
-        self.spend_bytes(die.offset)?;
-        let Some(mut cursor) = self.cursor(die.file, die.unit, &abbreviations) else {
+        self.budget.pay_bytes(die.offset)?;
+        let Some(mut cursor) = self.cursor(die, &abbreviations) else {
             return Ok(Vec::new());
         };
         while let Some((offset, kind)) = cursor.next() {
             if offset >= die.offset {
                 break;
             }
-            self.spend(1 + kind.attributes().len())?;
+            self.budget.pay_entry(kind.attributes().len())?;
             if cursor.raw.skip_attributes(kind.attributes()).is_err() {
                 break;
             }
@@ -264,7 +250,10 @@ mod tests {
     fn names_are_found_where_strings_end() {
         let strings = b"x\0ab\0cab\0abc\0ab";
         for size in 1..=strings.len() {
-            let mut ends = Ends::of(b"ab");
+            let mut ends = Ends {
+                text: b"ab",
+                ..Ends::default()
+            };
             strings.chunks(size).for_each(|part| ends.pass(part));
             assert_eq!(ends.finish(), [2, 6, 13], "in parts of {size}");
         }

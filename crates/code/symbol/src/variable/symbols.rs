@@ -2,8 +2,9 @@
 
 use super::expression::Name;
 use super::names::NameMatch;
-use crate::demangle::{demangle, is_mangled, squeeze};
-use crate::image::{Image, Variable};
+use crate::demangle::{demangle, is_mangled, shown, squeeze};
+use crate::image::Image;
+use crate::tables::Variable;
 
 /// Returns the symbols with this linker name, or else this demangled name; in a loose fit a demangled name need only
 /// end with it. Each address is returned once.
@@ -12,9 +13,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
         return Vec::new();
     }
     let path = name.path();
-    let first = image.data.partition_point(|v| *v.name < *path);
-    let same = image.data[first..].iter().take_while(|v| *v.name == *path);
-    let mut found: Vec<&Variable> = same.collect();
+    let mut found: Vec<&Variable> = image.data_with_symbol(&path).collect();
     if found.is_empty() {
         let wanted = squeeze(&path);
         let is = |bare: &str| {
@@ -31,8 +30,8 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
         };
         found = image.data.iter().filter(|v| fits(&v.name)).collect();
     }
-    found.sort_by_key(|v| (v.is_thread_local(), v.start()));
-    found.dedup_by_key(|v| (v.is_thread_local(), v.start()));
+    found.sort_by_key(|v| (v.is_thread_local, v.address));
+    found.dedup_by_key(|v| (v.is_thread_local, v.address));
     found
 }
 
@@ -42,9 +41,5 @@ fn is_about(bare: &str) -> bool {
 }
 
 pub(super) fn names(image: &Image) -> impl Iterator<Item = String> {
-    let shown = |v: &Variable| match demangle(&v.name) {
-        Some(form) => form.bare,
-        None => v.name.to_string(),
-    };
-    image.data.iter().map(shown)
+    image.data.iter().map(|v| shown(&v.name).into_owned())
 }

@@ -48,11 +48,11 @@ impl Thread {
             let found = read(address, &mut bytes).then(|| u64::from_le_bytes(bytes));
             found.ok_or(because(BlockGap::Unreadable))
         };
-        if let Some((slot, offset)) = image.slots.thread_offset() {
+        if let Some((slot, offset)) = image.slots.thread_offset {
             let distance = word(slot.wrapping_add(self.bias))?;
             return Ok(self.pointer.wrapping_add(distance).wrapping_sub(offset));
         }
-        let slot = image.slots.module_number();
+        let slot = image.slots.module_number;
         let slot = slot.ok_or(because(BlockGap::UnknownAccess))?;
         let number = word(slot.wrapping_add(self.bias))?;
         if number == 0 || number > MAX_MODULES {

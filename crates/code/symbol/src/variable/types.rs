@@ -26,8 +26,6 @@ pub(super) struct TypeRef {
 }
 
 pub(super) enum Shape<'d> {
-    Void,
-    Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
     /// `count` is the number of elements, if known.
@@ -36,7 +34,7 @@ pub(super) enum Shape<'d> {
         count: Option<u64>,
     },
     Compound(UnitEntry<'d>),
-    Function,
+    Other,
 }
 
 impl TypeRef {
@@ -118,7 +116,7 @@ fn complete<'d>(units: &Units<'d>, entry: UnitEntry<'d>) -> Result<UnitEntry<'d>
 
 pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, VariableError> {
     let Some(entry) = bare(units, of)? else {
-        return Ok(Shape::Void);
+        return Ok(Shape::Other);
     };
     Ok(match entry.tag {
         dw::DW_TAG_pointer_type => Shape::Pointer(type_of(units, &entry)?),
@@ -141,8 +139,7 @@ pub(super) fn shape<'d>(units: &Units<'d>, of: TypeRef) -> Result<Shape<'d>, Var
         | dw::DW_TAG_class_type
         | dw::DW_TAG_union_type
         | dw::DW_TAG_interface_type => Shape::Compound(entry),
-        dw::DW_TAG_subroutine_type => Shape::Function,
-        _ => Shape::Scalar,
+        _ => Shape::Other,
     })
 }
 
@@ -201,7 +198,7 @@ fn pointer_size<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<u64> {
             | dw::DW_TAG_rvalue_reference_type
             | dw::DW_TAG_ptr_to_member_type
     );
-    let unit = units.unit(entry.die.file, entry.die.unit)?;
+    let unit = units.unit(entry.die)?;
     is_pointer.then(|| unit.header.address_size().into())
 }
 
@@ -364,7 +361,7 @@ pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),
         Some(AttributeValue::Exprloc(expression)) => {
-            let unit = units.unit(member.die.file, member.die.unit)?;
+            let unit = units.unit(member.die)?;
             let mut operations = expression.operations(unit.header.encoding());
             match (operations.next().ok()??, operations.next().ok()?) {
                 (Operation::PlusConstant { value }, None) => Some(value),

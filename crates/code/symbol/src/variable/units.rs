@@ -15,15 +15,19 @@ use gimli::{
 use super::file::{FileUnits, RootEntry, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
 use crate::budget::ReadBudget;
+use crate::error::BudgetExceeded;
 use crate::error::variable_error::{Damage, VariableError};
 use crate::reader::Section;
 
 /// Longer names are cut.
 const MAX_NAME: usize = 4 << 10;
 
-const EXCEEDED: VariableError = VariableError::Damaged {
-    what: Damage::Circle,
-};
+impl From<BudgetExceeded> for VariableError {
+    fn from(_: BudgetExceeded) -> VariableError {
+        let what = Damage::Circle;
+        VariableError::Damaged { what }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Die {
@@ -74,7 +78,7 @@ impl<'d> UnitEntry<'d> {
 
 pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
-    budget: ReadBudget,
+    pub(super) budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
     /// The definitions found for structures that are only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
@@ -93,42 +97,32 @@ impl<'d> Units<'d> {
         }
     }
 
-    pub(super) fn refill(&self) {
-        self.budget.refill();
-    }
-
-    pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
-        self.budget.pay(work).map_err(|_| EXCEEDED)
-    }
-
-    pub(super) fn spend_bytes(&self, bytes: usize) -> Result<(), VariableError> {
-        self.budget.pay_bytes(bytes).map_err(|_| EXCEEDED)
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.files.iter().all(|file| file.units.is_empty())
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> {
+    /// Returns all units, each as a place at offset 0.
+    pub(super) fn all(&self) -> impl Iterator<Item = Die> {
+        let offset = 0;
         let files = self.files.iter().enumerate();
-        files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
+        let units = move |(file, of): (usize, &FileUnits<'d>)| {
+            (0..of.units.len()).map(move |unit| Die { file, unit, offset })
+        };
+        files.flat_map(units)
     }
 
     /// Returns the number of stubs for `.dwo` files.
     pub(super) fn skeletons(&self) -> usize {
-        let is_skeleton = |&(file, unit): &(usize, usize)| {
-            self.root(file, unit).is_some_and(|root| root.is_skeleton)
-        };
+        let is_skeleton = |die: &Die| self.root(*die).is_some_and(|root| root.is_skeleton);
         self.all().filter(is_skeleton).count()
     }
 
-    pub(super) fn unit(&self, file: usize, unit: usize) -> Option<&Unit<'d>> {
-        self.files.get(file)?.units.get(unit)
+    pub(super) fn unit(&self, die: Die) -> Option<&Unit<'d>> {
+        self.files.get(die.file)?.units.get(die.unit)
     }
 
-    pub(super) fn source_file(&self, file: usize, unit: usize) -> Option<String> {
-        let name = self.root(file, unit)?.name?;
-        self.owned(file, unit, name)
+    pub(super) fn source_file(&self, die: Die) -> Option<String> {
+        self.owned(die, self.root(die)?.name?)
     }
 
     pub(super) fn entry(&self, die: Die) -> Result<UnitEntry<'d>, VariableError> {
@@ -158,10 +152,7 @@ impl<'d> Units<'d> {
         die: Die,
         mut show: impl FnMut(UnitEntry<'d>, usize) -> Result<bool, VariableError>,
     ) -> Result<(), VariableError> {
-        let Some((unit, abbreviations)) = self
-            .unit(die.file, die.unit)
-            .zip(self.abbreviations(die.file, die.unit)?)
-        else {
+        let Some((unit, abbreviations)) = self.unit(die).zip(self.abbreviations(die)?) else {
             return Ok(());
         };
         let start = UnitOffset(die.offset);
@@ -176,7 +167,7 @@ impl<'d> Units<'d> {
             };
             if let Some(abbreviation) = abbreviation {
                 let specifications = abbreviation.attributes();
-                self.spend(1 + specifications.len())?;
+                self.budget.pay_entry(specifications.len())?;
                 let mut attributes = Vec::new();
                 let read = match depth {
                     0 | 1 => raw.read_attributes(specifications, &mut attributes),
@@ -187,7 +178,7 @@ impl<'d> Units<'d> {
                     // A text without an end was searched up to the unit's end.
                     Err(_) => unit.header.length_including_self(),
                 };
-                self.spend_bytes(end.saturating_sub(offset))?;
+                self.budget.pay_bytes(end.saturating_sub(offset))?;
                 if read.is_err() {
                     return Ok(());
                 }
@@ -214,18 +205,17 @@ impl<'d> Units<'d> {
     /// Returns a unit's abbreviations; `None` if the unit is damaged. Fails once the budget is exceeded.
     pub(super) fn abbreviations(
         &self,
-        file: usize,
-        unit: usize,
+        die: Die,
     ) -> Result<Option<Rc<Abbreviations>>, VariableError> {
-        if self.root(file, unit).is_none() {
-            return self.spend(1).map(|()| None);
+        if self.root(die).is_none() {
+            self.budget.pay(1)?;
+            return Ok(None);
         }
-        let header = self.unit(file, unit).map(|unit| &unit.header);
-        Ok(self
-            .files
-            .get(file)
-            .zip(header)
-            .and_then(|(of, header)| of.abbreviations(header.debug_abbrev_offset().0)))
+        let table = || {
+            let start = self.unit(die)?.header.debug_abbrev_offset();
+            self.files.get(die.file)?.abbreviations(start.0)
+        };
+        Ok(table())
     }
 
     pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
@@ -256,16 +246,16 @@ impl<'d> Units<'d> {
 
     fn signed(&self, signature: u64) -> Option<Die> {
         let types = self.signatures.get_or_init(|| {
-            let signed = |(file, unit): (usize, usize)| {
+            let signed = |die: Die| {
                 let UnitType::Type {
                     type_signature,
                     type_offset,
-                } = self.unit(file, unit)?.header.type_()
+                } = self.unit(die)?.header.type_()
                 else {
                     return None;
                 };
                 let offset = type_offset.0;
-                Some((type_signature.0, Die { file, unit, offset }))
+                Some((type_signature.0, Die { offset, ..die }))
             };
             self.all().filter_map(signed).collect()
         });
@@ -274,35 +264,28 @@ impl<'d> Units<'d> {
 
     pub(super) fn is(&self, die: Die, name: Value<'d>, wanted: &str) -> bool {
         let most = wanted.len() + 1;
-        let text = self.text(die.file, die.unit, name, most);
+        let text = self.text(die, name, most);
         let text = text.unwrap_or_default();
         text.get(..wanted.len()) == Some(wanted.as_bytes())
             && matches!(text.get(wanted.len()), None | Some(0))
     }
 
     pub(super) fn name(&self, entry: &UnitEntry<'d>) -> Option<String> {
-        let name = entry.attribute(dw::DW_AT_name)?;
-        self.owned(entry.die.file, entry.die.unit, name)
+        self.owned(entry.die, entry.attribute(dw::DW_AT_name)?)
     }
 
-    fn owned(&self, file: usize, unit: usize, name: Value<'d>) -> Option<String> {
-        let text = self.text(file, unit, name, MAX_NAME)?;
+    fn owned(&self, die: Die, name: Value<'d>) -> Option<String> {
+        let text = self.text(die, name, MAX_NAME)?;
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
         // A name's length is paid for each time, because many entries may share it.
-        self.spend(text.len() / 4).ok()?;
+        self.budget.pay(text.len() / 4).ok()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
     /// Returns at most `most` bytes of a text; some may be after its zero.
-    fn text(
-        &self,
-        file: usize,
-        unit: usize,
-        value: Value<'d>,
-        most: usize,
-    ) -> Option<Cow<'d, [u8]>> {
-        let of = self.files.get(file)?;
+    fn text(&self, die: Die, value: Value<'d>, most: usize) -> Option<Cow<'d, [u8]>> {
+        let of = self.files.get(die.file)?;
         let cut = |text: &'d [u8]| Cow::Borrowed(&text[..text.len().min(most)]);
         let strings = |file: usize, at: usize| {
             let strings = &self.files.get(file)?.sections.strings;
@@ -310,19 +293,19 @@ impl<'d> Units<'d> {
         };
         match value {
             AttributeValue::String(text) => Some(cut(text.slice())),
-            AttributeValue::DebugStrRef(offset) => strings(file, offset.0),
+            AttributeValue::DebugStrRef(offset) => strings(die.file, offset.0),
             AttributeValue::DebugStrRefSup(offset) => strings(1, offset.0),
             AttributeValue::DebugLineStrRef(offset) => {
                 of.sections.line_strings.get(offset.0..).map(cut)
             }
             AttributeValue::DebugStrOffsetsIndex(index) => {
-                let base = self.root(file, unit)?.string_offsets;
-                let format = of.units.get(unit)?.header.format();
+                let base = self.root(die)?.string_offsets;
+                let format = self.unit(die)?.header.format();
                 let base = DebugStrOffsetsBase(base.unwrap_or(header_length(format)));
                 let section = slice(&of.sections.string_offsets);
                 let offsets = DebugStrOffsets::from(section);
                 let offset = offsets.get_str_offset(format, base, index).ok()?;
-                strings(file, offset.0)
+                strings(die.file, offset.0)
             }
             _ => None,
         }
@@ -330,20 +313,19 @@ impl<'d> Units<'d> {
 
     pub(super) fn address(&self, die: Die, index: DebugAddrIndex<usize>) -> Option<u64> {
         let of = self.files.get(die.file)?;
-        let header = &of.units.get(die.unit)?.header;
-        let base = self.root(die.file, die.unit)?.addresses;
+        let header = &self.unit(die)?.header;
+        let base = self.root(die)?.addresses;
         let base = DebugAddrBase(base.unwrap_or(header_length(header.format())));
         let section = DebugAddr::from(slice(&of.sections.addresses));
         section.get_address(header.address_size(), base, index).ok()
     }
 
-    fn root(&self, file: usize, unit: usize) -> Option<&RootEntry<'d>> {
-        let of = self.files.get(file)?;
-        let unit = of.units.get(unit)?;
+    fn root(&self, die: Die) -> Option<&RootEntry<'d>> {
+        let unit = self.unit(die)?;
         if let Some(known) = unit.root.get() {
             return known.as_ref();
         }
-        let root = of.root(&unit.header, &self.budget);
+        let root = self.files.get(die.file)?.root(&unit.header, &self.budget);
         if root.is_none() && self.budget.is_exceeded() {
             // `None` is not stored, because the next request can pay for the entry.
             return None;

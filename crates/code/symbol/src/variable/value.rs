@@ -63,33 +63,25 @@ impl Type {
         if !whole && self.kind != ValueKind::Unknown {
             return value.to_string();
         }
+        let number = |is_signed: bool| match is_signed {
+            true => signed.to_string(),
+            false => value.to_string(),
+        };
         match &self.kind {
-            ValueKind::Integer { is_signed: true } => signed.to_string(),
-            ValueKind::Integer { is_signed: false } | ValueKind::Unknown => value.to_string(),
-            ValueKind::Character { is_signed } => {
-                let number = if *is_signed {
-                    signed.to_string()
-                } else {
-                    value.to_string()
-                };
-                with_character(number, value)
-            }
+            ValueKind::Integer { is_signed } => number(*is_signed),
+            ValueKind::Unknown => value.to_string(),
+            ValueKind::Character { is_signed } => with_character(number(*is_signed), value),
             ValueKind::Boolean if value < 2 => (value == 1).to_string(),
             ValueKind::Boolean => value.to_string(),
             ValueKind::Float => float(bytes).unwrap_or_else(|| hex(bytes)),
             ValueKind::Pointer | ValueKind::Compound => format!("{value:#x}"),
             ValueKind::Enumeration { is_signed, names } => {
-                let wanted = if *is_signed {
-                    signed
-                } else {
-                    value.cast_signed()
+                let wanted = match is_signed {
+                    true => signed,
+                    false => value.cast_signed(),
                 };
                 let named = names.iter().find(|(value, _)| *value == wanted);
-                match named {
-                    Some((_, name)) => name.clone(),
-                    None if *is_signed => signed.to_string(),
-                    None => value.to_string(),
-                }
+                named.map_or_else(|| number(*is_signed), |(_, name)| name.clone())
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Builds the agent and links it.
 //!
 //! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it, in its own
-//! target folder: two cargos in one would deadlock on its lock.
+//! target folder, because two cargos in one folder would deadlock on that folder's lock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,13 +60,13 @@ fn compile(target: &Path) -> PathBuf {
     target.join("agent/libtiptoe_agent.a")
 }
 
-/// The target may not have any library that the object needs.
+/// Links the agent without any library, because the target may lack it.
 fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
-    // Each mapping slows each fork of a traced program, so the image has only three: code and constants,
-    // relocated data, and other data. Zeroed data must be in the file, otherwise it would be a fourth.
+    // Each mapping slows each fork of a traced program, so the image has only three: code and constants, relocated
+    // data, and other data. Zeroed data must be in the file, because otherwise it would be a fourth mapping.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

@@ -55,6 +55,8 @@
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, although another thread may
 //!   not. It stays held until a thread waits for it or unblocks it.
+//! - Another thread may take a blocked signal to the process from the kernel. sigpending shows the signal only after
+//!   that thread has held it back.
 //! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
 //!   SA_RESTART, or if such a call is never restarted.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How many digits of a checksum or commit are printed: enough to identify a file, not to prove that it is not
-/// forged.
+/// How many digits of a checksum or commit are printed. They identify a file, but do not reveal a forgery.
 const DIGITS: usize = 16;
 
 /// Describes the build, with the built agent and the folder of the built BPF programs.
@@ -42,17 +41,17 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Returns the commit of the sources in `root`; `None` without git or a repository of their own.
+/// Returns the commit of the sources in `root`; `None` if git is missing, or they are not a repository of their own.
 pub fn commit(git: &OsStr, root: &Path) -> Option<String> {
     let git = |words: &[&str]| output(Command::new(git).arg("-C").arg(root).args(words));
-    // An unpacked archive may be in another project's repository.
+    // An unpacked archive may be inside another project's repository.
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let same = Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?;
     let commit = git(&["rev-parse", "HEAD"]).filter(|_| same)?;
     Some(commit.chars().take(DIGITS).collect())
 }
 
-/// Returns the files of git that change with the commit.
+/// Returns git's files that change when another commit is checked out.
 pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
     let path = |name: &str| {
         let mut git = Command::new("git");

@@ -52,11 +52,11 @@ pub enum Command {
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
     #[command(mut_args(|arg| match arg.get_id().as_str() {
-        // Not implemented yet: an error says so, which reserves the names.
+        // These are not implemented yet: an error says so, which reserves their names.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
         "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
-        // Addresses differ between processes.
+        // A watch takes one process, because addresses differ between processes.
         "pids" => arg.help("Watch in this running process"),
         "comm" => arg.help("Watch in the running process of this name"),
         _ => arg,

@@ -3,7 +3,6 @@
 //! INVARIANT: nothing secret is written, because users publish these files: no environment variable, no process's
 //! command line or name, no user's or host's name, no path below a home. So files contain only chosen fields, and
 //! [`without_homes`] filters all text.
-//! chosen fields, and [`without_homes`] filters the whole text.
 
 mod system;
 

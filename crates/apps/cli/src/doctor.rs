@@ -62,7 +62,7 @@ const NEEDED_IS_MISSING: u8 = 1;
 struct DoctorReport {
     #[serde(flatten)]
     verdict: Verdict,
-    /// The version of tiptoe that made it.
+    /// The version of tiptoe that made the report.
     tiptoe: &'static str,
     /// The release of the running kernel.
     kernel: String,

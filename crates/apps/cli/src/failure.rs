@@ -12,7 +12,7 @@ use crate::terminal;
 
 pub const FAILED: u8 = 2;
 
-/// For ids separated by spaces, as `pidof` prints them: only the first belongs to `-p`.
+/// The hint for ids separated by spaces, as `pidof` prints them: clap takes only the first as the value of `-p`.
 pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
 
 pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";
@@ -121,7 +121,7 @@ pub enum Failure {
     BadCounter {
         what: String,
         fault: CounterFault,
-        /// The names nearest to an unknown one.
+        /// The known names nearest to the given one.
         near: Vec<&'static str>,
     },
 
@@ -164,7 +164,7 @@ pub enum BadValue {
     CallTime,
     #[error("not a process id (by name: --comm NAME)")]
     Pid,
-    /// As [`BadValue::Pid`], for a command without `--comm`.
+    /// Not a process id, for a command without `--comm`.
     #[error("not a process id (`pidof NAME` prints it)")]
     PidAlone,
     #[error("expected one of agent, kernel, auto")]

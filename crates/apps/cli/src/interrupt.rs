@@ -26,7 +26,7 @@ use crate::output::NotesTo;
 use crate::status;
 use crate::terminal::{self, line};
 
-/// Small because it counts against `ulimit -d`.
+/// The size of the thread's stack, which counts against `ulimit -d`.
 const STACK: usize = 64 << 10;
 /// The thread's pause between checks.
 const TICK: Duration = Duration::from_millis(20);
@@ -35,8 +35,8 @@ const TICK: Duration = Duration::from_millis(20);
 const PREPARING: Duration = Duration::from_millis(160);
 /// How long the driver's loop may take to see the flag: it may be reading a newly loaded library.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long the report may take after a second signal if there is a command, for which the signal may have been
-/// meant.
+/// How long the report may take after a second signal if there is a command, because that signal may have been meant
+/// for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Set when a signal ends tiptoe, before its command is killed.
@@ -51,10 +51,10 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and a signal (0 for none). With a
-/// command, the driver must forward that signal to it; it is never Ctrl-C, which the terminal itself sends to the
-/// command. Otherwise it is the signal that set the flag, and a second signal ends tiptoe. Fails if a handler or
-/// the thread cannot be installed.
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the number of a signal (0 for none).
+/// With a command, the driver must forward that signal to the command; it is never Ctrl-C, because the terminal itself
+/// sends Ctrl-C to the command. Without a command, that signal set the flag, and a second one ends tiptoe. Fails if a
+/// handler or the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
@@ -86,7 +86,7 @@ pub fn on_signals(
             RequestTarget::Command(_) => {}
         }
         flag::register(*signal, Arc::clone(&stop)).map_err(Failure::NoSignals)?;
-        // Must be last, because the flags must be set when the pipe wakes the driver's thread.
+        // The pipe must be last, because the flags must be set when it wakes the driver's thread.
         let writer = wakes.try_clone().map_err(Failure::NoSignals)?;
         pipe::register(*signal, writer).map_err(Failure::NoSignals)?;
     }
@@ -117,7 +117,7 @@ fn is_ignored(signal: i32) -> bool {
 /// Ends tiptoe if a phase lasts too long after a signal. Also draws the status line, because the driver's thread
 /// may be busy for seconds.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
-    // The first signal, and the last one after it.
+    // The first signal, and the last one after the first.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {
@@ -144,7 +144,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     }
 }
 
-/// Returns how long this phase may last after the first signal, and after the last; `None` for ever.
+/// Returns how long this phase may last after the first signal, and after the last one; `None` means for ever.
 fn patience(phase: Phase) -> [Option<Duration>; 2] {
     match phase {
         Phase::Preparing => [Some(PREPARING), Some(Duration::ZERO)],

@@ -190,7 +190,7 @@ pub enum LockByWord {
     Scope,
 }
 
-/// Returns the command's exit status if one was started.
+/// Runs `tiptoe lock`. Returns the exit status.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     instrument::check_via(args.common.via, args.force)?;
@@ -201,7 +201,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if a budget other than `off` was given for waits without a limit.
+/// Fails if a budget other than `off` was given for waits that no budget can limit.
 fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     match (args.common.budget, args.common.via) {
         (None | Some(Budget::Off), _) => Ok(()),
@@ -212,7 +212,7 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option would do nothing: one that needs `--kernel`, or one of the agent with it.
+/// Fails if an option would do nothing: without `--kernel` one that needs it, with `--kernel` one of the agent.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

@@ -1,11 +1,11 @@
-//! All lines on stderr that are no failure, report, note of a report or status line.
+//! All lines on stderr except failures, reports, notes of reports and the status line.
 
 use std::fmt;
 
 pub enum Notice<'a> {
-    /// Counting has begun, of processes with these names.
+    /// Counting of processes with these names has begun.
     Counting(String),
-    /// A signal ends tiptoe.
+    /// A signal ends tiptoe before it counts.
     NotBegun,
     Toggled(u64),
     NothingToFix,

@@ -29,7 +29,7 @@ pub struct LiveLines {
     to: Box<dyn Write>,
     /// `None` if notes must only be in the report.
     notes: Option<LiveNotes>,
-    /// Set if a line cannot be written, because the reader closed the pipe or the disk is full. Ends the run.
+    /// Set, which ends the run, if a line cannot be written, because the reader closed the pipe or the disk is full.
     stop: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! Finds the command for an event that another command was given.
+//! Finds the command for an event that was given to the wrong command.
 
 use tiptoe_event::{Event, OtherKind, kind_prefix};
 
@@ -22,7 +22,7 @@ fn command_of(text: &str) -> Option<&'static str> {
         Ok(Event::Probe(_)) => Some("probe"),
         Ok(Event::Memory(_)) => Some("watch"),
         Ok(Event::UserLocks(_) | Event::KernelLocks(_)) => Some("lock"),
-        // `scope:*` is also all functions of a binary named so.
+        // `scope:*` may also mean all functions of a binary named `scope`.
         Ok(Event::Scopes | Event::Counters(_)) => None,
         Err(_) => match OtherKind::of_word(kind_prefix(text)?.trim_end_matches(':'))? {
             OtherKind::Mem => Some("watch"),

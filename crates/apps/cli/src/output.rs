@@ -1,4 +1,4 @@
-//! The output of a report: stdout, stderr or a file, which appears when it is complete or, if calls or accesses
+//! The output of a report: stdout, stderr or a file. The file appears when it is complete or, if calls or accesses
 //! precede the report, with its first line.
 //!
 //! The file must be opened before the trace, because otherwise a missing folder would lose the result.
@@ -68,8 +68,8 @@ impl Output {
         }
     }
 
-    /// Returns where comments, which are the notes and cost, go if the report is fields for scripts: into the
-    /// report if that is a file, because otherwise they would be lost.
+    /// Returns where the notes and the cost go if the report is fields for scripts: if the report goes into a file, as
+    /// comments into the same file, because otherwise they would be lost.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,
@@ -117,7 +117,7 @@ impl Output {
     }
 }
 
-/// Gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.
+/// A file that gets its name with its first line, so that no line is lost if the disk is full or tiptoe is killed.
 struct GrowingFile(Rc<WholeFile>);
 
 impl Write for GrowingFile {

@@ -15,7 +15,7 @@ mod checks;
 
 use args::ProbeArgs;
 
-/// Returns the command's exit status if one was started.
+/// Runs `tiptoe probe`. Returns the exit status.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let probes = args.specs.iter().map(|text| {
         processes::refuse_pid(text, "function", &args.common.pids)?;
@@ -59,7 +59,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, common, extras))
 }
 
-/// Must run before the command is started.
+/// Parses a spec. Must run before the command is started, because it may fail.
 fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     ProbeSpec::parse(text).map_err(|error| match error.fault {
         SpecFault::NotAProbe(kind) => Failure::NoSuchKind(kind),

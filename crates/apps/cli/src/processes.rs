@@ -9,8 +9,8 @@ use crate::failure::Failure;
 /// The kernel keeps this many bytes of a name, so a longer one is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`). Larger ones may be addresses, because programs have no
-/// variables below it.
+/// Process ids are below this number (proc(5), `pid_max`). Other numbers may be addresses, because no variable has an
+/// address below it.
 const PID_LIMIT: u32 = 1 << 22;
 
 pub fn is_pid(word: &str) -> bool {
@@ -18,7 +18,7 @@ pub fn is_pid(word: &str) -> bool {
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails if `-p` was given and `word`, which must be a `wanted`, is a process id, probably meant for `-p`.
+/// Fails if `-p` was given and `word`, which should be a `wanted`, is a process id that was probably meant for `-p`.
 pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), Failure> {
     let word = word.to_owned();
     match !pids.is_empty() && is_pid(&word) {
@@ -27,7 +27,7 @@ pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), 
     }
 }
 
-/// Returns the processes whose comm is `name`, in order, without this one, zombies and kernel threads, which
+/// Returns the processes whose comm is `name`, in order. Excludes this one, and zombies and kernel threads, which
 /// cannot be traced. Fails if there is none.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name).map_err(Failure::UnreadableProcesses)?;
@@ -49,14 +49,13 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not read
-/// which.
+/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not read that.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
 }
 
-/// `None` if the process has ended.
+/// Returns a process's comm; `None` if the process has ended.
 fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(proc.join(pid.to_string()).join("comm")).ok()?;
     comm.pop_if(|last| *last == b'\n');

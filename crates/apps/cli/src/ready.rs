@@ -16,7 +16,7 @@ pub enum ReadyLine {
     Plain,
     /// A comment, because a script may read fields from stderr.
     Comment,
-    /// None, because stderr must be valid JSON or belongs to the command.
+    /// No line, because stderr must be valid JSON or belongs to the command.
     Silent,
 }
 

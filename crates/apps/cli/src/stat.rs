@@ -223,7 +223,7 @@ enum Form {
     Json,
 }
 
-/// Returns the command's exit status if one was started.
+/// Runs `tiptoe stat`. Returns the exit status.
 pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     if args.by.is_some() {
         return scopes::run(args);
@@ -277,8 +277,8 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock: of tasks, which shows how long tasks or
-/// cgroups ran, or of CPUs for the whole system.
+/// Returns the lists of events. Without `-e` they begin with a clock: for the whole system that of CPUs, otherwise that
+/// of tasks, which shows how long tasks or cgroups ran.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();

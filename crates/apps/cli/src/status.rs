@@ -4,7 +4,7 @@
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
 //! A thread may take the line's lock while it holds [`RUN`], never the other way round. The thread that draws never
-//! waits for either.
+//! waits for either lock.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::target_names;
 use crate::terminal::{self, line};
 
-/// Shorter runs show no line.
+/// Runs shorter than this show no line.
 const FIRST: Duration = Duration::from_millis(300);
 /// The pause between two drawings while tiptoe counts.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -45,11 +45,11 @@ struct ShownRun {
     drawn_at: Option<Instant>,
 }
 
-/// What the line shows of a run and does not change.
+/// The part of the line that does not change during a run.
 #[derive(Clone, Debug)]
 pub struct RunDescription {
     pub whom: String,
-    /// For what is counted, in the singular.
+    /// The noun for what is counted, in the singular.
     pub noun: &'static str,
     pub delay: Option<Duration>,
     pub duration: Option<Duration>,
@@ -71,8 +71,8 @@ impl RunDescription {
 
 /// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.
 ///
-/// A command on the same terminal may write at any time, so the line must end before it begins. If stdout is no
-/// terminal, the command is assumed to write only there.
+/// A command on the same terminal may write at any time, so the line must end before the command begins. If stdout is
+/// no terminal, the command is assumed to write only to stdout.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");

@@ -25,9 +25,9 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint (its tip, unless that says how to pass
-/// a mistyped option as a word). Otherwise the hint is the command's help, because clap's usage line cannot be
-/// typed; an unexpected number after `-p` is taken for a process id.
+/// Splits clap's message into what failed (its first paragraph) and a hint (its tip, unless that says how to pass a
+/// mistyped option as a word). Otherwise the hint is the command's help, because clap's usage line cannot be typed. An
+/// unexpected number after `-p` is taken for a process id.
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
@@ -54,7 +54,7 @@ fn has_pids() -> bool {
     own.any(|word| word.starts_with("-p") || word == "--pid" || word.starts_with("--pid="))
 }
 
-/// The words need not be UTF-8.
+/// Returns the command line's words, which need not be UTF-8.
 fn words() -> impl Iterator<Item = String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned())
 }

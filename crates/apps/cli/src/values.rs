@@ -17,12 +17,12 @@ pub fn slower_ns(text: &str) -> Result<u64, BadValue> {
     ns.ok_or(BadValue::CallTime)
 }
 
-/// For commands with `--comm`.
+/// Parses a process id, for commands with `--comm`.
 pub fn pid(text: &str) -> Result<u32, BadValue> {
     number_of_process(text).ok_or(BadValue::Pid)
 }
 
-/// For commands without it.
+/// Parses a process id, for commands without `--comm`.
 pub fn pid_alone(text: &str) -> Result<u32, BadValue> {
     number_of_process(text).ok_or(BadValue::PidAlone)
 }
@@ -31,7 +31,7 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Also parses `kernel-task`, because its refusal names the command that has it.
+/// Parses `--via`. `kernel-task` must parse, because its refusal names the command that has it.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
 }

@@ -151,7 +151,7 @@ pub enum WatchByWord {
     Thread,
 }
 
-/// Returns the command's exit status if one was started.
+/// Runs `tiptoe watch`. Returns the exit status.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     let variables = args.variables.iter().map(|text| {

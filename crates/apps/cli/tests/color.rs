@@ -69,7 +69,7 @@ fn a_pipe_has_colours_only_with_always() {
         ("probe f --color=always", true),
         ("doctor", false),
         ("doctor --color always", true),
-        // An argument of the command.
+        // `true` gets this `--color` as an argument.
         ("stat -e page-faults true --color always", false),
     ] {
         let output = piped(line);

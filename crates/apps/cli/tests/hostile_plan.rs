@@ -44,7 +44,7 @@ impl Segments {
                 )
             };
             assert_ne!(at, libc::MAP_FAILED);
-            // SAFETY: mapped just now and never unmapped; the seals keep the file from shrinking.
+            // SAFETY: the memory was mapped just now and is never unmapped; the seals keep the file from shrinking.
             unsafe { Words::from_raw(at.cast(), len) }
         };
         let (plan, data) = (words(plan, Plan::BYTES), words(data, GEOMETRY.data_bytes()));
@@ -115,8 +115,8 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Returns about how many reads a thread makes while `act` runs: the agent's thread also reads files without a
-/// request.
+/// Returns how many reads a thread makes while `act` runs. This is an upper bound for the agent's thread, which also
+/// reads files without a request.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");

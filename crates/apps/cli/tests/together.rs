@@ -21,7 +21,7 @@ impl Observer for Silent {
     fn note(&mut self, _: &Note) {}
 }
 
-/// Closes the input that the program inherits, at whose end it exits.
+/// Replaces the stdin that the program inherits by an empty one, because the program exits at its end.
 fn close_input() {
     let nothing = File::open("/dev/null").expect("it is there");
     // SAFETY: both descriptors are open, and no test reads its input.
@@ -110,7 +110,7 @@ fn a_probe_and_a_watch_share_one_segment() {
     is_sum(&session.cost, &[3 * all]);
 }
 
-/// What cannot count together is refused before a command starts or a process is attached to.
+/// Events that cannot count together must be refused before a command starts or a process is attached to.
 #[test]
 fn what_cannot_count_together_is_refused() {
     let own = std::process::id();

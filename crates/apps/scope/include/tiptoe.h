@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/* Its address identifies a scope, so it must be in a static or in memory that is never freed. */
+/* A scope. It must be in a static or in memory that is never freed, because its address identifies it. */
 typedef struct tiptoe_scope {
     const char *name;
     size_t length;
@@ -33,7 +33,7 @@ typedef struct tiptoe_scope {
 
 #define TIPTOE_SCOPE(name) {name, sizeof(name) - 1}
 
-/* The argument of tiptoe_scope_exit; 0 without a tracer. */
+/* What tiptoe_scope_enter returns and tiptoe_scope_exit takes; 0 without a tracer. */
 typedef uint64_t tiptoe_token;
 
 /* The port for tiptoe's agent, which writes the addresses, and must set `open` after them. */

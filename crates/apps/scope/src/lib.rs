@@ -46,12 +46,12 @@ pub use future::With;
 /// `tiptoe.h`, for build scripts that compile C beside Rust.
 pub const HEADER: &str = include_str!("../include/tiptoe.h");
 
-/// The agent writes its functions' addresses here.
+/// The port into which the agent writes its functions' addresses.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Scopes);
 
-/// Scopes of the same name are reported as one.
+/// A scope, by its name. Scopes of the same name are reported as one.
 #[derive(Debug)]
 pub struct Scope {
     label: Label,
@@ -68,7 +68,7 @@ pub struct Entered {
 }
 
 impl Scope {
-    /// Must be in a `static`; for names made at run time use `Scope::named`.
+    /// Returns a scope, which must be in a `static`; for names made at run time use `Scope::named`.
     ///
     /// ```
     /// static CHECKOUT: tiptoe_scope::Scope = tiptoe_scope::Scope::new("checkout");

@@ -12,7 +12,7 @@ use crate::{Options, printable};
 /// Replaces a space inside a name: no line ends there while the name fits. [`Options::wrapped`] prints a space.
 const JOINED: &str = "\u{a0}";
 
-/// Names are never shortened further, because they could not be recognized.
+/// Names are never shortened to less, because the rest could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
 /// The indent of further lines of a text without a label.
@@ -59,8 +59,8 @@ fn spaces(count: usize) -> String {
     " ".repeat(count)
 }
 
-/// Returns the name without its middle if it is wider than `room`. Below [`LEAST_NAME`] it stays whole, because
-/// the rest could not be recognized.
+/// Returns the name without its middle if it is wider than `room`. If `room` is below [`LEAST_NAME`], the whole name
+/// is returned.
 pub(crate) fn shortened(name: &str, room: usize) -> String {
     if columns(name) <= room || room < LEAST_NAME {
         return name.to_owned();
@@ -106,7 +106,7 @@ impl Options {
     }
 
     /// Returns a label and a text, wrapped at spaces to the terminal's width. Only a word that fits on no line is
-    /// broken. Further lines begin below the text. Without a width there is one line.
+    /// broken. Further lines are indented by the label's width. Without a width there is one line.
     pub(crate) fn wrapped(&self, label: &str, text: &str) -> Vec<String> {
         let one = format!("{label}{text}");
         match self.width {
@@ -119,7 +119,7 @@ impl Options {
         let label = LABELS.iter().find(|(label, _)| text.starts_with(label));
         let (label, role) = label.copied().unwrap_or_default();
         let text = text.strip_prefix(label).unwrap_or(text);
-        // A hint that is a command is not broken either.
+        // A hint that is a long command is not broken, so that a user can copy it.
         let is_command = COMMANDS.iter().any(|program| text.starts_with(program));
         let is_long = self
             .width
@@ -131,8 +131,8 @@ impl Options {
     }
 }
 
-/// Wraps a text. A command between backticks that fits on no line has a line of its own, wider than the terminal:
-/// the terminal breaks it without a line end, so that a user can copy it.
+/// Wraps a text. A command between backticks that fits on no line has a line of its own, wider than the terminal. The
+/// terminal breaks that line without a line end, so that a user can copy it.
 fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     let Some((before, literal, after)) = long_literal(text, width.saturating_sub(INDENT)) else {
         return wrap_words(label, text, width);
@@ -163,7 +163,7 @@ fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
 }
 
 fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
-    // A label that leaves too little room is wrapped with the text.
+    // A label that leaves the text too little room is wrapped with it.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
         false => (label, text.to_owned()),
@@ -185,7 +185,7 @@ fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// Returns the word; its spaces may end lines if it does not fit on one.
+/// Returns the word. If it does not fit on one line, lines may end at its spaces.
 fn word_in(word: &str, room: usize) -> String {
     match columns(word) > room {
         true => word.replace(JOINED, " "),

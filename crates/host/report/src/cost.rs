@@ -13,8 +13,8 @@ pub(crate) fn own_line(session: &Session) -> Option<String> {
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
 }
 
-/// Returns a note if the counted calls cost more than the budget, a share of the target's CPU time: counting has
-/// no limit.
+/// Returns a note if the counted calls cost more than `budget`, a share of the target's CPU time. The budget does not
+/// limit counting.
 pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let is_counted = |event: &&Event| {
         let followed = event.ends.is_none_or(|ends| ends.only_counted > 0);
@@ -26,7 +26,7 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let budget_ns = budget * session.cpu_ns as f64;
     (cost_ns > budget_ns).then(|| {
         let budget_millionths = (budget * 1e6).round() as u64;
-        // The count of a trap that was disabled, because it was hit too often, is a lower bound.
+        // If a trap was hit too often, it was disabled, and its count is a lower bound.
         let has_least = events.any(|event| event.at_least);
         FunctionNote::AboveBudget {
             budget_millionths,
@@ -54,7 +54,7 @@ pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// As [`cost_line`]; `of` names the CPU time that the cost is a share of.
+/// Returns the line of [`cost_line`] for a cost that is a share of `of`.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -93,7 +93,7 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// Returns the line for a measured cost: the time of our BPF programs for the target, and for all processes if
+/// Returns the line for a measured cost: the time of tiptoe's BPF programs for the target, and for all processes if
 /// they ran for others.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
@@ -167,7 +167,7 @@ mod tests {
             has_least: false,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
-        // All calls of this event were followed, and followed calls are limited by the budget.
+        // All calls of this event were followed, and the budget limits followed calls.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
     }

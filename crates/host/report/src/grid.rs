@@ -1,8 +1,8 @@
 //! Tables whose columns are as wide as their cells.
 //!
-//! A row has numbers, words, a name, and remarks or a tail that describe the name. If it is too wide, its tail or
+//! A row has numbers, words, a name, and remarks or a tail that describe the name. If the row is too wide, its tail or
 //! remarks move below it. Then spare columns are omitted, or moved below if a legend explains them. The name is
-//! cut last, because the user requested it. It loses its middle, because C++ and Rust names differ at both ends.
+//! shortened last, because the user requested it. It loses its middle, because C++ and Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
 
@@ -34,7 +34,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// The sum of omitted rows, for the first column, and the name of these rows.
+    /// The row for omitted rows: their sum, for the first column, and its name.
     Sum(String, String),
 }
 
@@ -162,8 +162,8 @@ impl Grid {
         lines
     }
 
-    /// Returns what folding hides: the column that would move below the rows, tails that are not beside the
-    /// names, and `folded`.
+    /// Returns what folding hides: the column with a legend, if it does not fit, tails that are not beside the names,
+    /// and `folded`.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -243,8 +243,8 @@ impl Grid {
         })
     }
 
-    /// Returns the columns' widths, and the headings of the spare columns that do not fit. A width of 0 omits a
-    /// column: it is empty or does not fit.
+    /// Returns the columns' widths, and the headings of the spare columns that do not fit. Width 0 omits a column,
+    /// because it is empty or does not fit.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
         let width = |(at, head): (usize, &String)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));

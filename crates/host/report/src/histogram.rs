@@ -10,7 +10,7 @@ use crate::{Options, event_name};
 
 /// The most rows of a histogram, so that it fits a screen with its heading.
 const ROWS: i64 = 16;
-/// Columns before the bars.
+/// The width of what precedes the bars.
 const LABELS: usize = 43;
 /// The most columns of a row, and their number if the terminal's width is unknown.
 const WIDTH: usize = 100;
@@ -18,7 +18,7 @@ const WIDTH: usize = 100;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 struct TimeRange {
-    /// In nanoseconds, the lower end excluded; `None` for the row of 0 ns.
+    /// The ends in nanoseconds, the lower one excluded; `None` for the row of 0 ns.
     ends_ns: Option<(f64, f64)>,
     count: u64,
 }
@@ -60,7 +60,7 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     heading.chain(lines).collect()
 }
 
-/// Returns the rows from the shortest to the longest time, without a gap. Each joins `joined` buckets, the
+/// Returns the rows from the shortest to the longest time, without a gap. Each row joins `joined` buckets, the
 /// smallest power of two that leaves at most [`ROWS`] rows. No number of buckets, offset or scale may cause an
 /// overflow, because the session's file may be hostile.
 fn rows(histogram: &Histogram) -> Vec<TimeRange> {

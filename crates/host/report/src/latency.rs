@@ -101,7 +101,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     Some(grid.lines(options))
 }
 
-/// Returns the columns, with [`LEFT`] only if a call ended without a return.
+/// Returns the columns. [`LEFT`] is among them only if a call ended without a return.
 fn columns(timed: &[TimedEvent]) -> Vec<Column> {
     let left = |(event, _): &TimedEvent| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);

@@ -3,8 +3,8 @@
 //! A report must read only the session, so that sessions of other machines and versions print here.
 //!
 //! Names and comms come from the traced program and may contain escape sequences that a terminal obeys. Each row
-//! must escape its fields before it aligns them, because escaping widens them. [`printable_lines`] must be each
-//! text's last step, because otherwise a field that a row forgot would reach the terminal.
+//! must escape its fields before it aligns them, because escaping widens them. [`printable_lines`] must be the last
+//! step of each text, because it escapes any field that a row forgot.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -56,7 +56,7 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The least default on a terminal, where it depends on the height.
+/// The smallest default on a terminal, whose height determines the default.
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
@@ -87,8 +87,8 @@ impl Options {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
     }
 
-    /// Returns the options with the largest default from `least` on that leaves one line of the terminal to the
-    /// prompt. `lines` counts a text's lines. `None` if no default fits.
+    /// Returns the options with the largest default, at least `least`, that leaves one line of the terminal to the
+    /// prompt. `lines` returns the number of lines of the text with these options. `None` if no default fits.
     pub(crate) fn fitted(
         &self,
         least: usize,
@@ -107,7 +107,7 @@ impl Options {
         }
     }
 
-    /// Returns how many details of a row are shown, usually `usually`.
+    /// Returns how many details of a row are shown: one in folded rows, otherwise `usually`.
     pub(crate) fn details(&self, usually: usize) -> usize {
         if self.is_folded { 1 } else { usually }
     }

@@ -12,7 +12,7 @@ use crate::number::{grouped, plural, time};
 use crate::{Options, histogram, holds, now, printable};
 
 const BLAMED: usize = 3;
-/// The report mentions unknown holders from this share of the waiting time on, in percent.
+/// The percentage of the waiting time from which on the report mentions unknown holders.
 const UNKNOWN: u64 = 5;
 
 /// Returns the tables and deadlocks, each as a block of lines; empty if locks were not watched.
@@ -121,15 +121,15 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and the rows without. The table shows only the sum of the latter, because they
-/// would push the waits off the screen. If no row has a wait, or with `--top 0`, all count as rows with a wait.
-/// So does a row with fewer returns at once than contended calls, because the end of a call is unknown.
+/// Returns the rows with a wait, and those without, of which the table shows only the sum, because they would push
+/// the waits off the screen. If no row has a wait, or with `--top 0`, all rows are in the first list. So is a row with
+/// more contended calls than returns at once, because the end of some call is unknown.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
-    // Folded, they are in the sum of the omitted rows.
+    // If rows are folded, the sum of the omitted rows includes those without a wait.
     let are_rows = options.is_folded || options.top == Some(0);
     match waits.is_empty() || none.len() < 2 || are_rows {
         true => (rows.to_vec(), Vec::new()),

@@ -43,8 +43,7 @@ impl LiveNotes {
 struct NoteLine<'a> {
     severity: Severity,
     text: String,
-    /// `None` if the note follows from the session's numbers, or is an old session's text. Such a note is like no
-    /// other.
+    /// `None` if the note follows from the session's numbers, or is an old session's text. Such notes are never folded.
     note: Option<&'a Note>,
     /// How many equal notes the session has, such as one for each process that runs a stripped file.
     times: usize,

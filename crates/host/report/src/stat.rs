@@ -258,7 +258,7 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
         .collect()
 }
 
-/// Returns an interval's counts as lines of the same fields, after its end in seconds.
+/// Returns an interval's counts as lines of [`stat_fields`]'s fields, after the interval's end in seconds.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
     let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
     let at_ns = Some(counts.at_ns as f64);

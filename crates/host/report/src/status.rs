@@ -47,8 +47,8 @@ pub struct RunStatus<'a> {
     pub counts: &'a [String],
 }
 
-/// Returns the line in at most `width` columns. If it is too long, it loses all counts but one, then the middle
-/// of the target's name, then its own end.
+/// Returns the line in at most `width` columns. If the line is too long, it loses all counts but one, then the middle
+/// of the target's name, then its end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {

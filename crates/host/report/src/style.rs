@@ -1,6 +1,6 @@
 //! Colours by meaning. The text must mean the same without them.
 //!
-//! Of escape sequences in a text, a terminal may obey only these styles.
+//! These styles must be the only escape sequences of a text that reach a terminal.
 
 use anstyle::{AnsiColor, Reset, Style};
 

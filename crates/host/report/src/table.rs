@@ -37,7 +37,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// The sum of all counts, and how many are inexact.
+/// The sum of all counts, and how many of them are lower bounds or scaled.
 struct Whole {
     total: u64,
     bound_count: usize,
@@ -90,7 +90,7 @@ fn count_mark(event: &Event) -> &'static str {
 
 /// What all rows share, for the heading, so that rows are narrower.
 struct SharedHeading<'a> {
-    /// Such as `uprobe:redis-server:`.
+    /// The beginning of all names, such as `uprobe:redis-server:`.
     prefix: &'a str,
     /// The agent or the kernel; `None` if events differ.
     via: Option<&'static str>,
@@ -148,8 +148,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most the trace's, because counters are not read exactly when its
-/// clock starts and stops.
+/// Returns the wall time for an event's rate: at most the trace's, because counters are not read exactly when the
+/// trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -181,7 +181,7 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     let mut parts: Vec<&CountPart> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
-    // The parts of a lower bound are lower bounds too, so their shares may be larger or smaller.
+    // The parts of a lower bound are lower bounds too, so their true shares may be larger or smaller.
     let (mark, share_mark) = match event.at_least {
         true => (AT_LEAST, ABOUT),
         false => ("", ""),

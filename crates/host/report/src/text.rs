@@ -20,8 +20,8 @@ pub fn text(session: &Session, options: &Options) -> String {
     printable_lines(&fitted(session, options))
 }
 
-/// Returns the report with as many rows as leave one line of the terminal to the prompt. Otherwise the notes are
-/// above the tables, whose rows have fewer details if the tables alone do not fit.
+/// Returns the report with as many rows as leave one line of the terminal to the prompt. If even the fewest rows do
+/// not, the notes are above the tables, whose rows have fewer details if the tables alone do not fit.
 fn fitted(session: &Session, options: &Options) -> String {
     let report = |options: &Options| match (&session.now, &session.stat) {
         (Some(now), _) => now_report(session, now, options),

@@ -333,7 +333,7 @@ fn screens_of_80_columns_look_as_kept() {
     }
 }
 
-/// `-v` also says how traps were looked up.
+/// All notes (`-v`) include how traps were looked up.
 #[test]
 fn a_screen_with_all_notes_looks_as_kept() {
     let mut session = probe(false);
@@ -353,7 +353,7 @@ fn a_screen_with_all_notes_looks_as_kept() {
     assert!(!text(&session, &options).contains("trap in"));
 }
 
-/// 100 columns have room for columns that 80 omit.
+/// A terminal of 100 columns has room for table columns that one of 80 omits.
 #[test]
 fn screens_of_100_columns_look_as_kept() {
     let wide = ["probe", "latency", "lock", "hold", "kernel", "watch"];
@@ -402,7 +402,7 @@ fn rows_did_not_fit_the_terminal() {
     }
 }
 
-/// Returns the sessions with many rows and notes, as of a busy server.
+/// Returns sessions with the many rows and notes of a busy server.
 fn long_screens() -> Vec<(&'static str, Session)> {
     let mut locks = locks();
     let rows = &mut locks.locks.as_mut().expect("locks").rows;

@@ -32,7 +32,7 @@ pub enum Calibration {
     Now,
     /// All prices were measured in earlier runs since boot.
     Cached,
-    /// In this run, at least partly, while the speed of the CPUs changed: the price may be wrong.
+    /// At least one price was measured in this run while the speed of the CPUs changed, so it may be wrong.
     Unsteady,
 }
 
@@ -53,9 +53,9 @@ pub struct Cost {
     pub hits: u64,
     /// The mean cost of a hit.
     pub unit_ns: f64,
-    /// The lower end of the mean cost.
+    /// The lower end of the interval of `unit_ns`.
     pub unit_low_ns: f64,
-    /// The upper end of the mean cost.
+    /// The upper end of the interval of `unit_ns`.
     pub unit_high_ns: f64,
     /// The cost of a hit that a filter, or `--under`, rejected; absent without either. Rejected hits are not counted:
     /// all other numbers exclude them.
@@ -68,7 +68,7 @@ pub struct Cost {
     /// share, but not of the mean cost of a hit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
-    /// The kernel's measurement of our BPF programs, if the cost is theirs.
+    /// The kernel's measurement of tiptoe's BPF programs, if they caused the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
 }
@@ -84,7 +84,7 @@ pub struct Forks {
     pub unit_ns: f64,
 }
 
-/// The time of our BPF programs.
+/// The time of tiptoe's BPF programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -140,7 +140,7 @@ impl Cost {
         }
     }
 
-    /// Returns the costs of two instruments for one target; the cost of a hit is the mean over all hits.
+    /// Returns the sum of two instruments' costs for one target. The cost of a hit is the mean over all hits.
     #[must_use]
     pub fn plus(self, other: Cost) -> Cost {
         let hits = self.hits.saturating_add(other.hits);
@@ -179,8 +179,8 @@ impl Cost {
         self.forks = Some(Forks { count, unit_ns });
     }
 
-    /// Returns the cost of BPF programs in a target that used `cpu_ns`; the upper end is their time for all
-    /// processes.
+    /// Returns the cost of BPF programs in a target that used `cpu_ns`. The interval's upper end is the programs' time
+    /// for all processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
         let all = programs.all_run_ns.map_or(ns, |all| all as f64);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Ends as Reading;
 
-/// The calls of one event, or of a part, by how they ended. Each entered call is in exactly one of these counts.
+/// The calls of one event, or of a part of its count, by how they ended. Each entered call is in exactly one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ends {

@@ -137,7 +137,7 @@ impl CountPart {
         }
     }
 
-    /// Sets how its calls ended.
+    /// Sets how the part's calls ended.
     #[must_use]
     pub fn with_ends(self, ends: Ends) -> CountPart {
         CountPart {
@@ -146,7 +146,7 @@ impl CountPart {
         }
     }
 
-    /// Sets its calls' times.
+    /// Sets the times of the part's calls.
     #[must_use]
     pub fn with_latency(self, latency: Latency) -> CountPart {
         CountPart {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 
-/// The times of one event's calls, or of a part.
+/// The times of the calls of one event, or of a part of its count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
@@ -68,7 +68,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// `max_ns` is the longest time.
+    /// Returns the histogram of `times`, of which `max_ns` is the longest.
     pub fn new(times: &Times, max_ns: u64) -> Histogram {
         let (offset, counts) = numbered_as_otlp(times);
         Histogram {
@@ -90,8 +90,8 @@ impl Histogram {
     }
 }
 
-/// Returns OTLP's index of the first used bucket, and the counts up to the last. Our bucket 0 holds 1 ns, which
-/// is in OTLP's bucket -1; OTLP's bucket 0 contains no whole nanosecond.
+/// Returns OTLP's index of the first used bucket, and the counts from there to the last used one. tiptoe's bucket 0
+/// holds 1 ns, which is in OTLP's bucket -1. OTLP's bucket 0 contains no whole nanosecond, so its count is 0.
 fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
     let [one_ns, longer @ ..] = times.counts();
     let mut counts = vec![*one_ns, 0];

@@ -48,8 +48,8 @@ pub use watch::{
     Access, Accesses, Allowance, Attachment, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
-/// The version of the form. It must grow if keys change their meaning, or if a reader would go wrong without a
-/// new key.
+/// The version of the session's form. It must grow if a key changes its meaning, or if a reader that ignores a new key
+/// would misread the session.
 pub const FORM: u32 = 2;
 
 /// One run of the driver. Times are in nanoseconds.
@@ -85,7 +85,7 @@ pub struct Session {
     /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
-    /// With `--slower`: calls that took no longer are in no time and no histogram.
+    /// With `--slower`: the limit. Times and histograms exclude the calls that took no longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
     /// With `--under`: the function within which calls had to happen to be counted.

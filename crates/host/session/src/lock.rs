@@ -24,7 +24,7 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace. Those of threads that ended in them are in no row.
+    /// Waits in progress at the end of the trace. If the waiting thread ended, its wait is in no row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
@@ -36,14 +36,14 @@ pub struct Locks {
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// A deadlock: each thread waits for a lock that the next one holds, and the last for one of the first.
+/// A deadlock, as a ring: each thread waits for a lock that the next one holds, and the last for a lock of the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Deadlock {
     /// The process of the threads.
     pub pid: u32,
-    /// The waits of the threads, each for a lock that the next thread holds.
+    /// The threads' waits, in the order of the ring.
     pub waits: Vec<WaitingThread>,
 }
 
@@ -146,9 +146,9 @@ impl EarlyWaitSums {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Unfinished {
-    /// How many.
+    /// The number of these waits.
     pub waits: u64,
-    /// The sum of their times until then.
+    /// The sum of their times until the end of the trace.
     pub total_ns: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Notes: what the reader must know before trusting the numbers, as data.
 //!
-//! INVARIANT: a note has a kind and its data, never a sentence, because programs match on the kind, and reports
-//! fold notes of one kind and meaning; `tiptoe-report` makes the sentences. A `why` is the text of an error or
-//! refusal. Equal causes must have equal words, as in [`Refusal`](crate::Refusal).
+//! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind and reports fold
+//! like notes. `tiptoe-report` makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
+//! equal words, as in [`Refusal`](crate::Refusal).
 //!
 //! The enums are exhaustive, so that a new kind compiles only with a severity here and a sentence in the report.
 //! So no `match` on them may have a `_` arm, which xtask checks.
@@ -23,8 +23,8 @@ pub enum Severity {
     Plain,
 }
 
-/// Defines [`Note`] and each area's kinds, after their severity. Notes of a kind with different values of the
-/// field after `by` or `because` differ in meaning.
+/// Defines [`Note`], and an enum for the kinds of each area. A kind's severity is before its name. Two notes of a kind
+/// differ in meaning if their field after `by` or `because` differs.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
@@ -139,7 +139,7 @@ notes! {
         Warning NotProbed { why: String } because why;
         /// Another tracer probed the same functions.
         Warning OtherTracer { events: Vec<String> };
-        /// Probes of another tracer were removed from sites of tiptoe's.
+        /// Another tracer removed its probes from places that tiptoe patches.
         Warning OtherTracerLeft { pid: u32, times: u64 };
         /// The program moved the code of these functions, or mapped it once more. Calls of the other code are not counted.
         Warning CodeMoved { events: Vec<String> };
@@ -278,7 +278,7 @@ notes! {
     }
 }
 
-/// Returns a cause without numbers, because an error's text may name its process.
+/// Returns a cause without digits, because causes that differ only in a process id are alike.
 fn cause(why: impl Into<Option<String>>) -> Option<String> {
     let why: Option<String> = why.into();
     why.map(|why| why.replace(|letter: char| letter.is_ascii_digit(), ""))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Now {
-    /// The waits, by thread number.
+    /// The waits, in the order of thread ids.
     pub waits: Vec<WaitingThread>,
     /// The deadlocks: rings of threads in which each thread waits for the next, and the last for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +45,7 @@ pub struct WaitingThread {
     /// The thread that holds the lock, if the lock records it; for a join, the thread whose end is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
-    /// That thread's name.
+    /// The holder's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder_comm: Option<String>,
 }

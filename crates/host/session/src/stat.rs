@@ -80,7 +80,7 @@ pub struct Count {
     /// The CPU, with `--per-cpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Whether it was counted.
+    /// Whether the event was counted.
     pub state: CountState,
     /// The count, extrapolated to the whole requested time.
     pub value: f64,

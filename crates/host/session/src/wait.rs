@@ -47,9 +47,9 @@ pub struct Wait {
     pub callers: Vec<String>,
     /// The number of waits.
     pub count: u64,
-    /// The sum of their times.
+    /// The sum of the waits' times.
     pub total_ns: u64,
-    /// The histogram of their times.
+    /// The histogram of the waits' times.
     pub histogram: Histogram,
 }
 

@@ -25,7 +25,7 @@ pub struct Watch {
     pub foreign: u64,
     /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
-    /// The use of the allowance; absent without one.
+    /// The limit on accesses, and its use; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowance: Option<Allowance>,
     /// What was not counted, or only in part.
@@ -208,8 +208,8 @@ pub struct Reservations {
     pub unreserved: u64,
     /// How often the lock of this side was taken, for any reason.
     pub holds: u64,
-    /// How often taking the lock had to wait.
+    /// How often a thread waited for the lock.
     pub waited: u64,
-    /// How long taking the lock waited in total.
+    /// How long threads waited for the lock in total.
     pub waited_ns: u64,
 }

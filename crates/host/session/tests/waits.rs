@@ -1,4 +1,4 @@
-//! The same contract for a session of the kernel's locks.
+//! The serialized form of waits for the kernel's locks is a contract, too.
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_session::{Cost, Dropped, Histogram, Mode, Outcome, Programs, Session, Wait, Waits};

@@ -17,7 +17,7 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// Other fields may contain a company's addresses.
+/// The printed fields of `/etc/os-release`. Others may contain a company's addresses.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
@@ -146,7 +146,7 @@ fn settings(read: impl Fn(&str) -> String) -> String {
     SETTINGS.iter().map(line).collect()
 }
 
-/// Returns the C libraries' versions from their files: tiptoe's own may differ, because tiptoe may be static.
+/// Returns the C libraries' versions, from their files, because tiptoe may be linked statically to another version.
 fn c_libraries(root: &Path) -> String {
     let line = |path: &&str| {
         let content = read(root, path);
@@ -176,7 +176,7 @@ fn read(root: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Files with secrets beside the chosen lines.
+    /// Files whose other lines contain secrets.
     const FILES: [(&str, &str); 9] = [
         ("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
         ("/proc/sys/kernel/version", "#1 SMP Debian 6.1.55-1\n"),

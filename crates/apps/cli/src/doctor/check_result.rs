@@ -21,7 +21,7 @@ pub enum Instrument {
 }
 
 /// The result of a check.
-// Must be ordered from best to worst, because a row keeps the worst.
+// The variants must be ordered from best to worst, because a row keeps the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -62,13 +62,13 @@ pub enum Fix {
 pub struct CheckResult {
     /// The name of the checked thing.
     pub name: &'static str,
-    /// Whether it works.
+    /// Whether the checked thing works.
     pub state: State,
     /// What was found, in words.
     pub found: String,
-    /// What instruments lose without it.
+    /// What instruments lose without the checked thing.
     pub limits: Vec<Limit>,
-    /// What enables it: a command, or advice in words; `null` if it works, or if nothing can enable it.
+    /// What enables the checked thing: a command, or advice in words; `null` if it works, or if nothing can enable it.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub fix: Option<Fix>,
 }

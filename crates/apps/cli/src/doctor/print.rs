@@ -7,7 +7,7 @@ use tiptoe_report::{Options, TextRole};
 use super::check_result::{CheckResult, Fix, State};
 use super::{DoctorReport, ScanGaps};
 
-/// Only commands may be wider.
+/// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
 /// The width of a result in the table, which clips longer ones. A missing thing's whole result is below the
 /// table.
@@ -24,7 +24,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. `passed` is the number of passed checks if these are not listed.
+/// Returns the report. If `passed` is not 0, passed checks are not listed, and `passed` is their number.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();
@@ -111,7 +111,7 @@ fn state(state: State) -> (&'static str, TextRole) {
     }
 }
 
-/// Writes what is missing by the command that enables it, because one often enables several things.
+/// Writes the missing things, grouped by the command that enables them, because one command often enables several.
 fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {

@@ -15,11 +15,11 @@ const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 /// The errno of seccomp filters; `vm.memfd_noexec` refuses by EACCES.
 const EPERM: i32 = 1;
 
-/// For a call that a filter refuses, which no right overrules.
+/// The advice for a call that a seccomp filter refuses, because no capability overrules a filter.
 const WITHOUT_FILTER: &str =
     "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
 
-/// With fewer, descriptors soon run out, because a watch needs one for each thread and variable.
+/// A smaller limit on open files is reported, because a watch needs a descriptor for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
 /// Returns the table, most important first. `hidden` counts processes that refused to be read.
@@ -49,8 +49,8 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     ]
 }
 
-/// How the user gets capabilities: root lacks them only in a container, which must be started with them; for
-/// others they are set on tiptoe's file.
+/// How the user gets capabilities. Root lacks them only in a container, which must be started with them. For other
+/// users, they are set on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     is_root: bool,
@@ -65,7 +65,7 @@ impl Grant {
         }
     }
 
-    /// Returns the command if permission was missing, otherwise `otherwise`.
+    /// Returns the command that grants capabilities if `refusal` is for lack of them, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -162,7 +162,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     }
     match hidden {
         0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
-        // Nothing that the user can enable changes that.
+        // This passes, because nothing that the user can enable changes it.
         some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
     }
 }

@@ -1,5 +1,4 @@
-//! Writes the report of `tiptoe stat`. In one for scripts, notes and cost are comments after the fields or on
-//! stderr.
+//! Writes the report of `tiptoe stat`. If it is for scripts, notes and cost are comments after the fields or on stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
 use crate::terminal;
 
-/// With intervals, fields were already printed.
+/// Writes the report. It has no fields if they were printed at intervals.
 pub(super) fn write(
     session: Session,
     output: Output,
@@ -25,8 +24,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes the counts as fields between `separator`s, or as CSV if it is `None`. Writes the comments after the
-/// counts, or to stderr.
+/// Writes the counts as fields between `separator`s, or as CSV if it is `None`, and the comments.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

@@ -1,4 +1,4 @@
-//! A run of `tiptoe stat`, also by scope: its output, its observer, which prints intervals, and its report.
+//! A run of `tiptoe stat`, also by scope: its output, the printer of its intervals, and its report.
 
 use std::io;
 use std::process::ExitCode;
@@ -26,8 +26,8 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and shows `whom` in the status, with `noun` for what is counted. Also
-    /// returns a request without events. Without a command, `target` is no process.
+    /// Opens the output, handles signals, and shows `whom` in the status, with `noun` for what is counted. Also returns
+    /// a request without events.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,
@@ -93,7 +93,7 @@ pub(super) struct Printer {
     options: Options,
     form: Form,
     table: IntervalTable,
-    /// Whether the CSV's line of names was printed, which only the first interval has.
+    /// Whether the CSV's line of column names was printed. Only the first interval has that line.
     has_heading: bool,
 }
 

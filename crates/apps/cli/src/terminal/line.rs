@@ -4,8 +4,8 @@
 //! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
 //! INVARIANT: a thread holds [`SHOWN`] while it writes to the terminal, so that the line is never inside other
-//! text. The thread that draws must never wait for it, because a signal must end tiptoe even while the terminal
-//! takes no output (Ctrl-S).
+//! text. The thread that draws must never wait for this lock, because a signal must end tiptoe even while the
+//! terminal takes no output (Ctrl-S).
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,14 +29,14 @@ pub fn turn_on() {
     IS_ON.store(true, Relaxed);
 }
 
-/// Draws `text`, or erases the line if it is empty. Returns `false` if that would wait for another writer or for a
+/// Draws `text`, or erases the line if `text` is empty. Returns `false` instead of waiting for another writer or for a
 /// terminal that takes no output.
 pub fn try_draw(text: &str) -> bool {
     let Ok(mut shown) = SHOWN.try_lock() else {
         return false;
     };
     let is_empty = text.is_empty() && shown.is_empty();
-    // Another thread may have ended the line. Last, because it makes system calls.
+    // Another thread may have ended the line. The terminal is checked last, because that makes system calls.
     if !is_on() || is_empty || !takes_a_line() {
         return false;
     }
@@ -76,8 +76,7 @@ pub fn give_up() {
     IS_ON.store(false, Relaxed);
 }
 
-/// Erases the line, calls `write`, and draws the line again. Without `ends_line` it is not drawn, because the
-/// written text does not end its line.
+/// Erases the line, calls `write`, and draws the line again if the written text `ends_line`.
 pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     if !is_on() {
         return write();

@@ -120,7 +120,7 @@ fn a_colon_inside_brackets_was_taken_for_a_binarys_end() {
     assert_eq!(binary_prefix("f[abi:cxx11]"), None);
     assert_eq!(binary_prefix("uprobe:a:f[abi:x]"), Some("uprobe:a:"));
     assert_eq!(binary_prefix("uprobe:a:::f"), Some("uprobe:a:"));
-    // A function in a namespace named as a kind.
+    // `uprobe` is a namespace here, not a kind.
     assert_eq!(common_prefix(["uprobe::f"].into_iter()), "");
 }
 

@@ -76,7 +76,7 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// The most events without a hit that a note names beside hit events. More are from a glob.
+/// The most events without a hit that a note names beside hit events. More such events are from a glob.
 const FEW_IDLE: usize = 3;
 
 /// Returns the note on why events have no hit; `None` if all were hit or another note says why.
@@ -137,7 +137,7 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // All possible reasons, because the session does not count these calls by reason.
+    // The note has all possible reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (

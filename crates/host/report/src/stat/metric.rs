@@ -73,7 +73,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Splits an event into its name, an alias replaced, and its modifiers. Only counts with equal modifiers may be
+/// Splits an event into its name, which replaces an alias, and its modifiers. Only counts with equal modifiers may be
 /// compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));

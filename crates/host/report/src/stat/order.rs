@@ -24,7 +24,7 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
 }
 
 /// Returns an interval's printed counts: of the cgroups with the most since the start, because a single
-/// interval's largest ones change each time. They keep the session's order, so that it is the same in each
+/// interval's largest ones change each time. The cgroups keep the session's order, which is the same in each
 /// interval. `totals` has the sums so far of the last interval's cgroups, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
@@ -44,8 +44,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, largest first, and of the others. In a file or pipe all are among
-/// the largest unless `--top` limits them, because programs read perf's format there.
+/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe, all are among the
+/// largest unless `--top` limits them, because the programs that read perf's format read all.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -98,7 +98,7 @@ impl CountsByCgroup<'_> {
         }
     }
 
-    /// Returns each event's sum over these cgroups. One inside another adds nothing, because the outer cgroup's
+    /// Returns each event's sum over these cgroups. A cgroup inside another adds nothing, because the outer cgroup's
     /// row or sum includes it.
     fn sums(&self, places: &[usize]) -> Vec<Count> {
         let Some(&first) = places.first() else {
@@ -250,7 +250,7 @@ mod tests {
             let names = rows(&shown).into_iter().map(|row| row.0.to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
-        // A session has the patterns' order, then that in which later cgroups appeared.
+        // A session has cgroups in the patterns' order, then later ones in the order of their creation.
         let first = [("z", 9.0), ("b", 1.0), ("a", 20.0)];
         assert_eq!(names(&first), "z a 1 more cgroup");
         let other = [("z", 1.0), ("b", 7.0), ("a", 0.0)];

@@ -189,15 +189,11 @@ pub fn image() -> core::ops::Range<usize> {
     start..end.next_multiple_of(PAGE)
 }
 
-fn protect(page: usize, protection: usize) -> Result<(), Errno> {
-    // SAFETY: the callers pass a new page of the agent, or a page of code, which stays readable and executable.
-    unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
-}
-
 /// Makes a page of code writable, or read-only again, and leaves it executable throughout.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
-    protect(page, READ | EXEC | write)
+    // SAFETY: the page is code, which stays readable and executable.
+    unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
 /// Makes a range of the program's code a mapping of its own. The advice has no other effect, because private pages of a
@@ -230,19 +226,10 @@ pub fn not_forked(len: usize) -> Result<usize, Errno> {
     Ok(at)
 }
 
-pub fn stack() -> Result<usize, Errno> {
-    not_forked(STACK)
-}
-
 /// Maps `more` zeroed bytes right after a range. Fails if something is mapped there.
 pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     let end = at + len;
-    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
-    let got = map(end, more, READ | WRITE, flags, -1)?;
-    if got != end {
-        unmap(got, more);
-        return Err(Errno(17));
-    }
+    exactly(end, more, READ | WRITE)?;
     let _ = advise(end, more, DONTDUMP);
     Ok(())
 }

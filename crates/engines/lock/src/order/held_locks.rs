@@ -170,7 +170,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
         return;
     }
-    let found = graph::add(edge, || Step::new(entry.side, wanted.side));
+    let found = graph::graph().add(edge, || Step::new(entry.side, wanted.side));
     if let AddedEdge::Ring(steps) = found {
         let fault = Fault::Inversion;
         report::send(&Report { fault, steps });

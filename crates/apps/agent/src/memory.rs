@@ -65,7 +65,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
     let at = match (far, anywhere) {
         (Some(at), _) => at,
-        (None, true) => mmap(0, len, 0, flags, fd, 0)?,
+        (None, true) => mmap(0, len, flags, fd, 0)?,
         (None, false) => reserve(at, len, flags, fd)?,
     };
     if anywhere {
@@ -125,7 +125,7 @@ pub fn is_far(at: usize) -> bool {
 
 /// Maps a range without access. `flags` must contain [`FIXED_NOREPLACE`].
 fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
-    match mmap(at, len, 0, flags, fd, 0) {
+    match mmap(at, len, flags, fd, 0) {
         Err(EAGAIN) => in_pieces(at, len, flags, fd),
         mapped => mapped,
     }
@@ -138,7 +138,7 @@ fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errn
     while done < len {
         let next = piece.min(len - done);
         let offset = if fd < 0 { 0 } else { done };
-        let mapped = match mmap(at + done, next, 0, flags, fd, offset) {
+        let mapped = match mmap(at + done, next, flags, fd, offset) {
             Ok(got) if got == at + done => unlock(got, next).map(|()| done += next),
             Ok(got) => {
                 unmap(got, next);
@@ -155,16 +155,10 @@ fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errn
     Ok(at)
 }
 
-fn mmap(
-    at: usize,
-    len: usize,
-    protection: usize,
-    flags: usize,
-    fd: i32,
-    offset: usize,
-) -> Result<usize, Errno> {
+/// Maps memory without access.
+fn mmap(at: usize, len: usize, flags: usize, fd: i32, offset: usize) -> Result<usize, Errno> {
     // SAFETY: without MAP_FIXED, mmap replaces nothing.
-    unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, offset]) }
+    unsafe { call(nr::MMAP, [at, len, 0, flags, fd as usize, offset]) }
 }
 
 pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {

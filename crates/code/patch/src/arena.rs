@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tiptoe_wire::AgentAddresses;
-use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_UNWIND, UNIT, prologue, rotation};
+use tiptoe_wire::arena::{
+    BLOCK, INDEX, PROLOGUE_UNWIND, UNIT, base as base_of, prologue, rotation,
+};
 
 use crate::abi::Abi;
 use crate::code::LinkTarget;
@@ -29,12 +31,12 @@ pub use mapping::CallerArena;
 /// An arena's length and alignment.
 pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
 
-const COLD: u64 = PROLOGUE;
+const COLD: u64 = 0;
 const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
 const FUTEX: u64 = TIME + 16;
-const GATE: u64 = PROLOGUE + PROLOGUE_UNWIND + 80;
+const GATE: u64 = PROLOGUE_UNWIND + 80;
 const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 const END: u64 = INDEX;
@@ -80,8 +82,6 @@ pub struct Space {
 pub struct Arena {
     /// Its address.
     pub base: u64,
-    /// Its length in bytes.
-    pub len: u64,
     /// The bytes at [`prologue`].
     pub prologue: Vec<u8>,
 }
@@ -104,8 +104,8 @@ impl Arena {
         let unwind = UnwindInfo::called(bytes.len());
         let at = prologue(base);
         bytes.extend(unwind.at(at + PROLOGUE_UNWIND, at, 0));
-        debug_assert!(bytes.len() as u64 <= GATE - PROLOGUE);
-        bytes.resize((GATE - PROLOGUE) as usize, 0);
+        debug_assert!(bytes.len() as u64 <= GATE);
+        bytes.resize(GATE as usize, 0);
         bytes.extend(
             [agent.gate, agent.thunks]
                 .map(u64::to_le_bytes)
@@ -113,7 +113,6 @@ impl Arena {
         );
         Arena {
             base,
-            len: ARENA_LEN,
             prologue: bytes,
         }
     }
@@ -143,10 +142,6 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
         LinkTarget::Table => base + TABLE,
         LinkTarget::Caller(way) => room.callers + 8 * way as u64,
     }
-}
-
-pub(crate) fn base_of(address: u64) -> u64 {
-    address & !(ARENA_LEN - 1)
 }
 
 #[derive(Clone, Debug)]
@@ -254,26 +249,21 @@ impl Open {
 pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
-    preferred: Vec<Range<u64>>,
-    last_resort: Vec<Range<u64>>,
-    mapped: Vec<Range<u64>>,
-    callers: Vec<CallerArena>,
     fresh: Vec<u64>,
-    seed: u64,
+    /// Its ranges are sorted.
+    pub(crate) space: Space,
 }
 
 impl Arenas {
-    pub(crate) fn new(space: Space) -> Arenas {
-        let sorted = |mut ranges: Vec<Range<u64>>| {
+    pub(crate) fn new(mut space: Space) -> Arenas {
+        space.preferred.extend(space.mapped.iter().cloned());
+        for ranges in [&mut space.preferred, &mut space.last_resort] {
             ranges.retain_mut(|r| {
                 r.start = r.start.max(LOWEST);
                 r.start < r.end
             });
             ranges.sort_unstable_by_key(|r| r.start);
-            ranges
-        };
-        let mut preferred = space.preferred;
-        preferred.extend(space.mapped.iter().cloned());
+        }
         let callers = space.callers.iter().map(|callers| callers.base);
         Arenas {
             bases: space.arenas.iter().map(|a| a.base).chain(callers).collect(),
@@ -282,12 +272,8 @@ impl Arenas {
                 .iter()
                 .map(|a| Open::new(a.base, &a.used))
                 .collect(),
-            preferred: sorted(preferred),
-            last_resort: sorted(space.last_resort),
-            mapped: space.mapped,
-            callers: space.callers,
             fresh: Vec::new(),
-            seed: space.seed,
+            space,
         }
     }
 
@@ -307,14 +293,14 @@ impl Arenas {
         let few = any.on_few_lines(want.origin, want.hot);
         let in_any = |allowed| {
             let room = self.in_open(&want, &allowed);
-            room.or_else(|| self.in_new(&want, &allowed, false))
+            room.or_else(|| self.in_new(&want, &allowed, &self.space.preferred))
         };
         let room = in_any(few)
             .or_else(|| in_any(any))
             .or_else(|| self.in_end(&want, &any))
             .or_else(|| self.in_end(&want, &pairs))
-            .or_else(|| self.in_new(&want, &pairs, false))
-            .or_else(|| self.in_new(&want, &any, true))?;
+            .or_else(|| self.in_new(&want, &pairs, &self.space.preferred))
+            .or_else(|| self.in_new(&want, &any, &self.space.last_resort))?;
         let callers = match want.needs_callers {
             true => self.callers_near(room.at)?,
             false => 0,
@@ -337,18 +323,13 @@ impl Arenas {
         &self,
         want: &RoomRequest,
         allowed: &Displacement,
-        last_resort: bool,
+        ranges: &[Range<u64>],
     ) -> Option<TrampolineRoom> {
         if self.open.len() >= MOST {
             return None;
         }
-        let ranges = if last_resort {
-            &self.last_resort
-        } else {
-            &self.preferred
-        };
         let top = allowed.0[3];
-        let bands = bands_from(self.seed)
+        let bands = bands_from(self.space.seed)
             .into_iter()
             .filter(|&b| top.contains(b))
             .map(|b| band(want.origin, b));
@@ -376,7 +357,7 @@ impl Arenas {
             .min(want.reach.1)
             .checked_sub(start)
             .filter(|room| *room > 0)?;
-        let chosen = start + self.seed.wrapping_sub(start) % room;
+        let chosen = start + self.space.seed.wrapping_sub(start) % room;
         let mut froms = [chosen, start].into_iter();
         froms.find_map(|from| self.granule_from(want, allowed, from..end, free))
     }

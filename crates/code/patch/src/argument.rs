@@ -13,16 +13,29 @@ use crate::survey::Survey;
 /// Returns the first argument of the call that returns to `returns_to`, if all ways there set the same constant.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
+    let (call, known) = constants_before(function, &survey, |call| call.next_ip() == returns_to)?;
+    let is_call = matches!(
+        call.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    );
+    known.get(&Register::RDI).copied().filter(|_| is_call)
+}
+
+/// Returns the first instruction for which `is_wanted` is true, and the registers with the same constant there on all
+/// ways.
+pub(crate) fn constants_before(
+    function: &FunctionCode,
+    survey: &Survey,
+    is_wanted: impl Fn(&Instruction) -> bool,
+) -> Option<(Instruction, HashMap<Register, u64>)> {
     let mut factory = InstructionInfoFactory::new();
     let mut known: HashMap<Register, u64> = HashMap::new();
     for instruction in &mut function.decoder(0) {
         if survey.is_target(instruction.ip()) {
             known.clear();
         }
-        if instruction.next_ip() == returns_to {
-            let flow = instruction.flow_control();
-            let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
-            return known.get(&Register::RDI).copied().filter(|_| is_call);
+        if is_wanted(&instruction) {
+            return Some((instruction, known));
         }
         if instruction.flow_control() != FlowControl::Next {
             known.clear();

@@ -177,12 +177,14 @@ pub(crate) fn sets(
     instruction: &Instruction,
     registers: &[Register],
 ) -> bool {
+    let used = factory.info(instruction).used_registers();
+    used.iter()
+        .any(|used| registers.contains(&used.register().full_register()) && writes(used.access()))
+}
+
+pub(crate) fn writes(access: OpAccess) -> bool {
     use OpAccess::{CondRead, NoMemAccess, None, Read};
-    let info = factory.info(instruction);
-    info.used_registers().iter().any(|used| {
-        let only_read = matches!(used.access(), Read | CondRead | NoMemAccess | None);
-        registers.contains(&used.register().full_register()) && !only_read
-    })
+    !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@
 //! and the red zone. Compares directly before the site are repeated instead (`twice`).
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register, UsedMemory,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
+    UsedMemory,
 };
 
 use crate::Refusal;
+use crate::call_numbers::{sets, writes};
 use crate::code::Code;
 use crate::decode::{FunctionCode, check_boundary, falls_through};
 use crate::flags;
@@ -119,20 +120,14 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
 
 fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
-    straight && !sets(factory, instruction, Register::RSP)
+    straight && !sets(factory, instruction, &[Register::RSP])
 }
 
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
-    let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
+    let set = |at: &usize| sets(factory, instruction, &[ARGUMENTS[*at]]);
     (0..ARGUMENTS.len())
         .filter(set)
         .fold(0, |bits, at| bits | 1 << at)
-}
-
-fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: Register) -> bool {
-    let used = factory.info(instruction).used_registers();
-    used.iter()
-        .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
 /// Returns whether the instruction leaves flags or red-zone bytes, which a hit would overwrite.
@@ -152,11 +147,6 @@ fn copies_stack_pointer(instruction: &Instruction) -> bool {
     let copied =
         (0..instruction.op_count()).any(|op| is_stack_pointer(instruction.op_register(op)));
     copied || computes && is_stack_pointer(instruction.memory_base())
-}
-
-fn writes(access: OpAccess) -> bool {
-    use OpAccess::{CondRead, NoMemAccess, None, Read};
-    !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
 /// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark stays if a loop

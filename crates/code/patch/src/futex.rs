@@ -17,11 +17,10 @@
 //! If a function pushes the number for another that makes the call (`pushed`), the patch before is on the `push
 //! $202`, also five bytes, and the patch after is where the way back leads, mostly after a plain call.
 
-use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
+use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
 
-use crate::Refusal;
-use crate::call_numbers::sets;
+use crate::argument::constants_before;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, LinkTarget, STEP_BACK, STEP_OVER_RED_ZONE};
 use crate::decode::FunctionCode;
 use crate::pushed::{PushedNumber, makes_pushed, pushed};
@@ -75,10 +74,9 @@ impl Notice {
     }
 
     fn of(argument: i32) -> Notice {
-        let but_wakes = false;
         Notice {
             argument,
-            skips_wakes: but_wakes,
+            skips_wakes: false,
         }
     }
 
@@ -131,38 +129,16 @@ pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
 fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     let survey = Survey::new(function);
     let next = call.syscall + 2;
-    let after_call =
-        || shape_after_call(function, &survey, (next - function.address) as usize).ok();
-    let operation = operation(function, &survey, call.syscall);
+    let after_call = || shape_after_call(function, &survey, (next - function.address) as usize);
+    let at_call = |instruction: &Instruction| instruction.ip() == call.syscall;
+    let known = constants_before(function, &survey, at_call);
+    let operation = known.and_then(|(_, known)| Some(*known.get(&Register::RSI)? as u32));
     let wakes = operation.is_some_and(|op| op & !FLAGS == WAKE);
     FutexSite {
         after_call: if wakes { None } else { after_call() },
         may_wake: operation.is_none() && !survey.is_target(next),
         call,
     }
-}
-
-fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u32> {
-    let mut factory = InstructionInfoFactory::new();
-    let mut held = None;
-    for instruction in &mut function.decoder(0) {
-        if survey.is_target(instruction.ip()) {
-            held = None;
-        }
-        if instruction.ip() == syscall {
-            return held;
-        }
-        let constant = instruction.code() == Opcode::Mov_r32_imm32
-            && instruction.op0_register() == Register::ESI;
-        if constant {
-            held = Some(instruction.immediate32());
-        } else if instruction.flow_control() != FlowControl::Next
-            || sets(&mut factory, &instruction, &[Register::RSI])
-        {
-            held = None;
-        }
-    }
-    None
 }
 
 /// Makes the site of a pushed number. Reuses the shape after a `plain` call if the way back leads there, because
@@ -177,7 +153,7 @@ fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite
     let survey = Survey::new(function);
     let own = || {
         way.clone()
-            .find_map(|at| shape_after_call(function, &survey, *at).ok())
+            .find_map(|at| shape_after_call(function, &survey, *at))
     };
     let after_call = joined.or_else(own);
     FutexSite {
@@ -187,18 +163,11 @@ fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite
     }
 }
 
-fn shape_after_call(
-    function: &FunctionCode,
-    survey: &Survey,
-    offset: usize,
-) -> Result<Shape, Refusal> {
-    let mut shape = shape_in(function, survey, offset, Kind::Inside)?;
+fn shape_after_call(function: &FunctionCode, survey: &Survey, offset: usize) -> Option<Shape> {
+    let mut shape = shape_in(function, survey, offset, Kind::Inside).ok()?;
     // A trap would cost more than most waits.
     shape.windows.retain(|w| w.strategy == Strategy::Jump);
-    match shape.windows.is_empty() {
-        true => Err(Refusal::NoRoom),
-        false => Ok(shape),
-    }
+    (!shape.windows.is_empty()).then_some(shape)
 }
 
 pub(crate) fn notify(code: &mut Code, notice: Notice) {

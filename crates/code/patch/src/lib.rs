@@ -15,8 +15,8 @@
 //! [`Patch`]. Nothing here touches memory or the operating system.
 //!
 //! # Invariants
-//! 1. Each instruction head in a patch traps ([`Head`]): a thread preempted there, or that jumps there, is sent to
-//!    the relocated copy. So neither the displacement nor the trampoline's address is free.
+//! 1. Each instruction head in a patch traps ([`Patch::heads`]): a thread preempted there, or that jumps there, is
+//!    sent to the relocated copy. So neither the displacement nor the trampoline's address is free.
 //! 2. A trampoline preserves every register but the flags; inside a function also the flags and the 128 bytes below
 //!    the stack pointer.
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
@@ -84,7 +84,7 @@ pub use displacement::{is_head_patched, is_trap_byte};
 pub use entry::shape;
 pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
 pub use hits::{GroupValue, Hits};
-pub use plan::{Head, Island, Patch, Planner, UnwindBytes};
+pub use plan::{Island, Patch, Planner, UnwindBytes};
 pub use refusal::Refusal;
 pub use returns::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
 pub use shape::{Shape, signal_return};

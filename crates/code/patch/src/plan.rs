@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tiptoe_wire::Head;
+
 use crate::Refusal;
 use crate::abi::Abi;
 use crate::arena::{Arena, Arenas, CallerArena, RoomRequest, Space, TrampolineRoom, resolve};
@@ -15,15 +17,6 @@ use crate::strategy::{JUMP, SHORT_JUMP, Strategy};
 use crate::survey::Padding;
 use crate::trampoline::Trampoline;
 use crate::unwind::UnwindInfo;
-
-/// A byte of the window that traps, and where a trapped thread resumes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Offset from the site.
-    pub offset: u8,
-    /// Offset in [`Patch::code`].
-    pub resume: u16,
-}
 
 /// A jump in padding, from a [`Strategy::Short`] site to its trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +173,7 @@ impl Planner {
 
     /// Returns all callers' arenas, the [`Space`]'s too. Each must be mapped before its patches are written.
     pub fn caller_arenas(&self) -> &[CallerArena] {
-        self.arenas.callers()
+        &self.arenas.space.callers
     }
 
     /// Returns the arenas opened since the last call. They must be mapped before their patches are written.
@@ -270,19 +263,16 @@ fn patch(draft: &Draft, room: TrampolineRoom, bytes: &[u8]) -> Option<Patch> {
     let code = trampoline.code.link(at, |to| resolve(&room, to))?;
     let mut patched = shape.original;
     patched[..bytes.len()].copy_from_slice(bytes);
-    let head = |offset, resume: usize| Head {
+    let head = |offset, resume: usize, is_guard| Head {
         offset,
         resume: resume as u16,
+        is_guard,
     };
-    let mut heads = vec![head(0, trampoline.trapped)];
+    let mut heads = vec![head(0, trampoline.trapped, false)];
     let guard = window.guard.offset();
-    heads.extend(guard.map(|at| head(at, trampoline.copy)));
-    heads.extend(
-        trampoline
-            .heads
-            .iter()
-            .map(|&(at, resume)| head(at, resume)),
-    );
+    heads.extend(guard.map(|at| head(at, trampoline.copy, true)));
+    let inner = trampoline.heads.iter();
+    heads.extend(inner.map(|&(at, resume)| head(at, resume, false)));
     let inner_sigill = |&h: &u8| {
         let byte = bytes[usize::from(h)];
         is_trap_byte(byte) || needs_second(byte)

@@ -11,6 +11,7 @@
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+use crate::call_numbers::writes;
 use crate::decode::{FunctionCode, direct_target};
 
 /// The canonical frame address; the return address is in the word below.
@@ -51,7 +52,11 @@ const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 /// Finds what a function reads, calls and jumps to. `cfa` returns the unwind information at an address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
-    let mut prologue = Prologue::default();
+    let mut prologue = Prologue {
+        depth: Some(WORD),
+        has_pushed_bp: false,
+        is_framed: false,
+    };
     let mut chain = Chain::default();
     let mut stores_top = false;
     let inside = function.address..function.address + function.body().len() as u64;
@@ -162,16 +167,6 @@ struct Prologue {
     is_framed: bool,
 }
 
-impl Default for Prologue {
-    fn default() -> Prologue {
-        Prologue {
-            depth: Some(WORD),
-            has_pushed_bp: false,
-            is_framed: false,
-        }
-    }
-}
-
 impl Prologue {
     fn cfa(&self) -> Option<Cfa> {
         match self.is_framed {
@@ -269,11 +264,8 @@ impl Chain {
         }
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
-        let written = info.used_registers().iter().filter(|used| {
-            use iced_x86::OpAccess::{CondRead, None, Read};
-            !matches!(used.access(), Read | CondRead | None)
-        });
-        for used in written {
+        let used = info.used_registers().iter();
+        for used in used.filter(|used| writes(used.access())) {
             let register = used.register().full_register();
             self.frame_pointers.retain(|(held, _)| *held != register);
         }

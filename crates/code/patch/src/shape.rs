@@ -147,11 +147,6 @@ impl Shape {
         let enough = self.run.iter().position(|s| s.end() >= want);
         let steps = enough.map_or(self.run.len(), |last| last + 1);
         let displaced = self.run[steps - 1].end();
-        let room = if context.run_ends_function {
-            context.padding
-        } else {
-            0
-        };
         let inner = |offset: &usize| (1..want).contains(offset);
         let heads = self.run[..steps].iter().map(|s| s.offset).filter(inner);
         let heads: Vec<u8> = heads.map(|offset| offset as u8).collect();
@@ -159,7 +154,7 @@ impl Shape {
             let returns = |s: &Step| s.is_call && s.end() == usize::from(*head);
             context.survey.is_target(self.site + u64::from(*head)) || self.run.iter().any(returns)
         };
-        let fine = displaced + room >= want && !heads.iter().any(hot);
+        let fine = displaced + context.room >= want && !heads.iter().any(hot);
         fine.then_some(Window {
             strategy,
             steps,
@@ -179,11 +174,11 @@ pub(crate) enum Kind {
     SystemCall,
 }
 
-pub(crate) struct WindowContext<'a> {
-    pub(crate) survey: &'a Survey,
-    pub(crate) kind: Kind,
-    pub(crate) run_ends_function: bool,
-    pub(crate) padding: usize,
+struct WindowContext<'a> {
+    survey: &'a Survey,
+    kind: Kind,
+    /// The padding after the run that a patch may overwrite.
+    room: usize,
 }
 
 pub(crate) fn shape_in(
@@ -198,8 +193,10 @@ pub(crate) fn shape_in(
     let context = WindowContext {
         survey,
         kind,
-        run_ends_function: end == function.body().len(),
-        padding: survey.unreached_padding(function),
+        room: match end == function.body().len() {
+            true => survey.unreached_padding(function),
+            false => 0,
+        },
     };
     let mut original = [0; 8];
     let held = function.bytes.len().min(offset + 8) - offset;

@@ -9,7 +9,6 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 
-use crate::Refusal;
 use crate::call_numbers::{NumberedCall, known_calls, number};
 use crate::decode::FunctionCode;
 use crate::shape::{Kind, Shape, run, shape_in};
@@ -31,11 +30,10 @@ pub struct SyscallSite {
 /// Finds the system calls of these numbers.
 pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
     let survey = Survey::new(function);
-    let pairs = pairs(function, &survey, nrs);
-    pairs
-        .iter()
-        .filter_map(|pair| site(function, &survey, pair).ok())
-        .collect()
+    let mut known = known_calls(function, &survey.targets, number);
+    known.retain(|pair| nrs.contains(&pair.nr));
+    let sites = known.iter().map(|pair| site(function, &survey, pair));
+    sites.flatten().collect()
 }
 
 /// Finds the system calls before which a loop copies a register that may hold `nr`. The patch must compare %eax.
@@ -59,7 +57,7 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     };
     let pairs = known_calls(function, &survey.targets, copied);
     let sites = pairs.iter().map(|pair| site(function, &survey, pair));
-    sites.filter_map(Result::ok).collect()
+    sites.flatten().collect()
 }
 
 /// Finds the only system call of a function like `syscall(3)`. The site is the instruction before it, of five bytes
@@ -83,7 +81,7 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
         let fits = instruction.len() == 5 && instruction.flow_control() == FlowControl::Next;
         previous = fits.then_some(start);
     }
-    site(function, &survey, &found?).ok()
+    site(function, &survey, &found?)
 }
 
 /// Returns whether code may replace its thread's thread-local block unnoticed: by `wrfsbase`, or by an arch_prctl
@@ -100,27 +98,15 @@ pub fn may_replace_block(function: &FunctionCode) -> bool {
     makes_any && numbers.any(|i| sites.iter().all(|site| site.address != i.ip()))
 }
 
-fn pairs(function: &FunctionCode, survey: &Survey, nrs: &[u32]) -> Vec<NumberedCall> {
-    let mut known = known_calls(function, &survey.targets, number);
-    known.retain(|pair| nrs.contains(&pair.nr));
-    known
-}
-
-fn site(
-    function: &FunctionCode,
-    survey: &Survey,
-    pair: &NumberedCall,
-) -> Result<SyscallSite, Refusal> {
-    let mut shape = shape_in(function, survey, pair.start, Kind::SystemCall)?;
+fn site(function: &FunctionCode, survey: &Survey, pair: &NumberedCall) -> Option<SyscallSite> {
+    let mut shape = shape_in(function, survey, pair.start, Kind::SystemCall).ok()?;
     let want = pair.syscall - pair.start;
-    let steps = run(function, survey, pair.start, want)?;
+    let steps = run(function, survey, pair.start, want).ok()?;
     let syscall = function.address + pair.syscall as u64;
-    if steps.last().is_none_or(|last| last.end() != want) {
-        return Err(Refusal::SystemCall { address: syscall });
-    }
+    steps.last().filter(|last| last.end() == want)?;
     shape.run = steps;
     shape.after_syscall = Some(syscall + 2);
-    Ok(SyscallSite {
+    Some(SyscallSite {
         address: shape.site,
         nr: pair.nr,
         syscall,

@@ -18,31 +18,14 @@ pub(crate) fn may_be_repeated(instruction: &Instruction) -> bool {
         (0..instruction.op_count()).all(|op| match instruction.op_kind(op) {
             OpKind::Register => instruction.op_register(op).is_gpr(),
             OpKind::Memory => memory(instruction) && is_kept(instruction),
-            kind => is_immediate(kind),
+            _ => instruction.try_immediate(op).is_ok(),
         })
     };
     match instruction.mnemonic() {
         Mnemonic::Cmp | Mnemonic::Test => operands(|_| true),
-        Mnemonic::Bt => operands(|bt| is_immediate(bt.op1_kind())),
+        Mnemonic::Bt => operands(|bt| bt.try_immediate(1).is_ok()),
         _ => false,
     }
-}
-
-fn is_immediate(kind: OpKind) -> bool {
-    use OpKind::{
-        Immediate8, Immediate8to16, Immediate8to32, Immediate8to64, Immediate16, Immediate32,
-        Immediate32to64,
-    };
-    matches!(
-        kind,
-        Immediate8
-            | Immediate8to16
-            | Immediate8to32
-            | Immediate8to64
-            | Immediate16
-            | Immediate32
-            | Immediate32to64
-    )
 }
 
 fn is_kept(instruction: &Instruction) -> bool {

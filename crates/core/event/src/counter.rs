@@ -73,7 +73,6 @@ pub struct Counter<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterGroup<'a> {
     events: &'a str,
-    is_braced: bool,
     modifiers: Modifiers,
 }
 
@@ -82,11 +81,6 @@ impl<'a> CounterGroup<'a> {
     pub fn events(&self) -> impl Iterator<Item = Counter<'a>> + use<'a> {
         // INVARIANT: `parse::group` makes no group whose events have an error.
         parse::events(self.events, self.modifiers).filter_map(Result::ok)
-    }
-
-    /// Returns whether the group was written in braces.
-    pub fn is_braced(&self) -> bool {
-        self.is_braced
     }
 
     /// Returns whether the leader is pinned.

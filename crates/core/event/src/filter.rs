@@ -40,6 +40,13 @@ impl Width {
     pub const fn signed(self) -> bool {
         matches!(self, Width::S8 | Width::S16 | Width::S32 | Width::S64)
     }
+
+    pub(crate) fn range(self) -> core::ops::RangeInclusive<i128> {
+        match self.signed() {
+            true => -(1 << (self.bits() - 1))..=(1 << (self.bits() - 1)) - 1,
+            false => 0..=(1 << self.bits()) - 1,
+        }
+    }
 }
 
 /// A register's relation to the constant.

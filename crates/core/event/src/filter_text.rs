@@ -11,6 +11,7 @@ use core::str::FromStr;
 
 use crate::filter::{Comparison, Filter, Join, MAX_COMPARISONS, Operator, Width};
 use crate::number::number;
+use crate::text::{TextError, TextPart};
 
 /// What is wrong in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,18 +36,9 @@ pub enum FilterFault {
     Trailing,
 }
 
-/// An error and its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FilterError {
-    /// The fault's offset in bytes.
-    pub at: usize,
-    /// The error.
-    pub fault: FilterFault,
-}
-
-impl fmt::Display for FilterError {
+impl fmt::Display for FilterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.fault {
+        f.write_str(match self {
             FilterFault::NoArgument => "an argument (arg0 to arg5) is missing",
             FilterFault::NoSuchArgument => "only arg0 to arg5 are in registers",
             FilterFault::BadWidth => "not a width (u8 s8 u16 s16 u32 s32 u64 s64)",
@@ -56,12 +48,12 @@ impl fmt::Display for FilterError {
             FilterFault::MixedJoin => "&& and || cannot be mixed",
             FilterFault::TooMany => "more than 8 comparisons",
             FilterFault::Trailing => "expected && or ||",
-        };
-        write!(f, "{what} (at character {})", self.at + 1)
+        })
     }
 }
 
-impl core::error::Error for FilterError {}
+/// An error in a filter's text.
+pub type FilterError = TextError<FilterFault>;
 
 const WIDTHS: [(&str, Width); 8] = [
     ("u8", Width::U8),
@@ -90,7 +82,7 @@ impl FromStr for Filter {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Filter, FilterError> {
-        let mut reader = Reader { text, at: 0 };
+        let mut reader = TextPart { text, at: 0 };
         let first = reader.comparison()?;
         let (mut held, mut len, mut joined) = ([first; MAX_COMPARISONS], 1, None);
         while let Some(join) = reader.join(joined)? {
@@ -109,27 +101,22 @@ impl FromStr for Filter {
     }
 }
 
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn fault<T>(&self, fault: FilterFault) -> Result<T, FilterError> {
-        Err(FilterError { at: self.at, fault })
-    }
-
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+/// Reads the rest of a filter.
+impl<'a> TextPart<'a> {
+    fn take(&mut self, len: usize) -> TextPart<'a> {
+        let (text, rest) = self.text.split_at(len);
+        let taken = TextPart { text, at: self.at };
+        (self.text, self.at) = (rest, self.at + len);
+        taken
     }
 
     fn skip_spaces(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start_matches(' ').len();
+        self.take(self.text.len() - self.text.trim_start_matches(' ').len());
     }
 
     fn takes(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        self.at += if found { token.len() } else { 0 };
+        let found = self.text.starts_with(token);
+        self.take(if found { token.len() } else { 0 });
         found
     }
 
@@ -141,13 +128,9 @@ impl<'a> Reader<'a> {
             .map(|(_, value)| *value)
     }
 
-    fn word(&mut self) -> (&'a str, usize) {
-        let (rest, start) = (self.rest(), self.at);
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(rest.len());
-        self.at += end;
-        (&rest[..end], start)
+    fn word(&mut self) -> TextPart<'a> {
+        let end = self.text.find(|c: char| !c.is_ascii_alphanumeric());
+        self.take(end.unwrap_or(self.text.len()))
     }
 
     fn comparison(&mut self) -> Result<Comparison, FilterError> {
@@ -170,67 +153,45 @@ impl<'a> Reader<'a> {
 
     fn argument(&mut self) -> Result<u8, FilterError> {
         self.skip_spaces();
-        let (word, at) = self.word();
-        let Some(digits) = word.strip_prefix("arg") else {
-            return Err(FilterError {
-                at,
-                fault: FilterFault::NoArgument,
-            });
-        };
-        let arg = digits.parse().ok().filter(|arg| *arg < 6);
-        arg.ok_or(FilterError {
-            at,
-            fault: FilterFault::NoSuchArgument,
-        })
+        let word = self.word();
+        match word.text.strip_prefix("arg").map(str::parse) {
+            Some(Ok(arg)) if arg < 6 => Ok(arg),
+            Some(_) => word.fault(FilterFault::NoSuchArgument),
+            None => word.fault(FilterFault::NoArgument),
+        }
     }
 
     fn width(&mut self) -> Result<Width, FilterError> {
-        let (word, at) = self.word();
-        let found = WIDTHS
-            .iter()
-            .find(|(name, _)| *name == word)
-            .map(|(_, width)| *width);
-        found.ok_or(FilterError {
-            at,
-            fault: FilterFault::BadWidth,
-        })
+        let word = self.word();
+        match WIDTHS.iter().find(|(name, _)| *name == word.text) {
+            Some((_, width)) => Ok(*width),
+            None => word.fault(FilterFault::BadWidth),
+        }
     }
 
     fn value(&mut self, width: Width) -> Result<i64, FilterError> {
         self.skip_spaces();
         let negative = self.takes("-");
-        let (word, at) = self.word();
-        let number = number(word).ok_or(FilterError {
-            at,
-            fault: FilterFault::NoNumber,
-        })?;
-        let value = if negative {
-            -i128::from(number)
-        } else {
-            i128::from(number)
+        let word = self.word();
+        let Some(number) = number(word.text).map(i128::from) else {
+            return word.fault(FilterFault::NoNumber);
         };
-        let bits = width.bits();
-        let (low, high) = match width.signed() {
-            true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
-            false => (0, (1i128 << bits) - 1),
-        };
-        let fits = (low..=high).contains(&value);
-        fits.then_some(value as i64).ok_or(FilterError {
-            at,
-            fault: FilterFault::OutOfRange,
-        })
+        let value = if negative { -number } else { number };
+        match width.range().contains(&value) {
+            true => Ok(value as i64),
+            false => word.fault(FilterFault::OutOfRange),
+        }
     }
 
     /// Reads a join, which must be the same as the one before.
     fn join(&mut self, before: Option<Join>) -> Result<Option<Join>, FilterError> {
         self.skip_spaces();
-        let at = self.at;
+        let rest = *self;
         match self.one_of(&JOINS) {
-            Some(join) if before.is_some_and(|before| before != join) => Err(FilterError {
-                at,
-                fault: FilterFault::MixedJoin,
-            }),
-            None if !self.rest().is_empty() => self.fault(FilterFault::Trailing),
+            Some(join) if before.is_some_and(|before| before != join) => {
+                rest.fault(FilterFault::MixedJoin)
+            }
+            None if !rest.text.is_empty() => rest.fault(FilterFault::Trailing),
             join => Ok(join),
         }
     }

@@ -21,6 +21,7 @@ pub mod records;
 pub mod spec;
 mod spec_parse;
 pub mod store;
+mod text;
 pub mod via;
 
 pub use cost::{Basis, Cost, Share};
@@ -40,4 +41,5 @@ pub use records::Records;
 pub use spec::{Function, Kind, OtherKind, ProbeSpec, Spec, is_glob};
 pub use spec_parse::{SpecError, SpecFault, kind_prefix, single_colon};
 pub use store::Store;
+pub use text::{TextError, TextPart};
 pub use via::{UnknownWord, Via};

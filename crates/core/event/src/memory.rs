@@ -12,6 +12,8 @@
 
 use core::fmt;
 
+use crate::text::{TextError, TextPart};
+
 /// What a breakpoint reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -62,15 +64,6 @@ pub struct Memory<'a> {
     pub is_pinned: bool,
 }
 
-/// A part of a text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct TextPart<'a> {
-    /// The part's text.
-    pub text: &'a str,
-    /// Its offset in bytes.
-    pub at: usize,
-}
-
 /// What is wrong in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryFault {
@@ -111,32 +104,8 @@ impl fmt::Display for MemoryFault {
     }
 }
 
-/// An error and its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MemoryError {
-    /// The fault's offset in bytes.
-    pub at: usize,
-    /// The fault.
-    pub fault: MemoryFault,
-}
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (at character {})", self.fault, self.at + 1)
-    }
-}
-
-impl core::error::Error for MemoryError {}
-
-impl TextPart<'_> {
-    fn fault<T>(self, fault: MemoryFault) -> Result<T, MemoryError> {
-        Err(MemoryError { at: self.at, fault })
-    }
-
-    fn is_number(self) -> bool {
-        !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit())
-    }
-}
+/// An error in a [`Memory`]'s text.
+pub type MemoryError = TextError<MemoryFault>;
 
 impl<'a> Memory<'a> {
     /// Parses a variable:
@@ -238,7 +207,7 @@ fn take_length(
     let [others @ .., before, last] = *parts else {
         return Ok(None);
     };
-    if !last.is_number() {
+    if last.text.is_empty() || !last.text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(None);
     }
     let length = last.text.parse().ok();

@@ -6,6 +6,10 @@ pub fn number(text: &str) -> Option<u64> {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
+    unsigned(digits, radix)
+}
+
+pub(crate) fn unsigned(digits: &str, radix: u32) -> Option<u64> {
     // from_str_radix would accept a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain

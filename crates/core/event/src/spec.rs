@@ -124,14 +124,6 @@ impl<'a> Spec<'a> {
             offset: 0,
         }
     }
-
-    /// Returns the spec of a function's returns.
-    pub fn uretprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
-        Spec {
-            kind: Kind::Uretprobe,
-            ..Spec::uprobe(binary, function)
-        }
-    }
 }
 
 /// A requested probe, whose text may have other readings.

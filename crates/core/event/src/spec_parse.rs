@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::number::number;
 use crate::spec::{Function, Kind, OtherKind, ProbeSpec, Spec, is_glob};
+use crate::text::{TextError, TextPart};
 
 /// What is wrong in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,18 +29,9 @@ pub enum SpecFault {
     ControlCharacter,
 }
 
-/// An error and its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SpecError {
-    /// The fault's offset in bytes.
-    pub at: usize,
-    /// The error.
-    pub fault: SpecFault,
-}
-
-impl fmt::Display for SpecError {
+impl fmt::Display for SpecFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.fault {
+        f.write_str(match self {
             SpecFault::NoFunction => "a function is missing",
             SpecFault::NoBinary => "a binary is missing before the ':'",
             SpecFault::PathWithoutFunction => "a path without ':FUNCTION' after it",
@@ -49,12 +41,12 @@ impl fmt::Display for SpecError {
             SpecFault::NoSuchOption => "no option has this name",
             SpecFault::NotAProbe(_) => "not a function",
             SpecFault::ControlCharacter => "a control character",
-        };
-        write!(f, "{what} (at character {})", self.at + 1)
+        })
     }
 }
 
-impl core::error::Error for SpecError {}
+/// An error in a [`Spec`]'s text.
+pub type SpecError = TextError<SpecFault>;
 
 impl<'a> Spec<'a> {
     /// Parses a spec.
@@ -101,43 +93,14 @@ pub fn kind_prefix(name: &str) -> Option<&str> {
     is_kind.then_some(prefix)
 }
 
-#[derive(Clone, Copy)]
-struct Rest<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Rest<'a> {
-    fn fault<T>(self, fault: SpecFault) -> Result<T, SpecError> {
-        Err(SpecError { at: self.at, fault })
-    }
-
-    fn split_around(self, cut: usize) -> (Rest<'a>, Rest<'a>) {
-        let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);
-        (
-            Rest {
-                text: before,
-                at: self.at,
-            },
-            Rest {
-                text: after,
-                at: self.at + cut + 1,
-            },
-        )
-    }
-}
-
-fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
+fn head(text: &str) -> Result<(Kind, TextPart<'_>), SpecError> {
     match text.find(char::is_control) {
-        Some(at) => Err(SpecError {
-            at,
-            fault: SpecFault::ControlCharacter,
-        }),
-        None => split_kind(Rest { text, at: 0 }),
+        Some(at) => TextPart { text, at }.fault(SpecFault::ControlCharacter),
+        None => split_kind(TextPart { text, at: 0 }),
     }
 }
 
-fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
+fn read(kind: Kind, rest: TextPart<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
     let (binary, rest) = split_binary(rest, colon)?;
     let (rest, options) = split_options(rest)?;
     let (function, offset) = split_offset(rest)?;
@@ -202,7 +165,7 @@ fn closing(text: &[u8], open: u8) -> Option<usize> {
     end.map(|end| end + 1)
 }
 
-fn split_kind(rest: Rest<'_>) -> Result<(Kind, Rest<'_>), SpecError> {
+fn split_kind(rest: TextPart<'_>) -> Result<(Kind, TextPart<'_>), SpecError> {
     let Some(colon) = single_colon(rest.text, 0) else {
         return Ok((Kind::Uprobe, rest));
     };
@@ -218,9 +181,9 @@ fn split_kind(rest: Rest<'_>) -> Result<(Kind, Rest<'_>), SpecError> {
 }
 
 fn split_binary(
-    rest: Rest<'_>,
+    rest: TextPart<'_>,
     colon: Option<usize>,
-) -> Result<(Option<&str>, Rest<'_>), SpecError> {
+) -> Result<(Option<&str>, TextPart<'_>), SpecError> {
     let Some(colon) = colon else {
         return Ok((None, rest));
     };
@@ -232,7 +195,7 @@ fn split_binary(
 }
 
 /// Splits off the options: the text between the last two slashes, if the last ends the spec.
-fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Option<Rest<'_>>), SpecError> {
+fn split_options(rest: TextPart<'_>) -> Result<(TextPart<'_>, Option<TextPart<'_>>), SpecError> {
     let none = (rest, None);
     if looks_like_path(rest.text) {
         return Ok(none);
@@ -277,7 +240,7 @@ fn offset_plus(text: &str) -> Option<usize> {
     (word && !operator.ends_with("operator")).then_some(plus)
 }
 
-fn split_offset(rest: Rest<'_>) -> Result<(Rest<'_>, u64), SpecError> {
+fn split_offset(rest: TextPart<'_>) -> Result<(TextPart<'_>, u64), SpecError> {
     let Some(plus) = offset_plus(rest.text) else {
         return Ok((rest, 0));
     };
@@ -291,7 +254,7 @@ fn split_offset(rest: Rest<'_>) -> Result<(Rest<'_>, u64), SpecError> {
     Ok((function, offset))
 }
 
-fn read_function(rest: Rest<'_>) -> Result<Function<'_>, SpecError> {
+fn read_function(rest: TextPart<'_>) -> Result<Function<'_>, SpecError> {
     if rest.text.is_empty() {
         return rest.fault(SpecFault::NoFunction);
     }

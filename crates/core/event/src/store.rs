@@ -79,29 +79,18 @@ impl Store {
             whole.then_some(kept)
         };
         let shifted = |number: u8| part(register(number) >> (self.shift & 63));
-        match self.source {
-            Source::Register(number) => AccessValues {
-                old: None,
-                new: shifted(number),
-            },
-            Source::Immediate(value) => AccessValues {
-                old: None,
-                new: part(value),
-            },
-            Source::Exchanged(number) => AccessValues {
-                old: shifted(number),
-                new: None,
-            },
+        let (old, new) = match self.source {
+            Source::Register(number) => (None, shifted(number)),
+            Source::Immediate(value) => (None, part(value)),
+            Source::Exchanged(number) => (shifted(number), None),
             Source::Compared(number) => {
                 let old = part(register(ACCUMULATOR));
                 let stored = flags & ZERO_FLAG != 0;
-                AccessValues {
-                    old,
-                    new: if stored { shifted(number) } else { old },
-                }
+                (old, if stored { shifted(number) } else { old })
             }
-            Source::Added(_) => AccessValues::default(),
-        }
+            Source::Added(_) => (None, None),
+        };
+        AccessValues { old, new }
     }
 }
 

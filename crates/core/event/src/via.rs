@@ -38,16 +38,13 @@ impl fmt::Display for Via {
     }
 }
 
-/// A word that is not allowed.
+/// A word that is none of [`Via`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct UnknownWord {
-    /// The allowed words.
-    pub expected: &'static str,
-}
+pub struct UnknownWord;
 
 impl fmt::Display for UnknownWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected one of {}", self.expected)
+        f.write_str("expected one of agent, kernel, kernel-task, auto")
     }
 }
 
@@ -58,8 +55,6 @@ impl FromStr for Via {
 
     fn from_str(word: &str) -> Result<Via, UnknownWord> {
         let found = Via::ALL.into_iter().find(|via| via.word() == word);
-        found.ok_or(UnknownWord {
-            expected: "agent, kernel, kernel-task, auto",
-        })
+        found.ok_or(UnknownWord)
     }
 }

@@ -125,15 +125,10 @@ fn groups_are_kept_together_and_pinned_as_their_leader() {
     let groups: Vec<_> = counter_groups(list).map(Result::unwrap).collect();
     let shown = groups
         .iter()
-        .map(|group| (group.is_braced(), group.is_pinned(), group.events().count()));
+        .map(|group| (group.is_pinned(), group.events().count()));
     assert_eq!(
         shown.collect::<Vec<_>>(),
-        [
-            (true, false, 2),
-            (false, true, 1),
-            (true, true, 2),
-            (true, true, 2)
-        ]
+        [(false, 2), (true, 1), (true, 2), (true, 2)]
     );
     let events = parse(list).unwrap();
     assert_eq!(events[1].1.text, "cpu/event=1,umask=2/");

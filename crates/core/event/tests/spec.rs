@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tiptoe_event::{
-    Access, Event, EventError, Function, MemoryFault, OtherKind, ProbeSpec, Spec, SpecFault,
+    Access, Event, EventError, Function, Kind, MemoryFault, OtherKind, ProbeSpec, Spec, SpecFault,
     UserLocks, WaitSelection, is_glob,
 };
 
@@ -222,17 +222,15 @@ fn each_kind_of_event_is_read() {
 #[test]
 fn returns_are_written_like_entries() {
     use Function::{Glob, Name, Offset};
-    for (text, expected) in [
-        ("uretprobe:f", Spec::uretprobe(None, Name("f"))),
-        (
-            "uretprobe:prog:ns::f*",
-            Spec::uretprobe(Some("prog"), Glob("ns::f*")),
-        ),
-        (
-            "uretprobe:/bin/prog:0x10",
-            Spec::uretprobe(Some("/bin/prog"), Offset(16)),
-        ),
+    for (text, binary, function) in [
+        ("uretprobe:f", None, Name("f")),
+        ("uretprobe:prog:ns::f*", Some("prog"), Glob("ns::f*")),
+        ("uretprobe:/bin/prog:0x10", Some("/bin/prog"), Offset(16)),
     ] {
+        let expected = Spec {
+            kind: Kind::Uretprobe,
+            ..uprobe(binary, function)
+        };
         assert_eq!(parse(text), expected, "{text}");
         assert_eq!(expected.to_string(), text);
     }

@@ -36,7 +36,6 @@ pub mod nr {
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
-    pub const EXIT: usize = 60;
     pub const FCNTL: usize = 72;
     pub const GETRLIMIT: usize = 97;
     pub const PTRACE: usize = 101;

@@ -2,7 +2,7 @@
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | [`PROLOGUE`] | the entries to the agent, their unwind information, two addresses |
+//! | 0 | the entries to the agent, their unwind information, two addresses |
 //! | after that | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
@@ -13,8 +13,6 @@
 
 /// Length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
-/// Offset of the entries to the agent.
-pub const PROLOGUE: u64 = 0;
 /// Distance from the entries to their unwind information.
 pub const PROLOGUE_UNWIND: u64 = 80;
 /// Offset of the index: for each [`BLOCK`] where a trampoline begins, its unwind information's offset in [`UNIT`]s;
@@ -43,7 +41,7 @@ pub const fn rotation(address: u64) -> u64 {
 
 /// Returns the address of that arena's entries to the agent.
 pub const fn prologue(address: u64) -> u64 {
-    base(address) + PROLOGUE + rotation(address)
+    base(address) + rotation(address)
 }
 
 /// Returns the address of a trampoline's index entry.

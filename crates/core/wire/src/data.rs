@@ -266,34 +266,36 @@ impl<'a> Data<'a> {
         let entry = self.geometry.entry(index);
         // Acquire: pairs with the Release in `enter` (edge C).
         let tid = self.words.at(entry)?.load(Acquire) as u32;
-        let mut comm = [0; 16];
-        comm[..8].copy_from_slice(&self.words.load(entry + 1).to_le_bytes());
-        comm[8..].copy_from_slice(&self.words.load(entry + 2).to_le_bytes());
+        let comm = ring::name(self.words.load(entry + 1), self.words.load(entry + 2));
         (tid != 0).then_some((tid, comm))
+    }
+
+    fn word_of(&self, slab: u32, slot: u32) -> Option<usize> {
+        let exists = slab < self.geometry.slabs && slot < self.geometry.slots;
+        exists.then(|| self.geometry.slab(slab) + slot as usize)
+    }
+
+    fn set_counter(&self, slab: u32, slot: u32, value: u64) {
+        if let Some(word) = self.word_of(slab, slot) {
+            self.words.store(word, value);
+        }
     }
 
     /// Returns a counter; 0 past the end.
     pub fn counter(&self, slab: u32, slot: u32) -> u64 {
-        if slab >= self.geometry.slabs || slot >= self.geometry.slots {
-            return 0;
-        }
-        self.words.load(self.geometry.slab(slab) + slot as usize)
+        let word = self.word_of(slab, slot);
+        word.map_or(0, |word| self.words.load(word))
     }
 
     /// Sets a slab's credit: the hits on which its thread may spend more than a count. The thread's decrement is not
     /// atomic, so a race may lose a credit; the next one arrives. (tiptoe; the agent for a new slab)
     pub fn set_credit(&self, slab: u32, credit: u64) {
-        if slab < self.geometry.slabs {
-            self.words.store(self.geometry.slab(slab) + CREDIT, credit);
-        }
+        self.set_counter(slab, CREDIT, credit);
     }
 
     /// Returns a slab's remaining credit.
     pub fn credit(&self, slab: u32) -> u64 {
-        if slab >= self.geometry.slabs {
-            return 0;
-        }
-        self.words.load(self.geometry.slab(slab) + CREDIT)
+        self.counter(slab, CREDIT)
     }
 
     /// Returns whether the thread is in a call of `--under`'s function. Called only on the agent's cold path.
@@ -304,10 +306,7 @@ impl<'a> Data<'a> {
 
     /// Records that the thread is outside all calls of `--under`'s function.
     pub fn set_outside(&self, slab: u32) {
-        if slab < self.geometry.slabs {
-            let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
-            self.words.store(word, 0);
-        }
+        self.set_counter(slab, Geometry::INSIDE, 0);
     }
 
     /// Returns words of a slab.
@@ -351,18 +350,17 @@ impl<'a> Data<'a> {
 
     /// Raises a word of a slab to at least `value`.
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
-        if slab < self.geometry.slabs && slot < self.geometry.slots {
-            raise(self.words, self.geometry.slab(slab) + slot as usize, value);
+        if let Some(word) = self.word_of(slab, slot) {
+            raise(self.words, word, value);
         }
     }
 
     /// Stores a value in a word that is 0. Returns whether the word then has the value.
     pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
         use crate::primitive::Ordering::Relaxed;
-        if slab >= self.geometry.slabs || slot >= self.geometry.slots {
-            return false;
-        }
-        let word = self.words.at(self.geometry.slab(slab) + slot as usize);
+        let word = self
+            .word_of(slab, slot)
+            .and_then(|word| self.words.at(word));
         // Relaxed: orders nothing. Atomic, because a signal may interrupt.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
@@ -375,13 +373,9 @@ impl<'a> Data<'a> {
 
     /// Adds to a counter atomically.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
-        use crate::primitive::Ordering::Relaxed;
-        if slab < self.geometry.slabs
-            && slot < self.geometry.slots
-            && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
-        {
-            // Relaxed: orders nothing. Atomic, because the overflow slab has many writers, and signals interrupt.
-            word.fetch_add(count, Relaxed);
+        if let Some(word) = self.word_of(slab, slot) {
+            // Atomic, because the overflow slab has many writers, and signals interrupt.
+            self.words.add(word, count);
         }
     }
 }

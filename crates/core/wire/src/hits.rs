@@ -194,9 +194,7 @@ impl<'a> Hits<'a> {
     /// Records that threads ran while events were missing.
     pub fn note_gap(&self) {
         self.next_epoch();
-        if let Some(word) = self.0.at(head::GAPS) {
-            word.fetch_add(1, Relaxed); // only the number matters
-        }
+        self.0.add(head::GAPS, 1);
     }
 
     /// Returns the number of gaps.
@@ -207,9 +205,7 @@ impl<'a> Hits<'a> {
     /// Counts a SIGTRAP without a cause.
     pub fn note_stray(&self) {
         self.next_epoch();
-        if let Some(word) = self.0.at(head::STRAYS) {
-            word.fetch_add(1, Relaxed); // only the number matters
-        }
+        self.0.add(head::STRAYS, 1);
     }
 
     /// Returns the number of SIGTRAPs without a cause.
@@ -260,9 +256,7 @@ impl<'a> Hits<'a> {
     /// Counts a hit for which the ring has no room.
     pub fn lose(&self) {
         self.next_epoch();
-        if let Some(word) = self.0.at(head::LOST) {
-            word.fetch_add(1, Relaxed); // only the number matters
-        }
+        self.0.add(head::LOST, 1);
     }
 
     /// Returns the accounting of debug registers.

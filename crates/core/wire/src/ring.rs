@@ -193,7 +193,7 @@ fn mark(position: u64) -> u64 {
     position.wrapping_add(1) << 32
 }
 
-fn name(first: u64, second: u64) -> [u8; 16] {
+pub(crate) fn name(first: u64, second: u64) -> [u8; 16] {
     let mut comm = [0; 16];
     comm[..8].copy_from_slice(&first.to_le_bytes());
     comm[8..].copy_from_slice(&second.to_le_bytes());

@@ -64,6 +64,14 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Adds to a word that several threads may add to.
+    #[inline]
+    pub fn add(&self, index: usize, count: u64) {
+        if let Some(word) = self.at(index) {
+            word.fetch_add(count, Relaxed); // orders nothing; only the number matters
+        }
+    }
+
     /// Adds to an *own* word: only the thread and its signal handlers write it, so one instruction without `lock` is
     /// enough.
     #[inline]

@@ -19,7 +19,7 @@ pub(crate) enum SetId {
 pub(crate) struct Candidate {
     pub(crate) rank: Rank,
     pub(crate) set: SetId,
-    pub(crate) group: u32,
+    pub(crate) group: usize,
     pub(crate) is_chosen: bool,
 }
 
@@ -39,9 +39,5 @@ pub(crate) struct Rank {
 impl Candidate {
     pub(crate) fn is_pinned(&self) -> bool {
         !self.rank.is_flexible
-    }
-
-    pub(crate) fn group(&self) -> usize {
-        self.group as usize
     }
 }

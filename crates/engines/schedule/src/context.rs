@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::ReassignCause;
 use crate::set::GroupSet;
-use crate::unit::Unit;
+use crate::unit::{Policy, Unit};
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
 /// A CPU's or thread's events. Times are in ns of any clock that never goes back.
@@ -14,16 +14,6 @@ pub struct Context<P> {
     label: Label,
     task: Task,
     policy: Policy,
-}
-
-/// The events that a switch of labels deletes and adds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
-    #[default]
-    Changed,
-    /// All events, on PMUs with events of labels; only for comparison.
-    Everything,
 }
 
 /// A task's events, while it does not run.
@@ -108,10 +98,7 @@ impl<P: Pmu> Context<P> {
         self.label = label;
         let labelled = self.units.iter_mut().filter(|unit| !unit.homes.is_empty());
         for unit in labelled {
-            match self.policy {
-                Policy::Changed => unit.enter(tree, label, now_ns),
-                Policy::Everything => unit.enter_whole(tree, label, now_ns),
-            }
+            unit.enter(tree, label, self.policy, now_ns);
         }
     }
 
@@ -218,7 +205,7 @@ impl<P: Pmu> Context<P> {
     pub fn disable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
-        set.rest(id.number, State::Off, now_ns, pmu)?;
+        set.disable(id.number, now_ns, pmu)?;
         unit.settle_for(id.target, now_ns);
         Some(())
     }

@@ -17,21 +17,14 @@ pub(crate) struct Group {
     pub(crate) number: u32,
     pub(crate) priority: Priority,
     events: Box<[Event]>,
-    phase: Phase,
+    state: State,
+    running_since: u64,
     /// The time enabled before `enabled_at`, and the time running up to the last removal from the PMU.
     until: Times,
     /// When the group was enabled, by the target's running time.
     enabled_at: u64,
     /// The part of the times that is too old for the share.
     forgotten: Times,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Off,
-    Waiting,
-    RunningSince(u64),
-    Error,
 }
 
 impl Group {
@@ -41,7 +34,8 @@ impl Group {
             number,
             priority,
             events: events.into(),
-            phase: Phase::Waiting,
+            state: State::Waiting,
+            running_since: 0,
             until: Times::default(),
             enabled_at: own_ns,
             forgotten: Times::default(),
@@ -57,11 +51,11 @@ impl Group {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::RunningSince(_))
+        self.state == State::Running
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Waiting
+        self.state == State::Waiting
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
@@ -69,12 +63,7 @@ impl Group {
     }
 
     pub(crate) fn state(&self) -> State {
-        match self.phase {
-            Phase::Off => State::Off,
-            Phase::Waiting => State::Waiting,
-            Phase::RunningSince(_) => State::Running,
-            Phase::Error => State::Error,
-        }
+        self.state
     }
 
     /// Adds all events, or none if the PMU refuses one.
@@ -89,17 +78,17 @@ impl Group {
             }
             return false;
         }
-        self.phase = Phase::RunningSince(now_ns);
+        (self.state, self.running_since) = (State::Running, now_ns);
         true
     }
 
     pub(crate) fn take_out(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
-        if let Phase::RunningSince(since) = self.phase {
+        if self.is_running() {
             for event in self.events.iter().rev() {
                 pmu.delete(*event);
             }
-            self.until.running_ns += now_ns.saturating_sub(since);
-            self.phase = Phase::Waiting;
+            self.until.running_ns += now_ns.saturating_sub(self.running_since);
+            self.state = State::Waiting;
         }
     }
 
@@ -107,13 +96,9 @@ impl Group {
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
-            self.phase = if state == State::Error {
-                Phase::Error
-            } else {
-                Phase::Off
-            };
-        } else if self.phase == Phase::Error && state == State::Off {
-            self.phase = Phase::Off;
+            self.state = state;
+        } else if self.state == State::Error {
+            self.state = state;
         }
     }
 
@@ -121,7 +106,7 @@ impl Group {
     pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
         let rested = !self.is_wanted();
         if rested {
-            self.phase = Phase::Waiting;
+            self.state = State::Waiting;
             self.enabled_at = own_ns;
         }
         rested
@@ -132,8 +117,8 @@ impl Group {
         if self.is_wanted() {
             times.enabled_ns += own_ns.saturating_sub(self.enabled_at);
         }
-        if let Phase::RunningSince(since) = self.phase {
-            times.running_ns += now_ns.saturating_sub(since);
+        if self.is_running() {
+            times.running_ns += now_ns.saturating_sub(self.running_since);
         }
         times
     }

@@ -66,10 +66,9 @@ impl Homes {
         &mut self.homes[at as usize].set
     }
 
-    /// Returns the homes from `from` outwards, without `end`.
-    pub(crate) fn way(&self, from: HomeIndex, end: HomeIndex) -> impl Iterator<Item = u32> + '_ {
-        let end_at = move |at: &u32| Some(*at) != end;
-        core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
+    /// Returns the homes from `from` outwards.
+    pub(crate) fn way(&self, from: HomeIndex) -> impl Iterator<Item = u32> + '_ {
+        core::iter::successors(from, |at| self.up(*at))
     }
 
     /// Returns the innermost home of both.
@@ -156,10 +155,7 @@ mod tests {
         let at_c = homes.make(&tree, c);
         let at_a = homes.make(&tree, a);
         assert_eq!(homes.nearest(&tree, b), Some(at_a));
-        assert_eq!(
-            homes.way(Some(at_c), None).collect::<Vec<_>>(),
-            [at_c, at_a]
-        );
+        assert_eq!(homes.way(Some(at_c)).collect::<Vec<_>>(), [at_c, at_a]);
         let at_d = homes.make(&tree, d);
         assert_eq!(homes.common(Some(at_c), Some(at_d)), Some(at_a));
         assert_eq!(homes.common(Some(at_c), None), None);

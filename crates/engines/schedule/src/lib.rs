@@ -46,8 +46,9 @@ pub mod simulate;
 mod tree;
 mod unit;
 
-pub use context::{Context, Policy, Task};
+pub use context::{Context, Task};
 pub use event::{AddError, Event, GroupId, Label, Priority, Request, State, Target, Times};
 pub use pmu::{NoUsableSlot, Pmu};
 pub use rotation::{Rotation, Slots, TooManyPinned};
 pub use tree::Tree;
+pub use unit::Policy;

@@ -59,13 +59,13 @@ impl<P: Pmu> Unit<P> {
         let mut room = self.pmu.slots();
         for candidate in &mut order {
             let (set, _) = self.set_of(candidate.set);
-            let left = room.checked_sub(set.at(candidate.group()).weight());
+            let left = room.checked_sub(set.at(candidate.group).weight());
             candidate.is_chosen = left.is_some();
             room = left.unwrap_or(room);
         }
         for candidate in order.iter().filter(|candidate| !candidate.is_chosen) {
             let (set, pmu) = self.set_of(candidate.set);
-            set.take_out(candidate.group(), now_ns, pmu);
+            set.take_out(candidate.group, now_ns, pmu);
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
@@ -80,7 +80,7 @@ impl<P: Pmu> Unit<P> {
 
     fn put_in(&mut self, candidate: &Candidate, now_ns: u64) -> bool {
         let (set, pmu) = self.set_of(candidate.set);
-        set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
+        set.at(candidate.group).is_running() || set.put_in(candidate.group, now_ns, pmu)
     }
 
     /// Removes flexible groups, from the last on, until the PMU accepts the first, which it refused beside them. The
@@ -92,8 +92,8 @@ impl<P: Pmu> Unit<P> {
         };
         for last in rest.iter().rev().filter(|last| !last.is_pinned()) {
             let (set, pmu) = self.set_of(last.set);
-            if set.at(last.group()).is_running() {
-                set.take_out(last.group(), now_ns, pmu);
+            if set.at(last.group).is_running() {
+                set.take_out(last.group, now_ns, pmu);
                 if self.put_in(first, now_ns) {
                     return;
                 }
@@ -101,7 +101,7 @@ impl<P: Pmu> Unit<P> {
         }
         if first.is_pinned() {
             let (set, _) = self.set_of(first.set);
-            set.rest_at(first.group(), State::Error, now_ns);
+            set.rest_at(first.group, State::Error, now_ns);
         }
     }
 }
@@ -122,7 +122,7 @@ impl SortContext {
             order.push(Candidate {
                 rank: self.rank(group, own_ns, level),
                 set: place,
-                group: at as u32,
+                group: at,
                 is_chosen: false,
             });
         }

@@ -93,22 +93,16 @@ impl GroupSet {
     }
 
     pub(crate) fn remove(&mut self, number: u32, now_ns: u64, pmu: &mut impl Pmu) -> Option<Times> {
-        self.rest(number, State::Off, now_ns, pmu)?;
+        self.disable(number, now_ns, pmu)?;
         let at = self.position(number)?;
         let group = self.groups.remove(at);
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    pub(crate) fn rest(
-        &mut self,
-        number: u32,
-        state: State,
-        now_ns: u64,
-        pmu: &mut impl Pmu,
-    ) -> Option<()> {
+    pub(crate) fn disable(&mut self, number: u32, now_ns: u64, pmu: &mut impl Pmu) -> Option<()> {
         let at = self.position(number)?;
         self.take_out(at, now_ns, pmu);
-        self.rest_at(at, state, now_ns);
+        self.rest_at(at, State::Off, now_ns);
         Some(())
     }
 

@@ -84,12 +84,7 @@ impl Machine<'_> {
             };
             ids.push((context.add(self.tree, request, 0)?, Event(first)));
         }
-        for pmu in 0..next.len() {
-            if let Some(pmu) = context.pmu_mut(pmu) {
-                pmu.begin();
-            }
-        }
-        Ok(Cpu {
+        let mut cpu = Cpu {
             machine: self,
             context,
             ids,
@@ -97,7 +92,9 @@ impl Machine<'_> {
             now_ns: 0,
             next_turn_ns: self.turn_ns.max(1),
             switches: 0,
-        })
+        };
+        cpu.each_pmu(SimulatedPmu::begin);
+        Ok(cpu)
     }
 }
 

@@ -7,6 +7,16 @@ use crate::homes::{HomeIndex, Homes};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
+/// The events that a switch of labels deletes and adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
+    #[default]
+    Changed,
+    /// All events, on PMUs with events of labels; only for comparison.
+    Everything,
+}
+
 /// INVARIANT between two calls:
 ///
 /// 1. Only groups of the system, of homes from `here` upwards, and of the task count. They use at most all slots.
@@ -38,18 +48,12 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
+    pub(crate) fn enter(&mut self, tree: &Tree, label: Label, policy: Policy, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
-            self.cross(to, now_ns);
-            self.reassign(now_ns, ReassignCause::Change);
-        }
-    }
-
-    pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
-        let to = self.homes.nearest(tree, label);
-        if to != self.here {
-            self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
+            if policy == Policy::Everything {
+                self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
+            }
             self.cross(to, now_ns);
             self.reassign(now_ns, ReassignCause::Change);
         }
@@ -173,7 +177,7 @@ impl<P: Pmu> Unit<P> {
     }
 
     pub(crate) fn sum(&self, of: impl Fn(&GroupSet) -> u32) -> u32 {
-        let homes = self.homes.way(self.here, None);
+        let homes = self.homes.way(self.here);
         let labels = homes.map(|at| of(self.homes.set(at))).sum::<u32>();
         of(&self.system) + labels + of(&self.task)
     }
@@ -194,9 +198,9 @@ impl<P: Pmu> Unit<P> {
         let mut order = self.ordered(now_ns, ReassignCause::Change);
         for candidate in order.iter().filter(|candidate| candidate.is_pinned()) {
             let (set, _) = self.set_of(candidate.set);
-            match room.checked_sub(set.at(candidate.group()).weight()) {
+            match room.checked_sub(set.at(candidate.group).weight()) {
                 Some(left) => room = left,
-                None => set.rest_at(candidate.group(), State::Error, now_ns),
+                None => set.rest_at(candidate.group, State::Error, now_ns),
             }
         }
         order.clear();

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-use tiptoe_sys::host::ends::wait_for_end;
+use tiptoe_sys::host::ends::{pidfd, wait_for_end};
 use tiptoe_sys::host::{Error as SysError, Process};
 
 use crate::end_check;
@@ -58,7 +58,7 @@ impl Attached {
             link: None,
             retired: None,
             hold: None,
-            handle: handle(process),
+            handle: pidfd(pid),
             cpu_at_start: Cell::new(cpu),
             cpu_last: Cell::new(cpu),
         })
@@ -215,7 +215,7 @@ impl Attached {
     /// Returns the signal that killed the process; `None` if it exited, or if that is unknown.
     pub fn killed_by(&self) -> Option<i32> {
         // Until the process is reaped, its stat file has the status; afterwards only the pidfd has it.
-        let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
+        let status = reaped(self.handle.as_ref()?).or_else(|| self.process.exit_status().ok())?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
 }
@@ -251,14 +251,6 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-fn handle(process: Process) -> Option<OwnedFd> {
-    // SAFETY: the call takes and returns integers only.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel just made it for us.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
     /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested, then of the available fields.
@@ -270,17 +262,6 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     // SAFETY: the request's number holds the size of `info`, which the kernel fills.
     let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
     (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
-}
-
-fn zombie(process: Process) -> Option<i32> {
-    const EXIT_CODE: usize = 52;
-    const STATE: usize = 3;
-    let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
-    // The name may contain any bytes.
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, after_comm) = stat.rsplit_once(") ")?;
-    let fields = &mut after_comm.split_whitespace();
-    fields.nth(EXIT_CODE - STATE)?.parse().ok()
 }
 
 #[cfg(test)]

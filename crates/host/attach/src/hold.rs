@@ -91,7 +91,7 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
 /// file may be on a slow disk, and a signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
-        let signal = match stops::next_of_child(pid) {
+        let signal = match stops::peek(pid, 0) {
             Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
             Ok(Stop::Signal(signal)) => signal,
             Ok(Stop::Event(_) | Stop::None) => 0,

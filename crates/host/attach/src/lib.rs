@@ -14,6 +14,7 @@ mod hold;
 pub mod inject;
 pub mod link;
 pub mod loader;
+mod memfd;
 pub mod offer;
 pub mod phase;
 pub mod preload;
@@ -30,7 +31,7 @@ pub use error::AttachError;
 /// Returns a check for a process's end. A zombie has ended, unless other threads live.
 pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
-        Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
+        Ok(status) => status.has_ended() && status.threads <= 1,
         // Other errors, such as too many open files, say nothing about the process.
         Err(error) => matches!(error, Error::NoSuchProcess { .. }),
     })

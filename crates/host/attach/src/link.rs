@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
@@ -22,9 +22,9 @@ mod owner;
 mod pulse;
 mod segment;
 
-use code::CodeSpace;
+use code::CodeUse;
 use owner::Owner;
-use pulse::{Pulse, Wait, silent};
+use pulse::{Pulse, Wait};
 pub use segment::Segment;
 
 /// The longest time for one request.
@@ -54,7 +54,7 @@ pub struct Link {
     data: Segment,
     /// The plan, then the code.
     plan: Segment,
-    code: CodeSpace,
+    code: Mutex<CodeUse>,
     geometry: Geometry,
     /// See [`Terms::lock_slot`].
     pub lock_slot: u32,
@@ -84,7 +84,7 @@ impl Link {
             owner: None,
             data,
             plan,
-            code: CodeSpace::new(),
+            code: Mutex::new(CodeUse::new()),
             geometry,
             lock_slot: terms.lock_slot,
             scope_slot: terms.scope_slot,
@@ -126,9 +126,13 @@ impl Link {
     pub fn is_in(&self, process: Process, program: RunningProgram) {
         // Without a pulse, only missing answers show that the process called exec.
         if self.pulse.get().is_none()
-            && let Ok(pulse) = Pulse::of(process, program)
+            && let Ok(memory) = process.open_memory()
         {
-            let _ = self.pulse.set(pulse);
+            let _ = self.pulse.set(Pulse {
+                process,
+                program,
+                memory,
+            });
         }
     }
 
@@ -162,10 +166,10 @@ impl Link {
     /// Publishes a request whose records are in the plan, and waits for the answer.
     pub fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), AttachError> {
         if self.data().acknowledged() < self.unanswered.load(Ordering::Relaxed) {
-            return Err(silent(request));
+            return Err(AttachError::Silent { request });
         }
         let sequence = self.plan().publish(request, count);
-        let wait = Wait::new(self);
+        let mut wait = Wait::new(self);
         let mut pause = Duration::from_micros(20);
         while !self.is_answered(sequence, pause) {
             if self.has_lost_target() {
@@ -177,7 +181,7 @@ impl Link {
             }
             if wait.is_over() {
                 self.unanswered.store(sequence, Ordering::Relaxed);
-                return Err(silent(request));
+                return Err(AttachError::Silent { request });
             }
             pause = (pause * 2).min(Duration::from_millis(1));
         }
@@ -218,31 +222,16 @@ impl Link {
         self.data().owner().map(wake);
     }
 
-    fn results(&self, count: usize) -> Vec<u64> {
-        (0..count).map(|index| self.data().result(index)).collect()
-    }
-
     /// Splits ranges of code off into mappings of their own.
     pub fn split_mappings(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
-        // A range is two records, which must be in one request.
-        const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
-        let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
-        let ends: Vec<u64> = ends.collect();
-        self.by_address(tiptoe_wire::Request::SplitMaps, &ends)
-            .map(|_| ())
+        self.by_range(tiptoe_wire::Request::SplitMaps, ranges)
     }
 
     /// Patches sites, which must be sorted by address. Returns the patcher's outcome for each.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
-        let mut results = Vec::new();
-        for chunk in sites.chunks(Plan::MAX_RECORDS) {
-            for (index, site) in chunk.iter().enumerate() {
-                self.plan().put_site(index, site);
-            }
-            self.ask(tiptoe_wire::Request::Arm, chunk.len())?;
-            results.extend(self.results(chunk.len()));
-        }
-        Ok(results)
+        self.ask_in_parts(tiptoe_wire::Request::Arm, sites, |index, site| {
+            self.plan().put_site(index, site);
+        })
     }
 
     /// Patches sites that the agent knows from an earlier session.
@@ -276,20 +265,44 @@ impl Link {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
 
+    /// Makes as many requests as the records need. Returns a result for each record.
+    fn ask_in_parts<T>(
+        &self,
+        request: tiptoe_wire::Request,
+        records: &[T],
+        put: impl Fn(usize, &T),
+    ) -> Result<Vec<u64>, AttachError> {
+        let mut results = Vec::new();
+        for part in records.chunks(Plan::MAX_RECORDS) {
+            for (index, record) in part.iter().enumerate() {
+                put(index, record);
+            }
+            self.ask(request, part.len())?;
+            results.extend((0..part.len()).map(|index| self.data().result(index)));
+        }
+        Ok(results)
+    }
+
     fn by_address(
         &self,
         request: tiptoe_wire::Request,
         addresses: &[u64],
     ) -> Result<Vec<u64>, AttachError> {
-        let mut results = Vec::new();
-        for chunk in addresses.chunks(Plan::MAX_RECORDS) {
-            for (index, address) in chunk.iter().enumerate() {
-                self.plan().put_address(index, *address);
-            }
-            self.ask(request, chunk.len())?;
-            results.extend(self.results(chunk.len()));
-        }
-        Ok(results)
+        self.ask_in_parts(request, addresses, |index, address| {
+            self.plan().put_address(index, *address);
+        })
+    }
+
+    fn by_range(
+        &self,
+        request: tiptoe_wire::Request,
+        ranges: &[Range<u64>],
+    ) -> Result<(), AttachError> {
+        // A range is two records, which must be in one request.
+        const { assert!(Plan::MAX_RECORDS.is_multiple_of(2)) };
+        let ends = ranges.iter().flat_map(|range| [range.start, range.end]);
+        self.by_address(request, &ends.collect::<Vec<u64>>())
+            .map(drop)
     }
 
     /// Opens the program's ports. Returns 0 or an errno for each.
@@ -312,22 +325,15 @@ impl Link {
 
     /// Sets the functions by which the program's unwinders look up a frame's address.
     pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), AttachError> {
-        match addresses {
-            [] => Ok(()),
-            _ => self
-                .by_address(tiptoe_wire::Request::Unwinders, addresses)
-                .map(drop),
-        }
+        self.by_address(tiptoe_wire::Request::Unwinders, addresses)
+            .map(drop)
     }
 
     /// Sets the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
-        let ends = code.iter().flat_map(|range| [range.start, range.end]);
-        let ends: Vec<u64> = ends.collect();
-        self.by_address(tiptoe_wire::Request::Described, &ends)
-            .map(drop)
+        self.by_range(tiptoe_wire::Request::Described, code)
     }
 
     /// Makes the agent watch the loader's list of libraries; `record` is the loader's record for debuggers.
@@ -338,13 +344,9 @@ impl Link {
 
     /// Sends the program's libraries, so that the agent knows the library of each site.
     pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), AttachError> {
-        for chunk in libraries.chunks(Plan::MAX_RECORDS) {
-            for (index, library) in chunk.iter().enumerate() {
-                self.plan().put_library(index, library);
-            }
-            self.ask(tiptoe_wire::Request::Libraries, chunk.len())?;
-        }
-        Ok(())
+        let put = |index, library: &Library| self.plan().put_library(index, library);
+        self.ask_in_parts(tiptoe_wire::Request::Libraries, libraries, put)
+            .map(drop)
     }
 
     /// Releases the program's thread that loads a library and waits for the answer to this change.
@@ -421,6 +423,5 @@ impl Link {
 }
 
 fn wake(word: &AtomicU32) {
-    // SAFETY: FUTEX_WAKE reads no memory; the word's address is its key.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    futex::wake(word, i32::MAX.cast_unsigned());
 }

@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_sys::host::procfs::Process;
 
+use crate::inject::auxv_value;
+
 const ENTRIES: usize = 1 << 12;
 /// The most headers to read, because the program chose their number and may be hostile.
 const HEADERS: u64 = 1 << 10;
@@ -18,7 +20,7 @@ const HEADERS: u64 = 1 << 10;
 /// `None`, without a change, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
-    let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
+    let [mut entry] = memory.words(debug_record(process, &memory)?.wrapping_add(8))?;
     for _ in 0..ENTRIES {
         let [address, _, _, next] = memory.words(entry)?;
         if address == base {
@@ -53,13 +55,11 @@ fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
 }
 
 fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
-    const AT_PHDR: u64 = 3;
-    const AT_PHNUM: u64 = 5;
     const PT_DYNAMIC: u32 = 2;
     const PT_PHDR: u32 = 6;
     const SIZE: u64 = 56;
-    let table = auxiliary(process, AT_PHDR)?;
-    let count = auxiliary(process, AT_PHNUM)?.min(HEADERS);
+    let table = auxiliary(process, libc::AT_PHDR)?;
+    let count = auxiliary(process, libc::AT_PHNUM)?.min(HEADERS);
     let (mut own, mut dynamic) = (0, None);
     for index in 0..count {
         let [kind, _, address] = memory.words(table.wrapping_add(index * SIZE))?;
@@ -73,11 +73,8 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
 }
 
 fn auxiliary(process: Process, key: u64) -> Option<u64> {
-    let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
-    let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
-    let mut pairs = bytes.chunks_exact(16);
-    let pair = pairs.find(|pair| word(&pair[..8]) == Some(key))?;
-    word(&pair[8..])
+    let auxv = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
+    auxv_value(&auxv, key)
 }
 
 struct Memory(File);
@@ -89,19 +86,10 @@ impl Memory {
         Ok(Memory(file))
     }
 
-    fn word(&self, address: u64) -> Option<u64> {
-        self.words::<1>(address).map(|[word]| word)
-    }
-
     fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
-        let mut words = [0; N];
-        let mut at = address;
-        for word in &mut words {
-            let mut bytes = [0; 8];
-            self.0.read_exact_at(&mut bytes, at).ok()?;
-            *word = u64::from_le_bytes(bytes);
-            at = at.wrapping_add(8);
-        }
-        Some(words)
+        let mut words = [[0; 8]; N];
+        let bytes = words.as_flattened_mut();
+        self.0.read_exact_at(bytes, address).ok()?;
+        Some(words.map(u64::from_le_bytes))
     }
 }

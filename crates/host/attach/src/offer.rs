@@ -1,12 +1,13 @@
 //! The segments for a command that is about to start.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use tiptoe_wire::{Geometry, Plan as PlanSegment, descriptors::seals};
 
 use crate::end_check;
 use crate::error::AttachError;
 use crate::link::{Link, Terms};
+use crate::memfd::{memfd, seal};
 use crate::preload;
 use crate::resident::AgentFile;
 
@@ -20,7 +21,7 @@ pub struct Offer {
 impl Offer {
     /// Makes fresh segments.
     pub fn new(geometry: Geometry) -> Result<Offer, AttachError> {
-        let fresh = |name, len| preload::memfd(name, len).map_err(AttachError::SharedMemory);
+        let fresh = |name, len| memfd(name, len).map_err(AttachError::SharedMemory);
         Ok(Offer {
             geometry,
             data: fresh(c"tiptoe-data", geometry.data_bytes())?,
@@ -30,17 +31,14 @@ impl Offer {
 
     /// Returns the link to the future agent, and seals the segments.
     pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, AttachError> {
-        let copies = self
-            .data
-            .try_clone()
-            .and_then(|data| Ok((data, self.plan.try_clone()?)));
-        let linked = copies.and_then(|(data, plan)| {
+        let open = || {
+            let (data, plan) = (self.data.try_clone()?, self.plan.try_clone()?);
             let link = Link::new(data, plan, self.geometry, terms, end_check(process))?;
-            preload::seal(self.plan.as_raw_fd(), seals::PLAN)?;
-            preload::seal(self.data.as_raw_fd(), seals::DATA)?;
+            seal(&self.plan, seals::PLAN)?;
+            seal(&self.data, seals::DATA)?;
             Ok(link)
-        });
-        linked.map_err(AttachError::SharedMemory)
+        };
+        open().map_err(AttachError::SharedMemory)
     }
 
     /// Returns the descriptors that the program inherits, with the agent's key.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use tiptoe_sys::raw::gettid;
+
 use crate::stops::{self, Stop};
 
 /// What the driver is doing.
@@ -58,10 +60,8 @@ pub fn set_command(pid: u32) {
 }
 
 /// Records whether the calling thread is starting the command.
-pub fn set_starter(is_starting: bool) {
-    // SAFETY: gettid has no arguments.
-    let own = unsafe { libc::gettid() }.cast_unsigned();
-    STARTER.store(if is_starting { own } else { 0 }, Relaxed);
+pub(crate) fn set_starter(is_starting: bool) {
+    STARTER.store(if is_starting { gettid() } else { 0 }, Relaxed);
 }
 
 fn forked() -> Vec<i32> {

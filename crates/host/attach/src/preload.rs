@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -11,11 +11,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use tiptoe_sys::host::limits::explain_file_size;
+use nix::fcntl::{FcntlArg, fcntl};
 use tiptoe_sys::host::random;
 use tiptoe_wire::descriptors::{self, Key, seals};
 
 use crate::error::{AttachError, IoReason};
+use crate::memfd::{memfd, seal};
 use crate::phase::{set_command, set_starter};
 
 mod exec_image;
@@ -27,30 +28,6 @@ pub use privileges::gained_by;
 
 /// The lowest inherited descriptor, so that low numbers stay free for the program.
 const HIGH: i32 = 200;
-
-/// Makes a memfd of `len` bytes whose size is sealed.
-pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is NUL-terminated.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that has no other owner.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len(len).map_err(explain_file_size)?;
-    seal(file.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
-    Ok(OwnedFd::from(file))
-}
-
-/// Adds seals to a memfd.
-pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
-    // SAFETY: fcntl with an integer argument touches no memory.
-    match unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
 
 /// What a command inherits: descriptors, and the key of their entry in its environment.
 pub struct AgentDescriptors {
@@ -72,7 +49,7 @@ impl AgentDescriptors {
         writer.write_all(agent)?;
         let words = key.map(u64::to_le_bytes);
         writer.write_all_at(words.as_flattened(), at as u64)?;
-        seal(file.as_raw_fd(), seals::AGENT)?;
+        seal(&file, seals::AGENT)?;
         let [agent, data, plan] = [&file, data, plan].map(inheritable);
         Ok(AgentDescriptors {
             fds: [agent?, data?, plan?],
@@ -98,11 +75,7 @@ impl AgentDescriptors {
 
 fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
     let copy = |lowest: i32| {
-        // SAFETY: F_DUPFD touches no memory.
-        let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, lowest) };
-        if copy < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let copy = fcntl(fd, FcntlArg::F_DUPFD(lowest))?;
         // SAFETY: a fresh descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(copy) })
     };
@@ -117,11 +90,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     };
     if word.as_bytes().contains(&b'/') {
         let path = PathBuf::from(word);
-        return if path.exists() {
-            Ok(path)
-        } else {
-            Err(missing())
-        };
+        return path.exists().then_some(path).ok_or_else(missing);
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(word));
@@ -156,7 +125,7 @@ fn is_executable(path: &Path) -> bool {
 
 pub(crate) struct StartedCommand {
     pub(crate) pid: u32,
-    proceed: File,
+    proceed: PipeWriter,
     spawned: std::thread::JoinHandle<io::Result<Child>>,
 }
 
@@ -189,12 +158,11 @@ pub(crate) fn start(
     command: &[OsString],
     passed: Option<AgentDescriptors>,
 ) -> io::Result<StartedCommand> {
-    let (mut pid_reader, pid_writer) = pipe()?;
-    let (go, proceed) = pipe()?;
+    let (mut pid_reader, mut to_parent) = io::pipe()?;
+    let (go, proceed) = io::pipe()?;
     let message = passed.as_ref().map(|passed| passed.message(program));
     let image = ExecImage::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
-    let mut to_parent = pid_writer;
     let far_end = proceed.as_raw_fd();
     let hook = move || {
         default_signals();
@@ -237,25 +205,10 @@ fn default_signals() {
     }
 }
 
-fn pipe() -> io::Result<(File, File)> {
-    let mut fds = [0; 2];
-    // SAFETY: the kernel writes two descriptors into the array.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: fresh descriptors that have no other owner.
-    let [read, write] = fds.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
-    Ok((read, write))
-}
-
 fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = OsString> {
-    let mut entries: Vec<OsString> = std::env::vars_os()
-        .map(|(name, value)| {
-            let mut entry = name;
-            entry.push("=");
-            entry.push(value);
-            entry
-        })
+    let variables = std::env::vars_os();
+    let mut entries: Vec<OsString> = variables
+        .map(|(name, value)| [name, value].join(OsStr::new("=")))
         .collect();
     if let Some((preload, descriptors_entry)) = message {
         let own = entries

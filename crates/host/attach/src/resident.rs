@@ -59,15 +59,13 @@ impl AgentFile {
         let Some(base) = dormant_agent(process) else {
             return Resident::None;
         };
-        let loaded = || -> std::io::Result<bool> {
-            let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-            let mut word = [0; 4];
-            memory.read_exact_at(&mut word, base + self.loaded)?;
-            Ok(word != [0; 4])
-        };
-        match loaded() {
-            Ok(true) => Resident::Entry(base + self.entry),
-            _ => Resident::Loading,
+        let mut loaded = [0; 4];
+        let memory = process.open_memory().ok();
+        // If the word cannot be read, it stays 0.
+        let _ = memory.map(|memory| memory.read_exact_at(&mut loaded, base + self.loaded));
+        match loaded {
+            [0, 0, 0, 0] => Resident::Loading,
+            _ => Resident::Entry(base + self.entry),
         }
     }
 }
@@ -135,15 +133,15 @@ pub fn known_sites(
 ) -> Result<Vec<Site>, AttachError> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-        let mut head = [0; 16];
-        memory.read_exact_at(&mut head, base.wrapping_add(agent.sites))?;
-        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
-        let count = word(8).min(MAX_SITES) as usize;
-        let mut bytes = vec![0; count * SLOT_WORDS * 8];
-        memory.read_exact_at(&mut bytes, word(0))?;
-        Ok(bytes
-            .chunks_exact(SLOT_WORDS * 8)
-            .filter_map(decode)
+        let mut head = [[0; 8]; 2];
+        memory.read_exact_at(head.as_flattened_mut(), base.wrapping_add(agent.sites))?;
+        let [address, count] = head.map(u64::from_le_bytes);
+        let mut slots = vec![[[0; 8]; SLOT_WORDS]; count.min(MAX_SITES) as usize];
+        let bytes = slots.as_flattened_mut().as_flattened_mut();
+        memory.read_exact_at(bytes, address)?;
+        let slots = slots.into_iter();
+        Ok(slots
+            .filter_map(|slot| Site::decode(slot.first_chunk()?.map(u64::from_le_bytes)))
             .collect())
     };
     let sites = read().unwrap_or_default();
@@ -152,12 +150,6 @@ pub fn known_sites(
         true => Ok(sites),
         false => Err(AttachError::ForgedSites),
     }
-}
-
-fn decode(bytes: &[u8]) -> Option<Site> {
-    Site::decode(std::array::from_fn(|index| {
-        u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
-    }))
 }
 
 /// Converts the agent's thread id to tiptoe's pid namespace.

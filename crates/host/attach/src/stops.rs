@@ -30,13 +30,8 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     Ok(stop)
 }
 
-/// Waits for a child's next stop. The child's end is left for the parent's `wait`. `ECHILD` if the calling
-/// thread does not trace it, or it was reaped.
-pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
-    peek(pid, 0)
-}
-
-/// Reads a thread's state without consuming it.
+/// Reads a thread's state without consuming it: a child's end is left for the parent's `wait`. Waits for a stop if
+/// `way` is 0. `ECHILD` if the calling thread does not trace the thread, or it was reaped.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
@@ -92,7 +87,7 @@ mod tests {
             traced.join().expect("it ends");
         });
         // A join returns before the kernel has ended the thread's tracing, and `Child::wait` would consume the stop.
-        while next_of_child(pid) != Ok(Stop::Ended) {
+        while peek(pid, 0) != Ok(Stop::Ended) {
             std::thread::yield_now();
         }
         let status = child.wait().expect("its end");

@@ -63,9 +63,13 @@ pub fn read(
             let kept = counts.timed_values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
-        if let Some(by) = by.filter(|by| matches!(by, Split::Thread | Split::Comm)) {
+        if let Some(by) = by.filter(|by| matches!(by, Split::Thread | Split::Comm))
+            && !words.is_zero()
+        {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
-            counts.add_part(key, &words, &kinds.timed);
+            let part = counts.parts.entry(key).or_default();
+            part.resize(words.words.len(), 0);
+            words.add_timed(part, &kinds.timed);
         }
     }
     for (slot, kept) in &counts.timed_values {
@@ -130,19 +134,6 @@ fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<Sl
         .zip(owners)
         .filter(|(slab, owner)| *slab == 0 || owner.is_some())
         .collect())
-}
-
-impl Counts {
-    fn add_part(&mut self, key: String, words: &SlabWords, timed: &[u32]) {
-        if words.is_zero() {
-            return;
-        }
-        let part = self
-            .parts
-            .entry(key)
-            .or_insert_with(|| vec![0; words.words.len()]);
-        words.add_timed(part, timed);
-    }
 }
 
 /// Decodes a name up to its first zero byte. The name must be escaped before it is displayed, because the target may

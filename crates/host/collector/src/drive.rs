@@ -152,7 +152,8 @@ pub(crate) fn drive(
     driven.report_last_interval(elapsed)?;
     let (turn, session) = (driven.turn, driven.session);
     if session.duration_ns == 0 {
-        session.started_unix_ns = unix_ns(driven.started_at);
+        let since = driven.started_at.duration_since(UNIX_EPOCH);
+        session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
     }
     session.duration_ns += elapsed.as_nanos() as u64;
     session.cpu_ns += turn.at.cpu_ns(elapsed);
@@ -270,11 +271,6 @@ impl Driven<'_> {
         }
         Ok(())
     }
-}
-
-fn unix_ns(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Waits before the attach. Returns false if `stop` or the end of all targets comes first.

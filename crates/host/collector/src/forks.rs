@@ -69,7 +69,8 @@ impl CopiedMemory {
             let is_file = mapping.file().is_some();
             // Reading the page map of all code of a large program would take milliseconds.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
-            let is_ours = is_image(mapping) || tables.contains(&mapping.start);
+            let is_image = mapping.path.as_deref().is_some_and(is_agent);
+            let is_ours = is_image || tables.contains(&mapping.start);
             if mapping.perms.shared || !(is_ours || may_be_patched) {
                 continue;
             }
@@ -113,10 +114,6 @@ impl CopiedMemory {
         }
         Some(median(added))
     }
-}
-
-fn is_image(mapping: &Mapping) -> bool {
-    mapping.path.as_deref().is_some_and(is_agent)
 }
 
 impl MappingPages {
@@ -201,17 +198,14 @@ fn map(plan: &mut ForkPlan) -> f64 {
         }
         *mapped = got as usize..got as usize + len;
         let inside = |page: &&u64| **page < pages;
-        for page in part.shown.iter().filter(inside) {
+        let at = |page: &u64| got.cast::<u8>().wrapping_add((page * PAGE) as usize);
+        for page in part.shown.iter().filter(inside).map(at) {
             // SAFETY: the address is within what was just mapped.
-            unsafe { got.cast::<u8>().add((page * PAGE) as usize).read_volatile() };
+            unsafe { page.read_volatile() };
         }
-        for page in part.written.iter().filter(inside) {
+        for page in part.written.iter().filter(inside).map(at) {
             // SAFETY: the address is within what was just mapped, and no other thread uses it.
-            unsafe {
-                got.cast::<u8>()
-                    .add((page * PAGE) as usize)
-                    .write_volatile(1)
-            };
+            unsafe { page.write_volatile(1) };
         }
     }
     0.0

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via, WaitSelection};
 use tiptoe_kernel::waits::{Callsites, WaitDrops, Waits, WaitsWanted};
 use tiptoe_price::own::OwnUse;
@@ -38,24 +37,9 @@ pub(crate) fn locks(
 ) -> Result<Outcome, Error> {
     let own = OwnUse::begin();
     let mut locks = KernelLocks::load(request, watched)?;
-    let mut targets = targets(request)?;
+    let mut targets = Targets::of_request(request, Error::AttachByThread)?;
     locks.choose(&targets)?;
     run(&mut locks, &request.options, &mut targets, &own, observer)
-}
-
-/// Returns the processes to count, and starts a command, which is held.
-fn targets(request: &Request<'_>) -> Result<Targets, Error> {
-    match &request.target {
-        RequestTarget::System => {
-            let command = request.meanwhile.as_deref().map(Attached::start_alone);
-            Ok(Targets {
-                meanwhile: command.transpose()?,
-                ..Targets::system()
-            })
-        }
-        RequestTarget::Pids(pids) => Targets::running(pids).map_err(Error::AttachByThread),
-        RequestTarget::Command(command) => Ok(Targets::of(vec![Attached::start_alone(command)?])),
-    }
 }
 
 impl<'a> KernelLocks<'a> {

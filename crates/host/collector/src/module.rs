@@ -125,13 +125,13 @@ impl Object {
     }
 
     pub fn is_go(&self) -> bool {
-        *self.is_go.get_or_init(|| self.has_mark_of_go().is_some())
+        *self.is_go.get_or_init(|| self.has_mark_of_go())
     }
 
-    fn has_mark_of_go(&self) -> Option<()> {
-        let content = self.content()?;
+    fn has_mark_of_go(&self) -> bool {
+        let content = self.content();
         if section(&content, GO_SECTION).is_some() {
-            return Some(());
+            return true;
         }
         let segments = self.image.layout().segments.iter();
         let mut starts = segments
@@ -140,25 +140,21 @@ impl Object {
                 let size = segment.file_size.min(MOST_SEARCHED);
                 content.get(segment.offset..segment.offset.checked_add(size)?)
             });
-        starts
-            .any(|start| start.is_some_and(|start| start.windows(GO.len()).any(|some| some == GO)))
-            .then_some(())
+        let has_mark = |start: &[u8]| start.windows(GO.len()).any(|some| some == GO);
+        starts.any(|start| start.is_some_and(has_mark))
     }
 
-    fn content(&self) -> Option<Content> {
-        content(Rc::clone(&self.file)).ok()
+    /// Returns the file's content, which is empty if the file cannot be read.
+    fn content(&self) -> Content {
+        content(Rc::clone(&self.file)).unwrap_or_default()
     }
 
     /// Returns the link-time address of a statically linked program's first C library function. All
     /// later functions belong to the C library too, because linkers put it last.
     pub fn linked_libc(&self) -> Option<u64> {
-        let is_first = |function: &&Function| {
-            let mut names = function.names.iter();
-            names.any(|name| &**name == FIRST_OF_LIBC)
-        };
         *self.linked_libc.get_or_init(|| {
-            let mut functions = self.image.functions().iter();
-            functions.find(is_first).map(|function| function.address)
+            let functions = self.image.with_symbol(FIRST_OF_LIBC);
+            functions.first().map(|function| function.address)
         })
     }
 
@@ -199,18 +195,16 @@ impl Object {
     }
 
     pub fn ports(&self) -> Option<Range<u64>> {
-        let look = || section(&self.content()?, tiptoe_port::SECTION);
+        let look = || section(&self.content(), tiptoe_port::SECTION);
         self.ports.get_or_init(look).clone()
     }
 
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
-        let content = self.content().unwrap_or_default();
-        self.image.variables(&content, &self.source, ask)
+        self.image.variables(&self.content(), &self.source, ask)
     }
 
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
-        let content = self.content().unwrap_or_default();
-        self.image.origins(&content, &self.source, ask)
+        self.image.origins(&self.content(), &self.source, ask)
     }
 
     /// Returns where debug information says that a function was inlined. Ignores a library's separate debug file,
@@ -220,10 +214,8 @@ impl Object {
         function: &Function,
         is_program: bool,
     ) -> Result<Option<&InlinedPlaces>, BudgetExceeded> {
-        let look = || {
-            let content = self.content().unwrap_or_default();
-            self.image.inlined_places(&content, self.source(is_program))
-        };
+        let source = self.source(is_program);
+        let look = || self.image.inlined_places(&self.content(), source);
         let places = self.described.inlined.get_or_init(look).as_ref();
         let places = places.map_err(|error| *error)?;
         Ok(places.get(&function.address))
@@ -231,9 +223,8 @@ impl Object {
 
     /// Does what [`Object::inlined_places`] does, for functions of this name without own code.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
-        let content = self.content().unwrap_or_default();
-        let source = self.source(is_program);
-        let found = self.image.inlined_everywhere(name, &content, source);
+        let (image, source) = (&self.image, self.source(is_program));
+        let found = image.inlined_everywhere(name, &self.content(), source);
         found.ok().flatten()
     }
 
@@ -255,57 +246,40 @@ impl Object {
         {
             return None;
         }
-        let look = || {
-            let content = self.content().unwrap_or_default();
-            self.image.parameter_registers(&content, &self.source)
-        };
+        let image = &self.image;
+        let look = || image.parameter_registers(&self.content(), &self.source);
         let parameters = self.described.parameters.get_or_init(look);
         parameters.get(&function.address).copied()
     }
 
-    #[cfg(test)]
-    pub fn has_read(&self) -> [bool; 2] {
-        let DescribedFunctions {
-            inlined,
-            parameters,
-        } = &self.described;
-        [parameters.get().is_some(), inlined.get().is_some()]
-    }
-
     pub fn unwind_table(&self) -> &Table {
-        let compile = || Some(unwind_table(&self.content()?));
-        self.unwind_table
-            .get_or_init(|| compile().unwrap_or_default())
+        let compile = || unwind_table(&self.content());
+        self.unwind_table.get_or_init(compile)
     }
 
     /// Returns a function's code, loaded at `bias`, and the bytes up to the next function.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
-        let layout = self.image.layout();
-        let section = layout
-            .executable
-            .iter()
-            .find(|range| range.contains(&function.address))?;
+        let rest = self.code_from(function.address)?;
         let next = self.image.next_function_after(function.address);
-        let end = next.map_or(section.end, |next| next.address.min(section.end));
-        let room = end.saturating_sub(function.address) as usize;
-        let start = (function.address - section.start) as usize;
-        let bytes = self.code_section(section)?.get(start..)?.get(..room)?;
+        let next = next.map_or(u64::MAX, |next| next.address - function.address);
+        let room = rest.len().min(next as usize);
         let size = match function.size as usize {
             0 => room,
             size => size.min(room),
         };
         Some(FunctionCode {
             address: function.address.wrapping_add(bias),
-            bytes,
+            bytes: &rest[..room],
             size,
         })
     }
 
+    /// Returns the code from an address to the end of its section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
-        self.code_sections().find_map(|(start, code)| {
-            let at = usize::try_from(address.checked_sub(start)?).ok()?;
-            code.get(at..).filter(|rest| !rest.is_empty())
-        })
+        let mut sections = self.image.layout().executable.iter();
+        let section = sections.find(|section| section.contains(&address))?;
+        let code = self.code_section(section)?;
+        code.get((address - section.start) as usize..)
     }
 
     pub fn paddings_near(&self, address: u64, bias: u64) -> Vec<Padding> {
@@ -323,6 +297,18 @@ impl Object {
 }
 
 impl Module {
+    pub fn contains(&self, address: u64) -> bool {
+        self.text.iter().any(|text| text.contains(&address))
+    }
+
+    /// Returns the index of the function that begins at a run-time address.
+    pub fn function_at(&self, address: u64) -> Option<usize> {
+        let linked = address.wrapping_sub(self.bias);
+        let functions = self.object.image.functions();
+        let found = functions.binary_search_by_key(&linked, |function| function.address);
+        found.ok()
+    }
+
     pub fn is_go(&self) -> bool {
         self.is_program && self.object.is_go()
     }
@@ -465,4 +451,15 @@ fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
             .wrapping_add(segment.offset)
             .wrapping_sub(segment.address),
     )
+}
+
+#[cfg(test)]
+impl Object {
+    pub fn has_read(&self) -> [bool; 2] {
+        let DescribedFunctions {
+            inlined,
+            parameters,
+        } = &self.described;
+        [parameters.get().is_some(), inlined.get().is_some()]
+    }
 }

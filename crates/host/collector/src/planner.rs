@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use tiptoe_patch::{
-    Abi, Arena, Body, CallerArena, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
+    Abi, Arena, Body, CallerArena, Hits, Patch, Planner, Refusal, Shape, Strategy, shape,
+    signal_return,
 };
-use tiptoe_symbol::Function;
 use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
 use tiptoe_wire::calls::intercepted;
-use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
+use tiptoe_wire::{Geometry, Site, SiteFlags};
 
 use crate::error::Reason;
 use crate::module::Module;
@@ -48,7 +48,6 @@ pub enum HookLocation {
 
 pub struct PlannedSite {
     pub site: Site,
-    pub strategy: Strategy,
     /// The bytes to write before the site is patched, by address; empty if the agent already has the bytes.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has the site from an earlier session.
@@ -66,6 +65,10 @@ pub struct PlannedSite {
 }
 
 impl PlannedSite {
+    pub fn is_trap(&self) -> bool {
+        self.site.flags.has(SiteFlags::TRAP)
+    }
+
     pub fn has_room(&self, lost: &[u64]) -> bool {
         let at = [self.site.trampoline, self.callers].map(arena::base);
         !at.iter().any(|base| lost.contains(base))
@@ -213,32 +216,26 @@ fn known_calls(known: &[Site]) -> u32 {
 }
 
 pub fn is_libc(module: &Module) -> bool {
-    let name = module.name.as_str();
-    name.starts_with("libc.so")
-        || name.starts_with("libc-")
-        || name.starts_with("ld-musl")
-        || name.starts_with("libc.musl")
-        || name.starts_with("libpthread")
+    const NAMES: &[&str] = &["libc.so", "libc-", "ld-musl", "libc.musl", "libpthread"];
+    NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
 /// Returns whether a module belongs to the runtime of C or C++. Code that calls the runtime counts as the user's.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
-    let is = |name: &&str| module.name.starts_with(name);
-    is_libc(module) || OTHERS.iter().any(is)
+    is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))
 }
 
 impl Draft<'_> {
     fn changed(&mut self, modules: &[Module]) -> Option<PlannedSite> {
         let address = self.state.changed?;
+        let body = Body::Intercept {
+            what: intercepted::CHANGED,
+            stay: false,
+        };
         modules.iter().find_map(|module| {
-            let mut functions = module.object.image.functions().iter();
-            let is = |function: &&Function| function.address.wrapping_add(module.bias) == address;
-            let body = Body::Intercept {
-                what: intercepted::CHANGED,
-                stay: false,
-            };
-            self.interception(module, functions.find(is)?, &body)
+            let function = &module.object.image.functions()[module.function_at(address)?];
+            self.interception(module, function, &body)
         })
     }
 
@@ -251,7 +248,16 @@ impl Draft<'_> {
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
-        Some(reuse(site, has_others))
+        Some(PlannedSite {
+            site: *site,
+            writes: Vec::new(),
+            is_in_table: true,
+            callers: 0,
+            after_syscall: 0,
+            location: HookLocation::Libc,
+            has_others,
+            untimed: None,
+        })
     }
 
     /// Returns the latest `wanted` site for `shape`. The site must have the shape's original bytes, because another
@@ -260,6 +266,22 @@ impl Draft<'_> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
+    }
+
+    /// Plans a site of a lock's function, or reuses a known site with the same body.
+    fn lock_site(
+        &mut self,
+        module: &Module,
+        shape: &Shape,
+        body: &Body,
+    ) -> Result<PlannedSite, Refusal> {
+        if let Some(known) = self.reusable(shape, |known| known.body == body_hash(body)) {
+            return Ok(known);
+        }
+        let linked = shape.site().wrapping_sub(module.bias);
+        let islands = || module.object.paddings_near(linked, module.bias);
+        let patch = self.planner.plan(shape, body, islands)?;
+        Ok(planned(patch, 0, body))
     }
 
     /// Plans a probe. If its calls cannot be timed, plans to count only its entries.
@@ -347,25 +369,6 @@ fn restorer(libc: &Module) -> Option<u64> {
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
 }
 
-fn reuse(known: &Site, has_others: bool) -> PlannedSite {
-    let strategy = match known.len {
-        1 => Strategy::Trap,
-        2 => Strategy::Short,
-        _ => Strategy::Jump,
-    };
-    PlannedSite {
-        site: *known,
-        strategy,
-        writes: Vec::new(),
-        is_in_table: true,
-        callers: 0,
-        after_syscall: 0,
-        location: HookLocation::Libc,
-        has_others,
-        untimed: None,
-    }
-}
-
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
         Body::Count { hits, .. } => format!("count {hits:?}"),
@@ -396,7 +399,6 @@ fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
-    let copy = patch.copy;
     let mut site = Site {
         address: patch.site,
         trampoline: patch.trampoline,
@@ -412,44 +414,28 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
         ..Site::default()
     };
     for (to, head) in site.heads.iter_mut().zip(&patch.heads) {
-        *to = Head {
-            offset: head.offset,
-            resume: head.resume,
-            is_guard: head.offset != 0 && head.resume == copy,
-        };
+        *to = *head;
     }
     if let Some(island) = &patch.island {
         site.island = island.address;
         site.island_original[..5].copy_from_slice(&island.original);
         site.island_patched[..5].copy_from_slice(&island.patched);
     }
+    site.flags = match body {
+        Body::Count { .. } => SiteFlags::default(),
+        Body::Record { .. } => SiteFlags::RECORDS,
+        Body::Call { timed: true, .. } => SiteFlags::CALL.with(SiteFlags::TIMED),
+        Body::Call { .. } | Body::Gate { .. } => SiteFlags::CALL,
+        Body::Intercept { stay: true, .. } => SiteFlags::HOOK.with(SiteFlags::STAYS),
+        Body::Syscall { .. } | Body::SyscallAny { .. } | Body::Intercept { .. } => SiteFlags::HOOK,
+        Body::Futex(_) | Body::Hold { .. } => SiteFlags::FUTEX,
+    };
     let flags = [
         (patch.needs_sigill, SiteFlags::NEEDS_SIGILL),
         (patch.strategy == Strategy::Trap, SiteFlags::TRAP),
         (
-            matches!(body, Body::Call { .. } | Body::Gate { .. }),
-            SiteFlags::CALL,
-        ),
-        (
-            matches!(body, Body::Call { timed: true, .. }),
-            SiteFlags::TIMED,
-        ),
-        (
-            matches!(
-                body,
-                Body::Syscall { .. } | Body::SyscallAny { .. } | Body::Intercept { .. }
-            ),
-            SiteFlags::HOOK,
-        ),
-        (matches!(body, Body::Record { .. }), SiteFlags::RECORDS),
-        (
             matches!(body, Body::Count { hits, .. } | Body::Call { hits, .. } if hits.by.is_some()),
             SiteFlags::VALUED,
-        ),
-        (intercept::stays(body), SiteFlags::STAYS),
-        (
-            matches!(body, Body::Futex(_) | Body::Hold { .. }),
-            SiteFlags::FUTEX,
         ),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
@@ -457,7 +443,6 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> PlannedSite {
     }
     PlannedSite {
         site,
-        strategy: patch.strategy,
         callers: patch.callers,
         writes: writes(patch),
         is_in_table: false,

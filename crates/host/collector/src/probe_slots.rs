@@ -17,7 +17,7 @@ impl SlotKey {
     pub fn of(probe: &Probe) -> SlotKey {
         SlotKey {
             file: probe.object.key,
-            address: probe.function.address + probe.offset,
+            address: probe.place_in_file(),
             follow: probe.follow,
         }
     }
@@ -38,9 +38,8 @@ impl ProbeSlots {
         self.taken.contains(&slot)
     }
 
-    /// Returns `true` if the key had no slot.
-    pub fn insert(&mut self, key: SlotKey, slot: u32) -> bool {
+    pub fn insert(&mut self, key: SlotKey, slot: u32) {
         self.taken.insert(slot);
-        self.slots.insert(key, slot).is_none()
+        self.slots.insert(key, slot);
     }
 }

@@ -185,7 +185,10 @@ pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
 
 fn look_at_copied(at: &Targets) {
     let traced = at.traced.iter();
-    traced.for_each(|one| one.agent.look_at_copied(&one.process));
+    traced.for_each(|one| {
+        let sites = &one.agent.patches.later.agent_sites;
+        one.agent.forks.look(&one.process.target, sites);
+    });
 }
 
 impl<'a> Probes<'a> {
@@ -410,11 +413,10 @@ impl Instrument for Probes<'_> {
     }
 
     fn progress(&mut self, cpu_ns: u64, turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
-        let waits = self
-            .plan
-            .locks()
-            .then(|| self.waits_so_far(cpu_ns, turn.at));
-        let waits = waits.transpose()?;
+        let waits = match self.plan.locks() {
+            true => Some(self.waits_so_far(cpu_ns, turn.at)?),
+            false => None,
+        };
         if !self.plan.has_hits() {
             return Ok(waits);
         }

@@ -9,14 +9,14 @@ use std::rc::Rc;
 use tiptoe_event::ShellWord;
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, ProbeSpec, Spec};
 use tiptoe_session::{FunctionNote, Note};
-use tiptoe_symbol::{Function, Kind as CodeKind, glob};
+use tiptoe_symbol::{Function, glob};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::error::{Error, InsteadOfFunction, Reason};
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
 pub use deferred_specs::{later, may_come_later};
-pub use followable::{Limit, Limits};
+pub use followable::Limits;
 
 mod deferred_specs;
 mod followable;
@@ -48,7 +48,7 @@ impl Probe {
         self.place_in_file().wrapping_add(self.bias)
     }
 
-    fn place_in_file(&self) -> u64 {
+    pub fn place_in_file(&self) -> u64 {
         self.function.address + self.offset
     }
 
@@ -256,7 +256,7 @@ fn add(
     modules: &[Module],
     functions: Vec<Cow<'_, Function>>,
 ) {
-    let limits = follow.is_followed().then(|| Limits::new(module, modules));
+    let limits = Limits::new(module, modules);
     let image = &module.object.image;
     let placed = functions
         .into_iter()
@@ -265,16 +265,12 @@ fn add(
     let shown = name::of(spec, &functions);
     for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
         let event = name::event(spec.kind, &module.name, &shown, offset);
-        let fine = unsuitable(&function)
-            .map_or(Ok(()), Err)
-            .and_then(|()| probe_position::check(&module.object, &function, offset));
-        if let Err(reason) = fine {
+        if let Err(reason) = probe_position::check(&module.object, &function, offset) {
             resolved.refused.push((event, reason));
             continue;
         }
-        let limit = limits.as_ref().map(|limits| limits.of(&function));
-        let limit = limit.unwrap_or(Limit::None);
-        let Some(follow) = limit.of_wish(follow, &event, &mut resolved.refused) else {
+        let allowed = limits.allowed(&function, follow, &event, &mut resolved.refused);
+        let Some(follow) = allowed else {
             continue;
         };
         let offset = match module.is_program && offset == 0 && !follow.is_followed() {
@@ -318,22 +314,11 @@ fn add(
 /// Returns whether only another mapping of the module's file contains the probe's place. Node.js maps some pages of
 /// its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
-    let has = |module: &Module| {
-        let place = probe.place_in_file().wrapping_add(module.bias);
-        module.text.iter().any(|text| text.contains(&place))
-    };
+    let has = |module: &Module| module.contains(probe.place_in_file().wrapping_add(module.bias));
     let mut others = modules
         .iter()
         .filter(|other| other.bias != module.bias && other.object.key == module.object.key);
     others.any(has) && !has(module)
-}
-
-fn unsuitable(function: &Function) -> Option<Reason> {
-    match function.kind {
-        CodeKind::Plain => None,
-        CodeKind::Plt => Some(Reason::LazyStub),
-        CodeKind::SignalReturn => Some(Reason::SignalReturn),
-    }
 }
 
 fn note_stripped(resolved: &mut Resolution, spec: &Spec, module: &Module) {

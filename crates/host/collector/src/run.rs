@@ -20,20 +20,16 @@ use crate::{locks, probes, stat, watch};
 
 /// Runs a request until it ends. Fails if its events cannot count together, before anything is attached or started.
 pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let has = |is_it: fn(&Event<'_>) -> bool| request.events.iter().any(is_it);
-    let in_program =
-        has(|event| matches!(event, Event::Probe(_) | Event::UserLocks(_) | Event::Scopes));
-    let has_variables = has(|event| matches!(event, Event::Memory(_)));
-    let has_counters = has(|event| matches!(event, Event::Counters(_)));
-    let twice =
-        |is_it: fn(&Event<'_>) -> bool| request.events.iter().filter(|event| is_it(event)).nth(1);
-    let locks = twice(|event| matches!(event, Event::UserLocks(_)));
-    if locks
-        .or(twice(|event| matches!(event, Event::KernelLocks(_))))
-        .is_some()
-    {
+    let count = |is_it: fn(&&Event<'_>) -> bool| request.events.iter().filter(is_it).count();
+    let user_locks = count(|event| matches!(event, Event::UserLocks(_)));
+    let kernel_locks = count(|event| matches!(event, Event::KernelLocks(_)));
+    if user_locks.max(kernel_locks) > 1 {
         return Err(Error::LocksTwice);
     }
+    let in_program =
+        user_locks + count(|event| matches!(event, Event::Probe(_) | Event::Scopes)) > 0;
+    let has_variables = count(|event| matches!(event, Event::Memory(_))) > 0;
+    let has_counters = count(|event| matches!(event, Event::Counters(_))) > 0;
     match (in_program, has_variables, request.kernel_locks()) {
         (false, false, None) => stat::stat(request, observer),
         _ if has_counters && !request.reports_scopes() => Err(Error::CountersWithOthers),

@@ -38,26 +38,17 @@ impl Tree {
     /// Returns the path of a node through its parents: `checkout/payment`.
     pub fn name(&self, number: u64) -> String {
         let named = u32::try_from(number).ok();
+        let named = named.and_then(|number| self.0.get(&number));
         match number {
             0 => OUTSIDE.to_owned(),
-            _ => match named.and_then(|number| self.0.get(&number)) {
-                Some(name) => name.clone(),
-                None => NO_ROOM.to_owned(),
-            },
+            _ => named.cloned().unwrap_or_else(|| NO_ROOM.to_owned()),
         }
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
-    pub entries: u64,
-    /// Ticks in the scope, without its inner scopes.
-    pub ticks: u64,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ScopeTimes {
-    nodes: BTreeMap<u32, Scope>,
+    nodes: BTreeMap<u32, NodeTotals>,
     /// How often threads returned to a scope without entering it.
     resumed: u64,
 }
@@ -86,7 +77,7 @@ impl ScopeTimes {
         entries.fold(self.resumed, u64::saturating_add)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, NodeTotals)> {
         self.nodes.iter().map(|(number, sum)| (*number, *sum))
     }
 }
@@ -134,11 +125,11 @@ mod tests {
         sums.add(&words, Some((2, 50)));
         sums.add(&[], Some((u64::MAX, 1)));
         let (two, others) = (
-            Scope {
+            NodeTotals {
                 entries: 6,
                 ticks: 250,
             },
-            Scope {
+            NodeTotals {
                 entries: 0,
                 ticks: 1,
             },

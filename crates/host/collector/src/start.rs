@@ -92,9 +92,9 @@ fn attach_until_stopped(
     let mut attached = AttachedProcesses::default();
     let mut first_end = None;
     // Names must be read now, because the name of an ended process is unknown.
-    let named: Vec<SessionProcess> = processes(pids).collect();
-    let lived: Vec<bool> = pids.iter().map(|pid| !end_check(*pid)()).collect();
-    for ((pid, process), lived) in pids.iter().zip(named).zip(lived) {
+    let known = processes(pids).map(|process| (!end_check(process.pid)(), process));
+    let known: Vec<(bool, SessionProcess)> = known.collect();
+    for (pid, (lived, process)) in pids.iter().zip(known) {
         match Tracee::attach(*pid, plan, cache) {
             Ok(tracee) => {
                 attached.tracees.push(tracee);
@@ -167,7 +167,8 @@ pub(crate) fn start(
     };
     // A command inherits tiptoe's limits.
     let own = Process::current();
-    let inherited = || short_of_room(own).or_else(refused_calls);
+    let refused_call = || agent_calls().err().map(Reason::RefusedCall);
+    let inherited = || short_of_room(own).or_else(refused_call);
     let may_refuse = !plan.request.force && object.is_ok();
     let against = against.or_else(|| may_refuse.then(inherited).flatten());
     if let (Via::Agent, Some(reason)) = (plan.request.via, &against) {
@@ -190,10 +191,6 @@ pub(crate) fn start(
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
     tracee.locks.expect_start(modules);
     Ok(tracee)
-}
-
-fn refused_calls() -> Option<Reason> {
-    agent_calls().err().map(Reason::RefusedCall)
 }
 
 fn is_elf(path: &std::path::Path) -> bool {

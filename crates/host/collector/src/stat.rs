@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{Counter, Reading, Via};
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_price::own::OwnUse;
@@ -56,7 +55,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.counters.repeat.max(1) {
-        let mut targets = targets(request)?;
+        let mut targets = Targets::of_request(request, Error::Attach)?;
         let mut counting = CountingRun::open(&counters, &targets, &mut session, &mut stat)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         is_free = counting.source.is_free();
@@ -186,24 +185,6 @@ impl Instrument for CountingRun<'_> {
         }
         Ok(Cost::default())
     }
-}
-
-fn targets(request: &Request<'_>) -> Result<Targets, AttachError> {
-    let meanwhile = || {
-        let command = request.meanwhile.as_deref().map(Attached::start_alone);
-        command.transpose()
-    };
-    Ok(match &request.target {
-        RequestTarget::Command(command) => Targets::of(vec![Attached::start_alone(command)?]),
-        RequestTarget::Pids(pids) => Targets {
-            meanwhile: meanwhile()?,
-            ..Targets::running(pids)?
-        },
-        RequestTarget::System => Targets {
-            meanwhile: meanwhile()?,
-            ..Targets::system()
-        },
-    })
 }
 
 fn events(sums: &Sums) -> Vec<Event> {

@@ -21,7 +21,7 @@ use crate::ulocks::Names;
 use crate::words::session_target;
 use agent::{Arming, FirstHooks, InProcess, Patches, PlanState, came_and_went, library};
 use agent::{costly_traps, described_code, ifuncs};
-use candidate::{Candidate, against, step_at};
+use candidate::{Candidate, against, refusals, step_at};
 use contended_locks::LockWatch;
 use coverage::{Coverage, check_broken_off};
 use kernel::{KernelOpening, KernelProbes};
@@ -41,14 +41,12 @@ mod plan;
 mod process;
 mod scope_ports;
 
-pub use agent::{Reads, RecordedCall, TRAP_WINDOW};
+pub use agent::{PATIENCE, Reads, RecordedCall, TRAP_WINDOW};
 pub use contended_locks::START_PAUSE;
 pub use counter::{Counter, Source};
 pub use plan::Plan;
 pub use process::{ArmedThreads, short_of_room, unpatchable};
 pub use scope_ports::{scope_names, scope_times};
-
-const HALF: f64 = 0.5;
 
 pub struct Tracee {
     pub process: TracedProcess,
@@ -59,7 +57,6 @@ pub struct Tracee {
     pub coverage: Coverage,
 }
 
-/// Why the agent cannot count, and the modules of the process.
 struct AgentFailure {
     modules: Vec<Module>,
     error: Error,
@@ -116,7 +113,6 @@ impl Tracee {
         }
     }
 
-    /// Returns an ended process without counts.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -237,16 +233,15 @@ impl Tracee {
         if plan.request.calls.record && has_agent {
             self.agent.open_rings(plan);
         }
-        let mut to_kernel: Vec<Candidate> = Vec::new();
-        if has_agent {
-            to_kernel.extend(self.arm(plan, modules, &mut probes, ifuncs)?);
+        let mut to_kernel = if has_agent {
+            self.arm(plan, modules, &mut probes, ifuncs)?
         } else {
             let ifuncs = ifuncs.into_iter();
             let unresolved = ifuncs.map(|probe| (probe.event, Reason::ChoiceNeedsAgent));
             self.coverage.refuse(unresolved);
             let probes = probes.into_iter();
-            to_kernel.extend(probes.map(|probe| Candidate::new(probe, None)));
-        }
+            probes.map(|probe| Candidate::new(probe, None)).collect()
+        };
         self.agent.patches.read_parameters();
         self.scopes
             .begin(&self.process, plan, modules, &mut self.coverage)?;
@@ -286,8 +281,8 @@ impl Tracee {
             let on = &mut Arming::of(&self.process, plan, &mut self.coverage)?;
             self.agent.patches.set_traps(on, traps)?;
         }
-        if self.agent.spends() && self.kernel.leave(HALF) {
-            self.agent.leave(HALF);
+        if self.agent.spends() && self.kernel.halve_budget() {
+            self.agent.halve_budget();
         }
         Ok(())
     }
@@ -320,7 +315,6 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// `clock` is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;

@@ -283,15 +283,6 @@ impl WaitRecords {
         self.add_unfinished(Key { address, site, via }, who, ns);
     }
 
-    fn add_early(&mut self, key: Key, who: &str, early: &EarlyWaitSums) {
-        let sums = self.early.entry((key, who.to_owned())).or_default();
-        sums.add(early);
-    }
-
-    fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
-        self.early_hold = Some((lock, thread.to_owned(), ns));
-    }
-
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
         self.drops.extend(drops);
     }
@@ -349,10 +340,7 @@ impl WaitRecords {
             Split::Type => kind.name.to_owned(),
             _ => match self.reported.get(&key.via).filter(|_| kind.is_reported) {
                 Some(name) => name.clone(),
-                None => {
-                    let atomic = names.atomic(key.address, key.site);
-                    atomic.unwrap_or_else(|| names.lock(key.address, &kind, &self.stacks))
-                }
+                None => names.awaited(key.address, key.site, &kind, &self.stacks),
             },
         };
         Group {
@@ -453,6 +441,7 @@ impl Rows {
         // A wait that sampling skipped recorded no holder, so holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
         let held = held.filter(|_| !self.is_sampled && !group.is_idle);
+        let (holders, unknown_ns) = held.unzip();
         Lock {
             lock: group.name,
             kind: group.kind,
@@ -475,8 +464,8 @@ impl Rows {
             histogram: (slept > 0 && all.times.total() > 0)
                 .then(|| Histogram::new(&all.times, all.longest)),
             blame: all.blame(names),
-            unknown_ns: held.as_ref().map(|held| held.unknown_ns),
-            holders: held.map_or_else(Vec::new, |held| held.holders),
+            unknown_ns,
+            holders: holders.unwrap_or_default(),
             early: (self.early.waits > 0).then_some(self.early),
             unfinished: (self.unfinished.waits > 0).then_some(self.unfinished),
         }

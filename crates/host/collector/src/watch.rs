@@ -48,7 +48,6 @@ mod variables;
 use begin::Target;
 use breakpoints::Breakpoints;
 use foreign_hits::ForeignHits;
-use form::BreakpointRefusal;
 pub(crate) use holders::explain;
 use inside::{AgentUse, InProcessWatch};
 use turns::{Registers, Turns};
@@ -134,10 +133,8 @@ fn arm<'a>(
     let why = match request.via {
         Via::Agent => None,
         via => match arm_outside(request, requested) {
-            Err(BreakpointRefusal { error, is_denied }) if is_denied && via == Via::Auto => {
-                Some(error.into())
-            }
-            armed => return armed.map_err(|refused| refused.error),
+            Err(error) if via == Via::Auto && form::is_denied(&error) => Some(error.into()),
+            armed => return armed,
         },
     };
     let (tracee, target) = inside::enter(request)?;
@@ -164,10 +161,10 @@ fn arm_inside<'a>(
 fn arm_outside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
-) -> Result<(Run<'a>, Targets), BreakpointRefusal> {
+) -> Result<(Run<'a>, Targets), Error> {
     let attached = begin::begin(&request.target)?;
     let target = Target::of(&attached, Cache::default())?;
-    target.process.known_in_kernel().map_err(Error::from)?;
+    target.process.known_in_kernel()?;
     let (variables, turns) = find(request, &requested.variables, &target)?;
     let wanted = wanted(request, &requested.conditions, &target);
     let points = points(&variables);
@@ -264,7 +261,7 @@ impl<'a> Run<'a> {
         self.note_window(window);
         if window.by_strangers {
             self.foreign_hits
-                .handle_window(self.request.via, &mut self.form, turn.observer)?;
+                .handle_window(self.request.via, &mut *self.form, turn.observer)?;
         }
         let switching = turn.clock.elapsed() - now;
         self.window_end = now + WINDOW.max(switching * SWITCHING);
@@ -322,7 +319,7 @@ impl Instrument for Run<'_> {
             return Ok(Next::Ended);
         }
         let window_end = self.allowance.map(|_| self.window_end);
-        let ends = window_end.into_iter().chain(self.turns.next());
+        let ends = window_end.into_iter().chain(self.turns.next);
         let now = turn.clock.elapsed();
         let pauses = ends.map(|end| end.saturating_sub(now));
         let pauses = pauses.chain(is_early.then_some(EARLY_TICK));
@@ -368,8 +365,8 @@ impl Instrument for Run<'_> {
             let hits = self.form.hits(index)?;
             let rested = has_missed || self.rested & 1 << index != 0;
             let watched = || self.turns.watched_ns(index as usize, ran.elapsed);
-            let watched = variable.lifetime.watched_ns().unwrap_or_else(watched);
-            let takes_turns = self.turns.are_needed() && !variable.is_pinned();
+            let watched = variable.lifetime.ended.unwrap_or_else(watched);
+            let takes_turns = self.turns.are_needed() && !variable.is_pinned;
             let partly = takes_turns.then_some(watched);
             variables.push(variable.to_session(hits, rested, partly));
             let reading = Reading {

@@ -16,20 +16,18 @@
 //! `docs/src/costs.md` has the cost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Queue, RingBuf};
-use aya::programs::Program;
+use aya::maps::{Array, HashMap, Queue};
 use tiptoe_sys::host::bpf::MappedArray;
 use tiptoe_sys::host::capabilities::in_first_pid_namespace;
 use tiptoe_sys::host::procfs::switches_of_all;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
+use crate::programs::{self, Link, Ring, array_fd, attach, program_fd, typed_map, typed_map_mut};
 use crate::refusal::bpf_refusal;
 use crate::{CounterRefusal, CounterSet, Error};
 
@@ -138,7 +136,8 @@ impl Cgroups {
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
         // In another PID namespace tiptoe does not see all tasks.
-        let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
+        let has_all_by_tasks = count == 0 && !wanted.has_cgroup_switches && !wanted.per_cpu;
+        let by_tasks = has_all_by_tasks && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
         let meter = LivesMeter::start();
         let loaded =
@@ -166,10 +165,7 @@ impl Cgroups {
         give_slots(&mut bpf, shape, tree)?;
         let mapped = |name: &str, words: usize| {
             let mapped = MappedArray::new(array_fd(&bpf, name)?, words);
-            mapped.map_err(|source| Error::Io {
-                what: format!("map the BPF array `{name}`"),
-                source,
-            })
+            mapped.map_err(Error::io(format!("map the BPF array `{name}`")))
         };
         let lines = shape.cpus as usize * shape.slots as usize;
         let counted = || mapped("counted", lines * count * cgroups_layout::COUNTED);
@@ -201,15 +197,14 @@ impl Cgroups {
 
     /// Starts counting.
     pub fn start(&mut self) -> Result<(), Error> {
-        let ring = self.bpf.take_map("news").ok_or_else(|| no_part("news"))?;
-        let ring = RingBuf::try_from(ring).map_err(|error| bpf_refusal(LOAD, &error))?;
+        let ring = Ring::take(&mut self.bpf, "news", LOAD)?;
         self.follower = Some(Follower::start(ring, self.flush.clone())?);
         for place in [CREATED, REMOVED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
         // Changes before the programs were attached were not reported.
         self.tree.visit_again(&self.root);
-        let before = system_switches();
+        let before = switches_of_all().ok();
         match self.how {
             CountingMode::ByTasks => self.start_by_tasks()?,
             CountingMode::AtSwitches => self.start_at_switches()?,
@@ -219,7 +214,8 @@ impl Cgroups {
                 self.begin(slot);
             }
         }
-        self.begun = before.zip(system_switches()).map(<[u64; 2]>::from);
+        let after = switches_of_all().ok();
+        self.begun = before.zip(after).map(<[u64; 2]>::from);
         Ok(())
     }
 
@@ -228,8 +224,8 @@ impl Cgroups {
             self.links.push(attach(&mut self.bpf, place)?);
         }
         self.ending = Some(attach(&mut self.bpf, ENDING)?);
-        let begun = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "begun")?);
-        let set = begun.and_then(|mut begun| begun.set(0, monotonic_ns(), 0));
+        let mut begun: Array<_, u64> = typed_map_mut(&mut self.bpf, "begun", LOAD)?;
+        let set = begun.set(0, monotonic_ns(), 0);
         set.map_err(|error| bpf_refusal(LOAD, &error))?;
         self.flush.now()
     }
@@ -239,13 +235,7 @@ impl Cgroups {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
         }
         self.links.push(attach(&mut self.bpf, SWITCHED)?);
-        match self.bpf.program(SEEDED) {
-            Some(Program::Iter(program)) => {
-                let fd = program.fd().map_err(|error| bpf_refusal(LOAD, &error))?;
-                over_tasks(fd.as_fd())?;
-            }
-            _ => return Err(no_part(SEEDED)),
-        }
+        over_tasks(program_fd(&self.bpf, SEEDED, LOAD)?)?;
         self.flush.now()?;
         self.links.push(attach(&mut self.bpf, ATTACHED)?);
         self.flush.now()
@@ -267,7 +257,7 @@ impl Cgroups {
 
     /// Ends counting; counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
-        let before = system_switches();
+        let before = switches_of_all().ok();
         // `last` must not wait for tasks that end from here on.
         self.ending = None;
         self.unended = self.flush.last()?;
@@ -286,7 +276,7 @@ impl Cgroups {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
         let (Some([first, begun]), Some(before), Some(now)) =
-            (self.begun, before, system_switches())
+            (self.begun, before, switches_of_all().ok())
         else {
             return;
         };
@@ -316,9 +306,10 @@ impl Cgroups {
             self.tree.visit_again(&self.root);
             self.elsewhere = unknown;
         }
-        let did = did.into_iter().map(|(whose, slot)| TaskCounts {
-            whose,
-            cpus: self.of_each_cpu(slot),
+        let did = did.into_iter().map(|(whose, slot)| {
+            let mut cpus = self.since_start(slot);
+            cpus.resize(self.cpus, CpuCounts::default());
+            TaskCounts { whose, cpus }
         });
         Ok(did.collect())
     }
@@ -338,21 +329,19 @@ impl Cgroups {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
         for id in ids {
-            let slots = HashMap::<_, u64, u32>::try_from(map(&self.bpf, "slot_of")?);
-            let slot = slots.map_err(failed)?.get(id, 0).ok();
+            let slots: HashMap<_, u64, u32> = typed_map(&self.bpf, "slot_of", READ)?;
+            let slot = slots.get(id, 0).ok();
             self.tree.forget(*id);
             let Some(slot) = slot else { continue };
             let before = self.before.remove(&slot);
             // The next owner's count starts where this one's ends.
             did.push((*id, since(self.begin(slot), before.as_deref())));
-            let map = map_mut(&mut self.bpf, "slot_of")?;
-            let mut slots = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
+            let mut slots: HashMap<_, u64, u32> = typed_map_mut(&mut self.bpf, "slot_of", READ)?;
             slots.remove(id).map_err(failed)?;
-            let owners = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "owners")?);
-            let mut owners = owners.map_err(failed)?;
+            let mut owners: Array<_, u64> = typed_map_mut(&mut self.bpf, "owners", READ)?;
             owners.set(slot, 0, 0).map_err(failed)?;
-            let free = Queue::<_, u32>::try_from(map_mut(&mut self.bpf, "free_slots")?);
-            free.map_err(failed)?.push(slot, 0).map_err(failed)?;
+            let mut free: Queue<_, u32> = typed_map_mut(&mut self.bpf, "free_slots", READ)?;
+            free.push(slot, 0).map_err(failed)?;
         }
         Ok(did)
     }
@@ -361,12 +350,11 @@ impl Cgroups {
     pub fn checks(&self) -> Result<(CountFaults, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.flush.add(&mut checks, &mut times) {
-            let failed = |error| bpf_refusal(READ, &error);
-            let states =
-                Array::<_, [u64; cgroups_layout::CPU]>::try_from(map(&self.bpf, "states")?);
-            let states = states.map_err(failed)?;
+            let states: Array<_, [u64; cgroups_layout::CPU]> =
+                typed_map(&self.bpf, "states", READ)?;
             for cpu in 0..self.shape.cpus {
-                let state = states.get(&cpu, 0).map_err(failed)?;
+                let state = states.get(&cpu, 0);
+                let state = state.map_err(|error| bpf_refusal(READ, &error))?;
                 cgroups_layout::add_cpu(state, &mut checks, &mut times.switches);
             }
         }
@@ -398,12 +386,6 @@ impl Cgroups {
         }
     }
 
-    fn of_each_cpu(&self, slot: u32) -> Vec<CpuCounts> {
-        let mut did = self.since_start(slot);
-        did.resize(self.cpus, CpuCounts::default());
-        did
-    }
-
     fn since_start(&self, slot: u32) -> Vec<CpuCounts> {
         since(self.slot(slot), self.before.get(&slot).map(Vec::as_slice))
     }
@@ -420,17 +402,6 @@ impl Cgroups {
             CpuCounts::read(self.lines.words(line * cgroups_layout::LINE), counted)
         })
         .collect()
-    }
-}
-
-/// Includes switches to idle tasks.
-fn system_switches() -> Option<u64> {
-    switches_of_all().ok()
-}
-
-impl ExtraCounts {
-    fn is_counted_by_tasks(self) -> bool {
-        !self.has_cgroup_switches && !self.per_cpu
     }
 }
 

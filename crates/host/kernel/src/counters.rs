@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use tiptoe_event::Counter;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::limits::reserve_open_files;
-use tiptoe_sys::host::perf::{Attr, CountedOn, Counts, PerfEvent, abi};
+use tiptoe_sys::host::perf::{Attr, CountedOn, Counts, PerfEvent};
 
 use crate::Error;
 use crate::cpus::online_cpus;
+use crate::kernel_probe::errno::{EINVAL, ENODEV, ENOENT, ENOSYS, ENXIO, EOPNOTSUPP, ESRCH};
 
 mod pmu;
 mod resolve;
@@ -22,6 +23,7 @@ mod tracepoint;
 
 pub use resolve::KernelEvent;
 pub(crate) use resolve::resolve;
+pub(crate) use tracepoint::id as tracepoint_id;
 
 /// What to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +72,10 @@ impl CounterSet {
             resolved.push(events.collect::<Result<Vec<KernelEvent>, Error>>()?);
         }
         let directory = match whom {
-            CountTarget::Cgroup(path) => Some(File::open(path).map_err(|source| Error::Io {
-                what: format!("open {}", path.display()),
-                source,
-            })?),
+            CountTarget::Cgroup(path) => {
+                let directory = File::open(path);
+                Some(directory.map_err(Error::io(format!("open {}", path.display())))?)
+            }
             _ => None,
         };
         let mut tries = TRIES;
@@ -156,10 +158,7 @@ impl CounterSet {
     ) -> Result<(), Error> {
         let leaders = self.events.iter().filter(|event| event.is_leader);
         for (_, event) in leaders.flat_map(|event| &event.open) {
-            what(event).map_err(|source| Error::Io {
-                what: word.into(),
-                source,
-            })?;
+            what(event).map_err(Error::io(word))?;
         }
         Ok(())
     }
@@ -169,10 +168,7 @@ impl CounterSet {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok((*place, None)),
-            Err(source) => Err(Error::Io {
-                what: "read an event".into(),
-                source,
-            }),
+            Err(error) => Err(Error::io("read an event")(error)),
         };
         self.events
             .iter()
@@ -212,12 +208,8 @@ impl CounterOpening<'_> {
         if !is_alive {
             return Err(Error::NoSuchThread);
         }
-        let cpus = match self.whom {
-            CountTarget::Cpus(_) | CountTarget::Cgroup(_) => {
-                Some(self.places.iter().filter_map(cpu_of).collect())
-            }
-            _ => None,
-        };
+        let cpus = || self.places.iter().filter_map(cpu_of).collect();
+        let cpus = self.is_of_cpus().then(cpus);
         let is_complete = match self.whom {
             CountTarget::Processes(_) => now().is_ok_and(|places| places == self.places),
             _ => true,
@@ -239,19 +231,18 @@ impl CounterOpening<'_> {
                 open: Vec::new(),
             })
             .collect();
-        let is_pinned = group.first().is_some_and(|leader| leader.is_pinned);
         for (place, on) in self.places.iter().enumerate() {
             let (leader, members) = events.split_at_mut(1);
             let Some(leader) = leader.first_mut() else {
                 continue;
             };
-            self.one(leader, place, *on, None, is_pinned)?;
+            self.one(leader, place, *on, None)?;
             // Without its leader a member would count alone, which was not requested.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
             for member in members {
-                self.one(member, place, *on, Some(opened), false)?;
+                self.one(member, place, *on, Some(opened))?;
             }
         }
         Ok(events)
@@ -263,12 +254,11 @@ impl CounterOpening<'_> {
         place: usize,
         on: CountedOn,
         leader: Option<&PerfEvent>,
-        is_pinned: bool,
     ) -> Result<(), Error> {
         if !event.resolved.is_counted_on(on) {
             return Ok(());
         }
-        let mut attr = self.attr(event, leader.is_none(), is_pinned);
+        let mut attr = self.attr(event);
         let mut opened = PerfEvent::open_in(attr, on, leader);
         // Some PMUs cannot exclude guests, and refuse the bit.
         if opened.as_ref().is_err_and(is_missing) && event.resolved.is_of_own_pmu {
@@ -282,34 +272,28 @@ impl CounterOpening<'_> {
             opened = PerfEvent::open_in(attr, on, leader);
             event.only_user = opened.is_ok();
         }
-        match opened {
-            Ok(opened) => event.open.push((place, opened)),
-            Err(e) if is_missing(&e) => {}
-            // The thread has ended.
-            Err(e) if e.raw_os_error() == Some(ESRCH) => {}
-            Err(e) if is_denied(&e) => return Err(denied(&event.resolved.name, on)),
-            Err(source) => {
-                return Err(Error::Io {
-                    what: format!("count {}", event.resolved.name),
-                    source,
-                });
-            }
+        if !opened.as_ref().is_err_and(is_missing)
+            && let Some(opened) = self::opened(opened, &event.resolved.name, on)?
+        {
+            event.open.push((place, opened));
         }
         Ok(())
     }
 
-    fn attr(&self, event: &Event, is_leader: bool, is_pinned: bool) -> Attr {
+    fn is_of_cpus(&self) -> bool {
+        matches!(self.whom, CountTarget::Cpus(_) | CountTarget::Cgroup(_))
+    }
+
+    fn attr(&self, event: &Event) -> Attr {
         let mut attr = event.resolved.attr;
-        let is_of_cpus = matches!(self.whom, CountTarget::Cpus(_) | CountTarget::Cgroup(_));
-        attr.set_inherit(u64::from(!is_of_cpus));
-        if is_leader {
+        attr.set_inherit(u64::from(!self.is_of_cpus()));
+        if event.is_leader {
             attr.set_disabled(1);
-            attr.set_pinned(u64::from(is_pinned));
+            attr.set_pinned(u64::from(event.resolved.is_pinned));
+            // Only a leader may be exclusive.
+            attr.set_exclusive(u64::from(event.resolved.is_exclusive));
             attr.set_enable_on_exec(u64::from(matches!(self.whom, CountTarget::AtExec(_))));
         }
-        // Only a leader may be exclusive.
-        let is_alone = is_leader && event.resolved.is_exclusive;
-        attr.set_exclusive(u64::from(is_alone));
         if event.only_user {
             attr.set_exclude_kernel(1);
             attr.set_exclude_hv(1);
@@ -318,18 +302,8 @@ impl CounterOpening<'_> {
     }
 }
 
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const ESRCH: i32 = 3;
-const ENXIO: i32 = 6;
-const EACCES: i32 = 13;
-const ENODEV: i32 = 19;
-const EINVAL: i32 = 22;
-const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
-
 fn is_denied(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(EPERM | EACCES))
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 fn is_missing(error: &io::Error) -> bool {
@@ -337,14 +311,23 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| missing.contains(&e))
 }
 
-pub(crate) fn denied(name: &str, on: CountedOn) -> Error {
-    let whose = match on {
-        CountedOn::Cpu(_) | CountedOn::Cgroup { .. } => "of the whole system".to_owned(),
-        CountedOn::Thread(tid) => format!("of thread {tid}"),
-    };
-    Error::CounterDenied {
-        name: name.to_owned(),
-        whose,
+/// Returns an opened event; `None` if its thread has ended.
+pub(crate) fn opened(
+    event: io::Result<PerfEvent>,
+    name: &str,
+    on: CountedOn,
+) -> Result<Option<PerfEvent>, Error> {
+    match event {
+        Ok(event) => Ok(Some(event)),
+        Err(e) if e.raw_os_error() == Some(ESRCH) => Ok(None),
+        Err(e) if is_denied(&e) => Err(Error::CounterDenied {
+            name: name.to_owned(),
+            whose: match on {
+                CountedOn::Cpu(_) | CountedOn::Cgroup { .. } => "of the whole system".to_owned(),
+                CountedOn::Thread(tid) => format!("of thread {tid}"),
+            },
+        }),
+        Err(e) => Err(Error::io(format!("count {name}"))(e)),
     }
 }
 
@@ -381,20 +364,6 @@ fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>
             places
         }
     })
-}
-
-fn kind(number: u32) -> Attr {
-    tiptoe_sys::host::perf::attr(number, 0)
-}
-
-fn software(config: u64) -> Attr {
-    with_config(abi::PERF_TYPE_SOFTWARE, config)
-}
-
-fn with_config(number: u32, config: u64) -> Attr {
-    let mut attr = kind(number);
-    attr.config = config;
-    attr
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use crate::Error;
 
 pub(crate) fn online_cpus() -> Result<Vec<u32>, Error> {
-    aya::util::online_cpus().map_err(|(_, source)| Error::Io {
-        what: "list the CPUs that are online".into(),
-        source,
-    })
+    let cpus = aya::util::online_cpus();
+    cpus.map_err(|(_, source)| Error::io("list the CPUs that are online")(source))
 }

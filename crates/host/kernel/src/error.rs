@@ -195,6 +195,14 @@ impl CounterRefusal {
 }
 
 impl Error {
+    /// Returns what makes an error of a failed action.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        |source| Error::Io {
+            what: what.into(),
+            source,
+        }
+    }
+
     /// Returns a command or right that would help, if known.
     pub fn hint(&self) -> Option<String> {
         match self {

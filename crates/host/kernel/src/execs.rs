@@ -1,10 +1,9 @@
 //! Detects that a process runs another program, because uprobes count in any program that maps the same files.
 
-use std::fs;
-
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, CountedOn, PerfEvent, abi};
-use tiptoe_sys::host::tracefs::Tracefs;
+
+use crate::counters::tracepoint_id;
 
 #[derive(Debug)]
 pub(crate) struct Execs {
@@ -15,9 +14,8 @@ pub(crate) struct Execs {
 
 impl Execs {
     pub(crate) fn of(process: Process) -> Option<Self> {
-        let path = "events/sched/sched_process_exec/id";
-        let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;
-        let attr = perf::attr(abi::PERF_TYPE_TRACEPOINT, id.trim().parse().ok()?);
+        let id = tracepoint_id("sched", "sched_process_exec").ok()?;
+        let attr = perf::attr(abi::PERF_TYPE_TRACEPOINT, u32::try_from(id).ok()?);
         let event = PerfEvent::open(attr, CountedOn::Thread(process.pid())).ok()?;
         let runs = |process: Process| process.exe().ok();
         let is_our_fork = runs(process).is_some_and(|exe| Some(exe) == runs(Process::current()));

@@ -16,7 +16,7 @@ use aya::sys::{Stats, enable_stats};
 use zerocopy::transmute;
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, typed_map, typed_map_mut};
 use crate::refusal::bpf_refusal;
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ pub struct Futexes {
 impl Futexes {
     /// Prepares to count.
     pub fn load(wanted: FutexesWanted) -> Result<Self, Error> {
-        programs::need_tracefs()?;
+        programs::tracefs()?;
         let [by_thread, beside_agent, execs] =
             [wanted.by_thread, wanted.beside_agent, wanted.before_exec].map(u32::from);
         let agent_thread = wanted.agent_thread.unwrap_or(0);
@@ -142,9 +142,8 @@ impl Futexes {
     }
 
     fn fill(&mut self, name: &str, entries: impl Iterator<Item = (u64, u32)>) -> Result<(), Error> {
-        let failed = |error| bpf_refusal("pass the program's code to the BPF programs", &error);
-        let map = map_mut(&mut self.bpf, name)?;
-        let mut map = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
+        let what = "pass the program's code to the BPF programs";
+        let mut map: HashMap<_, u64, u32> = typed_map_mut(&mut self.bpf, name, what)?;
         for (at, value) in entries {
             let _ = map.insert(at, value, 0);
         }
@@ -170,13 +169,11 @@ impl Futexes {
 
     /// Returns the counts.
     pub fn read(&self) -> Result<Vec<(FutexKey, FutexCounts)>, Error> {
-        let failed = |error| bpf_refusal(READ, &error);
-        let rows = HashMap::<_, FutexKeyWords, FutexRowWords>::try_from(map(&self.bpf, "rows")?)
-            .map_err(failed)?;
+        let rows: HashMap<_, FutexKeyWords, FutexRowWords> = typed_map(&self.bpf, "rows", READ)?;
         rows.iter()
             .map(|row| row.map(|(key, row)| (transmute!(key), transmute!(row))))
             .collect::<Result<_, _>>()
-            .map_err(failed)
+            .map_err(|error| bpf_refusal(READ, &error))
     }
 
     /// Returns the number of calls.
@@ -193,9 +190,8 @@ impl Futexes {
     /// Returns living threads' unfinished waits, with their begins by CLOCK_MONOTONIC in ns. Keys always have the
     /// thread.
     pub fn waiting(&self) -> Result<Vec<(FutexKey, u64)>, Error> {
-        let failed = |error| bpf_refusal("read the waiting threads", &error);
-        let threads = HashMap::<_, u32, FutexThreadWords>::try_from(map(&self.bpf, "threads")?)
-            .map_err(failed)?;
+        let threads: HashMap<_, u32, FutexThreadWords> =
+            typed_map(&self.bpf, "threads", "read the waiting threads")?;
         let threads = threads.iter().flatten();
         Ok(threads
             .filter_map(|(tid, thread)| futex_layout::decode_wait(tid, thread))

@@ -29,7 +29,12 @@ fn unprobeable_with(
     if instruction.starts_with(&NOP10) && optimised() == ReplacedNop::Nop10 {
         return None;
     }
-    let Prefixes { all, rest, rex } = Prefixes::of(instruction);
+    let prefixes = instruction.iter().take_while(|byte| is_prefix(**byte));
+    let (all, rest) = instruction.split_at(prefixes.count());
+    let (rex, rest) = match rest {
+        [rex, rest @ ..] if is_rex(*rex) => (*rex, rest),
+        _ => (0, rest),
+    };
     let has = |wanted: &[u8]| all.iter().any(|prefix| wanted.contains(prefix));
     if has(&[0xf0]) {
         return Some("an instruction with a LOCK prefix");
@@ -97,31 +102,6 @@ fn nop_len(instruction: &[u8]) -> Option<usize> {
             Some(3 + usize::from(has_scaled) + distance)
         }
         _ => None,
-    }
-}
-
-struct Prefixes<'a> {
-    all: &'a [u8],
-    /// The REX prefix, or 0.
-    rex: u8,
-    rest: &'a [u8],
-}
-
-impl<'a> Prefixes<'a> {
-    fn of(instruction: &'a [u8]) -> Self {
-        let count = instruction
-            .iter()
-            .take_while(|byte| is_prefix(**byte))
-            .count();
-        let (all, rest) = instruction.split_at(count);
-        match rest {
-            [rex, rest @ ..] if is_rex(*rex) => Self {
-                all,
-                rex: *rex,
-                rest,
-            },
-            _ => Self { all, rex: 0, rest },
-        }
     }
 }
 

@@ -35,10 +35,7 @@ pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
         Some(errno::E2BIG | errno::ENOMEM | errno::ENFILE | errno::EMFILE | errno::ENOSPC) => {
             Error::NoRoom
         }
-        _ => Error::Io {
-            what: format!("arm a uprobe at {}:{offset:#x}", path.display()),
-            source,
-        },
+        _ => Error::io(format!("arm a uprobe at {}:{offset:#x}", path.display()))(source),
     }
 }
 
@@ -47,6 +44,7 @@ pub(crate) mod errno {
     pub const ENOENT: i32 = 2;
     pub const ESRCH: i32 = 3;
     pub const EIO: i32 = 5;
+    pub const ENXIO: i32 = 6;
     pub const E2BIG: i32 = 7;
     pub const EBADF: i32 = 9;
     pub const ENOMEM: i32 = 12;

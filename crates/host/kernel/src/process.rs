@@ -128,7 +128,12 @@ impl<'a> Linker<'a> {
         for (path, indices) in by_file(self.probes, places) {
             match CString::new(path.as_os_str().as_bytes()) {
                 Ok(path) => self.link_all(&path, &indices, list)?,
-                Err(_) => self.refuse_all(&indices),
+                Err(_) => {
+                    for index in indices {
+                        let path = path.to_owned();
+                        self.refuse(index, Error::NoSuchFile { path });
+                    }
+                }
             }
         }
         Ok(())
@@ -177,13 +182,6 @@ impl<'a> Linker<'a> {
                 self.link(path, first)?;
                 self.link(path, second)
             }
-        }
-    }
-
-    fn refuse_all(&mut self, indices: &[u64]) {
-        for index in indices {
-            let path = self.probes[*index as usize].path.clone();
-            self.refuse(*index, Error::NoSuchFile { path });
         }
     }
 

@@ -1,9 +1,11 @@
 //! Loads and attaches programs, and reads their time.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use aya::maps::{Array, Map, PerCpuArray};
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::trace_point::TracePointLink;
@@ -52,6 +54,31 @@ pub(crate) fn loader() -> EbpfLoader<'static> {
     loader
 }
 
+/// A program's reports.
+pub(crate) struct Ring(pub(crate) RingBuf<MapData>);
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ring")
+    }
+}
+
+impl Ring {
+    pub(crate) fn take(bpf: &mut Ebpf, name: &str, what: &str) -> Result<Ring, Error> {
+        let map = bpf.take_map(name).ok_or_else(|| no_part(name))?;
+        let ring = RingBuf::try_from(map).map(Ring);
+        ring.map_err(|error| bpf_refusal(what, &error))
+    }
+
+    pub(crate) fn read<T>(&mut self, decode: impl Fn(&[u8]) -> Option<T>) -> Vec<T> {
+        let mut reports = Vec::new();
+        while let Some(bytes) = self.0.next() {
+            reports.extend(decode(&bytes));
+        }
+        reports
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Link {
     Raw { _link: RawTracePointLink },
@@ -65,54 +92,60 @@ pub(crate) fn load_typed(
     btf: &Btf,
     what: &str,
 ) -> Result<(), Error> {
-    match bpf.program_mut(program) {
-        Some(Program::BtfTracePoint(program)) => {
-            let loaded = program.load(name, btf);
-            loaded.map_err(|error| match error {
-                ProgramError::Btf(_) => Error::NoTracepoint {
-                    name: format!("{group}:{name}"),
-                },
-                error => bpf_refusal(what, &error),
-            })
-        }
-        _ => Err(no_part(program)),
-    }
+    let loaded = match bpf.program_mut(program) {
+        Some(Program::BtfTracePoint(program)) => program.load(name, btf),
+        _ => return Err(no_part(program)),
+    };
+    loaded.map_err(|error| match error {
+        ProgramError::Btf(_) => Error::NoTracepoint {
+            name: format!("{group}:{name}"),
+        },
+        error => bpf_refusal(what, &error),
+    })
 }
 
 pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(), Error> {
     let loaded = match bpf.program_mut(name) {
         Some(Program::RawTracePoint(program)) => program.load(),
         Some(Program::TracePoint(program)) => program.load(),
+        Some(Program::PerfEvent(program)) => program.load(),
         _ => return Err(no_part(name)),
     };
     loaded.map_err(|error| bpf_refusal(what, &error))
 }
 
-pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
-    let failed = |error| no_tracepoint(group, name, &error);
-    match bpf.program_mut(program) {
-        Some(Program::RawTracePoint(program)) => {
-            let id = program.attach(name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Raw { _link })
-        }
-        Some(Program::BtfTracePoint(program)) => {
-            let id = program.attach().map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Typed { _link })
-        }
-        Some(Program::TracePoint(program)) => {
-            let id = program.attach(group, name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Classic { _link })
-        }
-        _ => Err(no_part(program)),
-    }
+pub(crate) fn program_fd<'a>(
+    bpf: &'a Ebpf,
+    name: &str,
+    what: &str,
+) -> Result<BorrowedFd<'a>, Error> {
+    let program = bpf.program(name).ok_or_else(|| no_part(name))?;
+    let fd = program.fd().map_err(|error| bpf_refusal(what, &error))?;
+    Ok(fd.as_fd())
 }
 
-pub(crate) fn need_tracefs() -> Result<(), Error> {
+pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
+    let link = match bpf.program_mut(program) {
+        Some(Program::RawTracePoint(program)) => program
+            .attach(name)
+            .and_then(|id| program.take_link(id))
+            .map(|_link| Link::Raw { _link }),
+        Some(Program::BtfTracePoint(program)) => program
+            .attach()
+            .and_then(|id| program.take_link(id))
+            .map(|_link| Link::Typed { _link }),
+        Some(Program::TracePoint(program)) => program
+            .attach(group, name)
+            .and_then(|id| program.take_link(id))
+            .map(|_link| Link::Classic { _link }),
+        _ => return Err(no_part(program)),
+    };
+    link.map_err(|error| no_tracepoint(group, name, &error))
+}
+
+pub(crate) fn tracefs() -> Result<PathBuf, Error> {
     match Tracefs::detect() {
-        Tracefs::Readable(_) => Ok(()),
+        Tracefs::Readable(root) => Ok(root),
         Tracefs::Unreadable(_) => Err(Error::NoTracefs { is_mounted: true }),
         Tracefs::NotMounted => Err(Error::NoTracefs { is_mounted: false }),
     }
@@ -133,8 +166,20 @@ pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Error> {
-    bpf.map_mut(name).ok_or_else(|| no_part(name))
+/// Returns a map by its name and type. `what` is the action that fails otherwise.
+pub(crate) fn typed_map<'a, M>(bpf: &'a Ebpf, name: &str, what: &str) -> Result<M, Error>
+where
+    M: TryFrom<&'a Map, Error = MapError>,
+{
+    M::try_from(map(bpf, name)?).map_err(|error| bpf_refusal(what, &error))
+}
+
+pub(crate) fn typed_map_mut<'a, M>(bpf: &'a mut Ebpf, name: &str, what: &str) -> Result<M, Error>
+where
+    M: TryFrom<&'a mut Map, Error = MapError>,
+{
+    let map = bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+    M::try_from(map).map_err(|error| bpf_refusal(what, &error))
 }
 
 pub(crate) fn times<Words: Pod>(
@@ -168,7 +213,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
 /// Returns drops by reason, and last how often the kernel ran no program.
 pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
-    let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
+    let drops: PerCpuArray<_, u64> = typed_map(bpf, "drops", "read the drops")?;
     let mut counts = [all(bpf).map(missed).sum(); WORDS];
     for (reason, count) in (0..WORDS as u32 - 1).zip(&mut counts) {
         *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
@@ -179,8 +224,7 @@ pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Erro
 pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     let failed = |error| bpf_refusal("read the run times of the programs", &error);
     let cpus = PerCpuArray::<_, Words>::try_from(map(bpf, "cpus")?).map_err(failed)?;
-    let cpus = cpus.get(&0, 0).map_err(failed)?;
-    Ok(cpus.iter().copied().collect())
+    Ok(cpus.get(&0, 0).map_err(failed)?.to_vec())
 }
 
 /// Returns how often the kernel did not run a program, because a program already ran on that CPU.

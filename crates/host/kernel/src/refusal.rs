@@ -9,14 +9,11 @@ use crate::Error;
 
 pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
-    match source.raw_os_error() {
+    match source.kind() {
         _ if is_verifiers(error) => Error::BpfRejected { what: what.into() },
         _ if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() => Error::NoBtf,
-        Some(code) if is_permission(code) => Error::BpfDenied,
-        _ => Error::Io {
-            what: format!("cannot {what}"),
-            source,
-        },
+        io::ErrorKind::PermissionDenied => Error::BpfDenied,
+        _ => Error::io(format!("cannot {what}"))(source),
     }
 }
 
@@ -36,11 +33,6 @@ pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'st
         },
         _ => bpf_refusal(&format!("attach to {group}:{name}"), error),
     }
-}
-
-fn is_permission(code: i32) -> bool {
-    let denied = io::Error::from_raw_os_error(code).kind();
-    denied == io::ErrorKind::PermissionDenied
 }
 
 /// Returns the kernel's error inside the library's, or the library's text.

@@ -5,10 +5,9 @@
 //!
 //! All processes run these programs at switches ([`Scopes::times_of_all`]).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use aya::maps::{HashMap, PerCpuArray};
-use aya::programs::Program;
 use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf};
 use tiptoe_event::{Counter, CounterKind};
@@ -17,9 +16,10 @@ use tiptoe_sys::host::perf::{CountedOn, PerfEvent};
 use zerocopy::{FromBytes, transmute};
 
 use crate::Error;
-use crate::counters::{KernelEvent, denied, resolve};
-use crate::kernel_probe::errno::{EACCES, EPERM, ESRCH};
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed, map, no_part};
+use crate::counters::{KernelEvent, opened, resolve};
+use crate::programs::{
+    self, Link, ProgramTimes, attach, load_program, load_typed, program_fd, typed_map,
+};
 use crate::refusal::bpf_refusal;
 
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
@@ -95,13 +95,11 @@ impl Scopes {
             load_typed(&mut bpf, place, &btf, LOAD)?;
         }
         for (number, event) in resolved.iter().enumerate() {
-            match event.is_tracepoint() {
-                true => load_program(&mut bpf, &passed(number), LOAD)?,
-                false => {
-                    let loaded = perf_program(&mut bpf, number)?.load();
-                    loaded.map_err(|error| bpf_refusal(LOAD, &error))?;
-                }
-            }
+            let program = match event.is_tracepoint() {
+                true => passed(number),
+                false => charged(number),
+            };
+            load_program(&mut bpf, &program, LOAD)?;
         }
         Ok(Scopes {
             bpf,
@@ -134,10 +132,7 @@ impl Scopes {
             }
         }
         for event in &self.open {
-            event.enable().map_err(|source| Error::Io {
-                what: "enable an event".into(),
-                source,
-            })?;
+            event.enable().map_err(Error::io("enable an event"))?;
         }
         Ok(())
     }
@@ -151,26 +146,13 @@ impl Scopes {
         attr.set_inherit(1);
         attr.set_inherit_thread(1);
         attr.__bindgen_anon_1.sample_period = 1;
-        let program = perf_program(&mut self.bpf, number)?.fd();
-        let program = program.map_err(|error| bpf_refusal(LOAD, &error))?;
-        let io = |what: &str, source| Error::Io {
-            what: what.into(),
-            source,
-        };
+        let program = program_fd(&self.bpf, &charged(number), LOAD)?;
         for tid in threads {
             let on = CountedOn::Thread(*tid);
-            match PerfEvent::open(attr, on) {
-                Ok(opened) => {
-                    let runs = opened.run_program(program.as_fd());
-                    runs.map_err(|source| io("attach a BPF program to an event", source))?;
-                    self.open.push(opened);
-                }
-                // The thread has ended.
-                Err(e) if e.raw_os_error() == Some(ESRCH) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(EPERM | EACCES)) => {
-                    return Err(denied(&event.name, on));
-                }
-                Err(source) => return Err(io(&format!("count {}", event.name), source)),
+            if let Some(opened) = opened(PerfEvent::open(attr, on), &event.name, on)? {
+                let runs = opened.run_program(program);
+                runs.map_err(Error::io("attach a BPF program to an event"))?;
+                self.open.push(opened);
             }
         }
         Ok(())
@@ -185,7 +167,7 @@ impl Scopes {
     /// Returns each node's sums. Threads off the CPU count as away until `now` (CLOCK_MONOTONIC, ns).
     pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
-        let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
+        let sums: PerCpuArray<_, Sums> = typed_map(&self.bpf, "sums", READ)?;
         let mut nodes: Vec<NodeSums> = Vec::new();
         for node in 0..NODES {
             let mut charged = Sums::default();
@@ -195,8 +177,7 @@ impl Scopes {
             }
             nodes.push(transmute!(charged));
         }
-        let away =
-            HashMap::<_, u32, SwitchedOut>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
+        let away: HashMap<_, u32, SwitchedOut> = typed_map(&self.bpf, "away", READ)?;
         for [since, node] in away.iter().flatten().map(|(_, away)| away) {
             let charged = usize::try_from(node).ok();
             let charged = charged.and_then(|node| nodes.get_mut(node));
@@ -223,12 +204,8 @@ fn passed(number: usize) -> String {
     format!("passed_{number}")
 }
 
-fn perf_program(bpf: &mut Ebpf, number: usize) -> Result<&mut aya::programs::PerfEvent, Error> {
-    let name = format!("event_{number}");
-    match bpf.program_mut(&name) {
-        Some(Program::PerfEvent(program)) => Ok(program),
-        _ => Err(no_part(&name)),
-    }
+fn charged(number: usize) -> String {
+    format!("event_{number}")
 }
 
 #[cfg(test)]

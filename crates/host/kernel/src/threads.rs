@@ -16,7 +16,7 @@ use crate::kernel_probe::{KernelProbe, RefusedProbe, errno, refusal};
 #[derive(Debug)]
 pub(crate) struct ThreadProbes {
     pmu: u32,
-    threads: Vec<u32>,
+    pub(crate) threads: Vec<u32>,
     events: Vec<Vec<PerfEvent>>,
     before: Vec<u64>,
 }
@@ -93,10 +93,6 @@ impl ThreadProbes {
     pub(crate) fn close_all(&mut self, closing: &mut Closing) {
         let all: Vec<usize> = (0..self.events.len()).collect();
         self.close(&all, closing);
-    }
-
-    pub(crate) fn threads(&self) -> &[u32] {
-        &self.threads
     }
 
     pub(crate) fn read(&self) -> io::Result<Vec<u64>> {

@@ -97,10 +97,7 @@ impl UprobeSet {
             Err(error) if is_unsupported(&error) => {
                 return Self::open_threads(&process.threads()?, probes);
             }
-            Err(source) => {
-                let what = "load the program that counts uprobes".to_owned();
-                return Err(Error::Io { what, source });
-            }
+            Err(error) => return Err(Error::io("load the program that counts uprobes")(error)),
         };
         let (owner, refused) = ProcessProbes::open(counters, process, probes)?;
         match are_unsupported(&refused, probes.len()) {
@@ -146,7 +143,9 @@ impl UprobeSet {
             }
         }
         for place in others {
-            if self.is_open(place) {
+            if let ProbeOwner::Process(probes) = &self.owner
+                && probes.is_open(place)
+            {
                 self.rests[place].end(then);
             }
         }
@@ -176,23 +175,13 @@ impl UprobeSet {
         }
     }
 
-    fn is_open(&self, place: usize) -> bool {
-        match &self.owner {
-            ProbeOwner::Process(probes) => probes.is_open(place),
-            ProbeOwner::Threads(_) => true,
-        }
-    }
-
     /// Returns the counts, in the order of the probes.
     pub fn counts(&self) -> Result<Vec<u64>, Error> {
         let counts = match &self.owner {
             ProbeOwner::Process(probes) => probes.read(),
             ProbeOwner::Threads(probes) => probes.read(),
         };
-        counts.map_err(|source| Error::Io {
-            what: "read the counts of kernel uprobes".into(),
-            source,
-        })
+        counts.map_err(Error::io("read the counts of kernel uprobes"))
     }
 
     /// Returns the readings, in the order of the probes; refused ones are 0.
@@ -224,7 +213,7 @@ impl UprobeSet {
     pub fn who(&self) -> CountedThreads {
         match &self.owner {
             ProbeOwner::Process(_) => CountedThreads::Process,
-            ProbeOwner::Threads(probes) => CountedThreads::Threads(probes.threads().to_vec()),
+            ProbeOwner::Threads(probes) => CountedThreads::Threads(probes.threads.clone()),
         }
     }
 

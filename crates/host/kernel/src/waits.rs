@@ -24,7 +24,7 @@ use tiptoe_event::WaitSelection;
 use zerocopy::transmute;
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, typed_map, typed_map_mut};
 use crate::refusal::bpf_refusal;
 
 mod callsite;
@@ -41,6 +41,7 @@ const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o")
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
 const LOAD: &str = "load the BPF programs that time waits";
+const READ: &str = "read the waits";
 const PROCESSES: u32 = 1024;
 
 /// The waits to count.
@@ -81,7 +82,7 @@ impl Waits {
     /// Prepares to count.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
         if wanted.watched == WaitSelection::EveryMmap {
-            programs::need_tracefs()?;
+            programs::tracefs()?;
         }
         let mut bpf = load(wanted)?;
         for program in places(wanted.watched).map(|[program, ..]| program) {
@@ -99,11 +100,11 @@ impl Waits {
 
     /// Adds these processes, unless all count.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
-        let failed = |error| bpf_refusal("choose the processes", &error);
-        let map = map_mut(&mut self.bpf, "wanted")?;
-        let mut chosen = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
-        let mut insert = |pid| chosen.insert(pid, 1, 0).map_err(failed);
-        pids.iter().try_for_each(&mut insert)
+        const CHOOSE: &str = "choose the processes";
+        let mut chosen: HashMap<_, u32, u32> = typed_map_mut(&mut self.bpf, "wanted", CHOOSE)?;
+        let mut insert = |pid| chosen.insert(pid, 1, 0);
+        let inserted = pids.iter().try_for_each(&mut insert);
+        inserted.map_err(|error| bpf_refusal(CHOOSE, &error))
     }
 
     /// Starts counting.
@@ -124,17 +125,17 @@ impl Waits {
     /// Returns the number of waits.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
-        let count = |row| layout::waited(row).count;
-        let counts = rows.iter().map(|row| row.map(|(_, row)| count(row)));
+        let counts = rows
+            .iter()
+            .map(|row| row.map(|(_, row)| layout::waited(row).count));
         counts
             .sum::<Result<u64, _>>()
-            .map_err(|error| bpf_refusal("read the waits", &error))
+            .map_err(|error| bpf_refusal(READ, &error))
     }
 
     /// Returns the counts.
     pub fn read(&self) -> Result<Vec<WaitSums>, Error> {
-        let failed = |error| bpf_refusal("read the waits", &error);
-        let stacks = StackTraceMap::try_from(map(&self.bpf, "stacks")?).map_err(failed)?;
+        let stacks: StackTraceMap<_> = typed_map(&self.bpf, "stacks", READ)?;
         let mut known: Stacks<u32, Vec<u64>> = Stacks::new();
         let mut frames = |id: u32| {
             let read = || {
@@ -148,7 +149,7 @@ impl Waits {
         };
         let mut rows = Vec::new();
         for row in self.rows()?.iter() {
-            let (key, row) = row.map_err(failed)?;
+            let (key, row) = row.map_err(|error| bpf_refusal(READ, &error))?;
             let key: RowKey = transmute!(key);
             let stack = u32::try_from(key.stack).ok();
             rows.push(WaitSums {
@@ -168,9 +169,8 @@ impl Waits {
 
     /// Returns how many sleeping threads wait.
     pub fn waiting(&self) -> Result<u64, Error> {
-        let failed = |error| bpf_refusal("read the waiting threads", &error);
-        let waits = HashMap::<_, [u64; 2], layout::WaitWords>::try_from(map(&self.bpf, "waits")?);
-        let waits = waits.map_err(failed)?;
+        let waits: HashMap<_, [u64; 2], layout::WaitWords> =
+            typed_map(&self.bpf, "waits", "read the waiting threads")?;
         let waiting = waits.iter().flatten();
         Ok(waiting
             .filter(|(_, wait)| layout::is_waiting(*wait))
@@ -189,8 +189,7 @@ impl Waits {
     }
 
     fn rows(&self) -> Result<HashMap<&MapData, WaitKeyWords, WaitRowWords>, Error> {
-        let rows = HashMap::try_from(map(&self.bpf, "rows")?);
-        rows.map_err(|error| bpf_refusal("read the waits", &error))
+        typed_map(&self.bpf, "rows", READ)
     }
 }
 

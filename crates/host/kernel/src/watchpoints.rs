@@ -12,6 +12,8 @@
 //!
 //! Linux 6.1 or later; on all CPUs, 6.10.
 
+use std::fs::File;
+
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapError, PerCpuArray};
 pub use tiptoe_breakpoint::Stats;
@@ -22,7 +24,7 @@ use tiptoe_sys::host::perf::{self, Breakpoint};
 
 use crate::Error;
 use crate::cpus::online_cpus;
-use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
+use crate::programs::{self, Link, ProgramTimes, Ring, attach, no_part, typed_map, typed_map_mut};
 
 mod births;
 mod bookings;
@@ -33,7 +35,6 @@ mod model;
 mod old_values;
 mod opener;
 mod shared;
-mod single_hits;
 mod slots;
 mod strangers;
 mod tasks;
@@ -53,12 +54,10 @@ pub use model::{
     Snapshot, StoredValue, WatchHits, WatchKey, WatchWanted, Watchpoint, Window,
 };
 
-use old_values::Memory;
-use single_hits::HitRing;
 use slots::{Slots, Watch};
 use tasks::{Serving, Tasks};
 use watch_layout::{Counts, Variable, WatchKeyWords, WatchRowWords};
-use watch_program::{EXEC, failed, load, not_passed, opener};
+use watch_program::{EXEC, PASS, READ, SINGLE_HITS, failed, load, not_passed, opener};
 use wide::CpuEvents;
 
 /// Cells of the map `window`.
@@ -69,17 +68,21 @@ const IS_RESTING: u32 = 3;
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
 
+fn in_window(bpf: &Ebpf, cell: u32) -> Result<u64, Error> {
+    let window: Array<_, u64> = typed_map(bpf, "window", READ)?;
+    window.get(&cell, 0).map_err(failed)
+}
+
 /// Breakpoints that count, from [`Watchpoints::start`] until dropped.
 #[derive(Debug)]
 pub struct Watchpoints {
     process: Process,
     bpf: Ebpf,
-    each: HitRing,
+    each: Ring,
     slots: Slots,
     events: Events,
-    kinds: Vec<perf::Access>,
     serving: Vec<(usize, Breakpoint)>,
-    memory: Memory,
+    memory: File,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
@@ -113,28 +116,18 @@ struct ThrottleState {
     rested: u64,
 }
 
-struct Preparation {
-    hit_cost: Cost,
-    sees_kernel: bool,
-    wide: Option<CpuEvents>,
-}
-
 fn prepare(
     form: Form,
     slots: &Slots,
-    served: &[(Watch, Breakpoint)],
-) -> Result<Preparation, Error> {
+    served: &[(usize, Breakpoint)],
+) -> Result<(Cost, bool, Option<CpuEvents>), Error> {
     // First, because measuring needs a debug register.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
         Form::Tasks => None,
     };
-    Ok(Preparation {
-        hit_cost,
-        sees_kernel,
-        wide,
-    })
+    Ok((hit_cost, sees_kernel, wide))
 }
 
 impl Watchpoints {
@@ -149,19 +142,16 @@ impl Watchpoints {
             return Err(Error::NoHitLimit);
         }
         let process = Process::new(wanted.pid)?;
-        let threads = match wanted.form {
-            Form::Cpus => 0,
-            Form::Tasks => process.threads()?.len() as u32,
+        let (threads, of_process) = match wanted.form {
+            Form::Cpus => (0, None),
+            Form::Tasks => (process.threads()?.len() as u32, Some(wanted.pid)),
         };
         let cpus = online_cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let mut slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
-        slots.book(wanted.of_process(), serving)?;
-        let served = serving.iter().map(|index| {
-            let at = watchpoints[*index].at;
-            (Watch::new(*index, &at), at)
-        });
-        let served: Vec<(Watch, Breakpoint)> = served.collect();
+        slots.book(of_process, serving)?;
+        let served = serving.iter().map(|index| (*index, watchpoints[*index].at));
+        let served: Vec<(usize, Breakpoint)> = served.collect();
         // In parallel, because both take about equally long.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
@@ -169,22 +159,18 @@ impl Watchpoints {
             let loaded = loading.join().unwrap_or_else(|_| Err(no_part("program")));
             (loaded, prepared)
         });
-        let (mut bpf, prepared) = (bpf?, prepared?);
+        let (mut bpf, (hit_cost, sees_kernel, wide)) = (bpf?, prepared?);
         let mut set = Self {
             process,
-            each: HitRing::take(&mut bpf)?,
+            each: Ring::take(&mut bpf, SINGLE_HITS, "read the accesses one by one")?,
             bpf,
             slots,
             events: Events::None,
-            kinds: watchpoints.iter().map(|w| w.at.access).collect(),
-            serving: serving
-                .iter()
-                .map(|index| (*index, watchpoints[*index].at))
-                .collect(),
-            memory: Memory::open(process)?,
-            sees_kernel: prepared.sees_kernel,
+            serving: served,
+            memory: process.open_memory()?,
+            sees_kernel,
             allowance: None,
-            hit_cost: prepared.hit_cost,
+            hit_cost,
             execs: None,
         };
         set.allow(wanted.allowed_ns)?;
@@ -192,13 +178,13 @@ impl Watchpoints {
             set.insert_variable(*index, &watchpoints[*index], slot)?;
         }
         let opener = opener(&set.bpf, set.sees_kernel)?;
-        set.events = match prepared.wide {
+        set.events = match wide {
             Some(wide) => {
                 wide.run(opener)?;
                 Events::Cpus(wide)
             }
             None => {
-                let tasks = Tasks::attach(process, opener, &set.slots, served)?;
+                let tasks = Tasks::attach(process, opener, &set.slots, &set.serving)?;
                 Events::Tasks(tasks, ThrottleState::default())
             }
         };
@@ -228,8 +214,7 @@ impl Watchpoints {
     }
 
     fn set_window(&mut self, cell: u32, value: u64) -> Result<(), Error> {
-        let mut window =
-            Array::<_, u64>::try_from(map_mut(&mut self.bpf, "window")?).map_err(not_passed)?;
+        let mut window: Array<_, u64> = typed_map_mut(&mut self.bpf, "window", PASS)?;
         window.set(cell, value, 0).map_err(not_passed)
     }
 
@@ -250,15 +235,16 @@ impl Watchpoints {
         index: usize,
         watchpoint: &Watchpoint,
     ) -> Result<Window, Error> {
-        let (left, _) = self.serving[slot];
-        let from = Watch::of(left, self.kinds[left]);
+        let (left, left_at) = self.serving[slot];
+        let from = Watch::new(left, &left_at);
         let to = Watch::new(index, &watchpoint.at);
         if let Events::Cpus(wide) = &self.events {
             self.slots.move_wide(from, to)?;
             wide.pause(slot)?;
         }
         let window = self.window()?;
-        old_values::begin_gap(&mut self.bpf, &[index as u32])?;
+        let served = [(index, watchpoint.at)];
+        old_values::begin_gap(&mut self.bpf, &served)?;
         self.insert_variable(index, watchpoint, slot as u32)?;
         self.serving[slot] = (index, watchpoint.at);
         match &mut self.events {
@@ -266,23 +252,26 @@ impl Watchpoints {
             Events::Cpus(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
             Events::Tasks(tasks, rest) => {
                 let serving = Serving {
+                    at: watchpoint.at,
                     in_kernel: self.sees_kernel,
                     is_on: !rest.is_resting,
                 };
-                tasks.serve(slot, to, watchpoint.at, &self.slots, serving)?;
+                tasks.serve(slot, from, to, &self.slots, serving)?;
             }
         }
-        let served = [(index as u32, watchpoint.at)];
-        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
-            self.events.reach_cpus()
-        })?;
+        self.end_gap(&served)?;
         Ok(window)
+    }
+
+    fn end_gap(&mut self, served: &[(usize, Breakpoint)]) -> Result<(), Error> {
+        let reach_cpus = || self.events.reach_cpus();
+        old_values::end_gap(&mut self.bpf, &self.memory, served, reach_cpus)
     }
 
     /// Stops watching an address.
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
-        let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
-        match map.and_then(|mut map| map.remove(&address)) {
+        let mut map: HashMap<_, u64, Variable> = typed_map_mut(&mut self.bpf, "variables", PASS)?;
+        match map.remove(&address) {
             // A variable that had no turn is not in the map.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(not_passed(error)),
@@ -292,7 +281,7 @@ impl Watchpoints {
     /// Returns how threads got their events; `None` if events are on CPUs.
     pub fn attached(&self) -> Option<AttachSummary> {
         match &self.events {
-            Events::Tasks(tasks, _) => Some(tasks.attached()),
+            Events::Tasks(tasks, _) => Some(tasks.attached),
             Events::None | Events::Cpus(_) => None,
         }
     }
@@ -310,21 +299,17 @@ impl Watchpoints {
         if let Events::Cpus(wide) = &self.events {
             wide.start(self.allowance.is_some())?;
         }
-        let served = self.served();
-        old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
-            self.events.reach_cpus()
-        })
+        self.end_gap(&self.serving.clone())
     }
 
     /// Begins the next window; returns the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
-        let served = self.served();
+        let served = self.serving.clone();
         // The flag must be cleared before `window` reads `rests`. The program adds to `rests`, then sets the flag, so
         // the next call sees a stop that `window` misses.
-        let did_rest = self.in_window(IS_RESTING)? != 0;
+        let did_rest = in_window(&self.bpf, IS_RESTING)? != 0;
         if did_rest {
-            let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
-            old_values::begin_gap(&mut self.bpf, &variables)?;
+            old_values::begin_gap(&mut self.bpf, &served)?;
             self.set_window(IS_RESTING, 0)?;
         }
         let window = self.window()?;
@@ -342,9 +327,7 @@ impl Watchpoints {
             }
         }
         if did_rest {
-            old_values::end_gap(&mut self.bpf, &self.memory, &served, || {
-                self.events.reach_cpus()
-            })?;
+            self.end_gap(&served)?;
         }
         Ok(window)
     }
@@ -352,34 +335,23 @@ impl Watchpoints {
     /// Disables threads' events if the allowance is used up; CPUs' events stop by themselves. Returns whether threads'
     /// events are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
-        let is_used_up = match (self.allowance, &self.events) {
-            (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
-                self.in_window(HITS)? >= allowed
-            }
-            _ => false,
+        let Events::Tasks(tasks, rest) = &mut self.events else {
+            return Ok(false);
         };
-        match &mut self.events {
-            Events::Tasks(tasks, rest) => {
-                if is_used_up {
-                    tasks.disable()?;
-                    rest.is_resting = true;
-                }
-                Ok(rest.is_resting)
-            }
-            Events::None | Events::Cpus(_) => Ok(false),
+        if !rest.is_resting
+            && let Some(allowed) = self.allowance
+            && in_window(&self.bpf, HITS)? >= allowed
+        {
+            tasks.disable()?;
+            rest.is_resting = true;
         }
-    }
-
-    fn in_window(&self, cell: u32) -> Result<u64, Error> {
-        let window = Array::<_, u64>::try_from(map(&self.bpf, "window")?).map_err(failed)?;
-        window.get(&cell, 0).map_err(failed)
+        Ok(rest.is_resting)
     }
 
     /// Returns the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
-        let hits = self.in_window(HITS)?;
-        let map = map(&self.bpf, "rests")?;
-        let map = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
+        let hits = in_window(&self.bpf, HITS)?;
+        let map: PerCpuArray<_, u64> = typed_map(&self.bpf, "rests", READ)?;
         let slots = 0..self.serving.len() as u32;
         let rests = slots.map(|slot| map.get(&slot, 0));
         let rests: Vec<_> = rests.collect::<Result<_, _>>().map_err(failed)?;
@@ -408,7 +380,7 @@ impl Watchpoints {
         Ok(Window {
             hits,
             rested,
-            by_strangers: self.in_window(IS_STRANGE)? != 0,
+            by_strangers: in_window(&self.bpf, IS_STRANGE)? != 0,
         })
     }
 
@@ -433,20 +405,18 @@ impl Watchpoints {
     }
 
     fn insert<V: aya::Pod>(&mut self, name: &str, key: u64, value: V) -> Result<(), Error> {
-        let map = HashMap::<_, u64, V>::try_from(map_mut(&mut self.bpf, name)?);
-        let inserted = map.and_then(|mut map| map.insert(key, value, 0));
-        inserted.map_err(not_passed)
+        let mut map: HashMap<_, u64, V> = typed_map_mut(&mut self.bpf, name, PASS)?;
+        map.insert(key, value, 0).map_err(not_passed)
     }
 
     /// Returns the single hits since the last call.
     pub fn each(&mut self) -> Vec<Access> {
-        self.each.read()
+        self.each.read(watch_layout::access)
     }
 
     /// Returns the rows.
     pub fn read(&self) -> Result<Vec<WatchHits>, Error> {
-        let rows = HashMap::<_, WatchKeyWords, WatchRowWords>::try_from(map(&self.bpf, "rows")?)
-            .map_err(failed)?;
+        let rows: HashMap<_, WatchKeyWords, WatchRowWords> = typed_map(&self.bpf, "rows", READ)?;
         let rows = rows
             .iter()
             .map(|row| row.map(|(key, row)| watch_layout::decode_row(key, &row)));
@@ -455,9 +425,8 @@ impl Watchpoints {
 
     /// Returns a variable's hits.
     pub fn hits(&self, variable: u32) -> Result<Hits, Error> {
-        let counted = PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?);
-        let counts = counted.and_then(|counted| counted.get(&variable, 0));
-        let counts = counts.map_err(failed)?;
+        let counted: PerCpuArray<_, Counts> = typed_map(&self.bpf, "counted", READ)?;
+        let counts = counted.get(&variable, 0).map_err(failed)?;
         let mut sum = Hits::default();
         for [all, wanted] in counts.iter().copied() {
             sum.all += all;

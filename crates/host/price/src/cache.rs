@@ -43,17 +43,6 @@ pub struct PriceCache {
     calibrated: Cell<Option<Calibration>>,
 }
 
-struct Measured<P> {
-    price: P,
-    /// The yardstick after the measurement; `None` if either yardstick is unknown.
-    yardstick: Option<f64>,
-    is_steady: bool,
-}
-
-fn measured_yardstick() -> Option<f64> {
-    yardstick().ok()
-}
-
 impl PriceCache {
     /// Opens this user's cache.
     pub fn of_this_user() -> PriceCache {
@@ -65,18 +54,7 @@ impl PriceCache {
             folder: key.as_ref().and(folder(xdg, home, is_root)),
             key: key.unwrap_or_default(),
             yardstick: OnceCell::new(),
-            measure_yardstick: measured_yardstick,
-            calibrated: Cell::new(None),
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn none() -> PriceCache {
-        PriceCache {
-            folder: None,
-            key: String::new(),
-            yardstick: OnceCell::new(),
-            measure_yardstick: measured_yardstick,
+            measure_yardstick: || yardstick().ok(),
             calibrated: Cell::new(None),
         }
     }
@@ -93,11 +71,7 @@ impl PriceCache {
                 .set(self.calibrated.get().or(Some(Calibration::Cached)));
             return Some(price);
         }
-        let Measured {
-            price,
-            yardstick,
-            is_steady,
-        } = self.measure(measure)?;
+        let (price, yardstick, is_steady) = self.measure(measure)?;
         self.calibrated.set(Some(match self.calibrated.get() {
             Some(Calibration::Unsteady) => Calibration::Unsteady,
             _ if is_steady => Calibration::Now,
@@ -109,7 +83,9 @@ impl PriceCache {
         Some(price)
     }
 
-    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
+    /// Returns the price, the yardstick after its measurement, and whether the state was steady. The yardstick is `None`
+    /// if it or the one before is unknown.
+    fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
         for turn in 1.. {
@@ -120,11 +96,7 @@ impl PriceCache {
                 _ => true,
             };
             if is_steady || turn == TRIES {
-                return Some(Measured {
-                    price,
-                    yardstick: before.and(after),
-                    is_steady,
-                });
+                return Some((price, before.and(after), is_steady));
             }
             before = after;
             price = measure()?;
@@ -134,7 +106,7 @@ impl PriceCache {
 
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
-        let now = self.yardstick()?;
+        let now = (*self.yardstick.get_or_init(self.measure_yardstick))?;
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -154,10 +126,6 @@ impl PriceCache {
             // After a failed write the next run measures again.
             let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
-    }
-
-    fn yardstick(&self) -> Option<f64> {
-        *self.yardstick.get_or_init(self.measure_yardstick)
     }
 }
 

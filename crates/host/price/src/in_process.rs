@@ -33,18 +33,10 @@ const YARDSTICK_REPEATS: usize = 9;
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// The ns of a call in a loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct LoopTimes {
-    /// An unpatched call.
-    pub(super) plain: f64,
-    /// Added by counting.
-    pub(super) count: f64,
-    /// Added by a filter that rejects the call.
-    pub(super) filtered: f64,
-}
+/// The ns of a call in a loop: of an unpatched call, and those that each patched version adds.
+pub(super) type LoopTimes = [f64; VERSIONS.len()];
 
-/// By loop and surrounding.
+/// By loop, surrounding and version.
 pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
 pub(super) fn measure() -> io::Result<InProcess> {
@@ -55,14 +47,11 @@ pub(super) fn measure() -> io::Result<InProcess> {
             layouts.push(Bench::new(surrounding, layout, FUNCTIONS)?.compare()?);
         }
         for (index, of_loop) in all.iter_mut().enumerate() {
-            let middle = |part: fn(&LoopTimes) -> f64| {
-                median(layouts.iter().map(|layout| part(&layout[index])).collect())
+            let middle = |version: Version| {
+                let times = layouts.iter().map(|layout| layout[index][version as usize]);
+                median(times.collect())
             };
-            of_loop[surrounding as usize] = LoopTimes {
-                plain: middle(|shown| shown.plain),
-                count: middle(|shown| shown.count),
-                filtered: middle(|shown| shown.filtered),
-            };
+            of_loop[surrounding as usize] = VERSIONS.map(middle);
         }
     }
     Ok(all)
@@ -79,38 +68,27 @@ pub(super) fn yardstick() -> io::Result<f64> {
 
 impl Price for InProcess {
     const KIND: &'static str = "counts";
-    const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
 
     fn numbers(&self) -> Vec<f64> {
-        let shown = self.as_flattened().iter();
-        shown
-            .flat_map(|shown| [shown.plain, shown.count, shown.filtered])
-            .collect()
+        self.as_flattened().as_flattened().to_vec()
     }
 
     fn of_numbers(numbers: &[f64]) -> Option<InProcess> {
         let mut all = InProcess::default();
-        let (numbers, []) = numbers.as_chunks::<3>() else {
+        let (times, []) = numbers.as_chunks() else {
             return None;
         };
-        let cells = all.as_flattened_mut();
-        if cells.len() != numbers.len() {
+        if all.as_flattened().len() != times.len() {
             return None;
         }
-        for (shown, [plain, count, filtered]) in cells.iter_mut().zip(numbers) {
-            let is_sane =
-                PLAIN.contains(plain) && [count, filtered].iter().all(|ns| ADDED.contains(ns));
-            if !is_sane {
-                return None;
-            }
-            (shown.plain, shown.count, shown.filtered) = (*plain, *count, *filtered);
-        }
-        let curves = [
-            |shown: &LoopTimes| shown.count,
-            |shown: &LoopTimes| shown.filtered,
-        ];
-        let is_ordered = |added: fn(&LoopTimes) -> f64| curve(&all, added).is_ordered();
-        curves.into_iter().all(is_ordered).then_some(all)
+        all.as_flattened_mut().copy_from_slice(times);
+        let is_sane = |[plain, added @ ..]: &LoopTimes| {
+            PLAIN.contains(plain) && added.iter().all(|ns| ADDED.contains(ns))
+        };
+        let is_ordered = |version| curve(&all, version).is_ordered();
+        let mut patched = [Version::Count, Version::Filtered].into_iter();
+        let is_possible = times.iter().all(is_sane) && patched.all(is_ordered);
+        is_possible.then_some(all)
     }
 }
 
@@ -184,11 +162,8 @@ fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> LoopTimes {
         let pairs = version.iter().zip(&plain);
         median(pairs.map(|(with, without)| with - without).collect())
     };
-    LoopTimes {
-        count: added(&count),
-        filtered: added(&filtered),
-        plain: median(plain),
-    }
+    let [count, filtered] = [added(&count), added(&filtered)];
+    [median(plain), count, filtered]
 }
 
 fn words(len: usize) -> Box<[AtomicU64]> {
@@ -258,11 +233,7 @@ mod tests {
     fn what_is_added_is_finite() {
         for all in measure().expect("executable memory") {
             println!("{all:.2?}");
-            let finite = |shown: &LoopTimes| {
-                let all = [shown.plain, shown.count, shown.filtered];
-                all.iter().all(|ns| ns.is_finite())
-            };
-            assert!(all.iter().all(finite));
+            assert!(all.as_flattened().iter().all(|ns| ns.is_finite()));
         }
     }
 }

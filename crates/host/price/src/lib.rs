@@ -48,10 +48,12 @@ pub use child::Child;
 use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
-use in_process::{InProcess, LoopTimes};
+use in_process::InProcess;
 pub use lock_waits::{Calls as FutexCosts, futex_calls};
+use program::Version;
 pub use scope_visits::scope_visit;
 use trap::Trap;
+use uprobe::Steps;
 
 /// The ends of an interval, as multiples of the measured cost.
 const CHEAPER: f64 = 0.7;
@@ -127,14 +129,12 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
-        costs.count = curve(&shown, |shown| shown.count);
-        costs.filtered = curve(&shown, |shown| shown.filtered);
+        costs.count = curve(&shown, Version::Count);
+        costs.filtered = curve(&shown, Version::Filtered);
     }
     costs.reading_ns = clock::reading_ns();
-    if want.trap
-        && let Some(Trap(ns)) = prices.take(|| trap::measure().ok())
-    {
-        costs.trap = about(ns);
+    if want.trap {
+        costs.trap = trap_cost(prices).unwrap_or(costs.trap);
     }
     if want.kernel {
         costs.kernel = kernel_costs(prices);
@@ -147,12 +147,18 @@ pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     measured_kernel_costs(prices).unwrap_or(UnitCosts::DEFAULT.kernel)
 }
 
+fn trap_cost(prices: &PriceCache) -> Option<Cost> {
+    let Trap(ns) = prices.take(|| trap::measure().ok())?;
+    Some(about(ns))
+}
+
 fn measured_kernel_costs(prices: &PriceCache) -> Option<KernelCosts> {
-    let steps = prices.take(|| uprobe::measure().ok())?;
+    let Steps(ns) = prices.take(|| uprobe::measure().ok())?;
+    let [nop, emulated, single] = ns.map(about);
     Some(KernelCosts {
-        nop: about(steps.nop),
-        emulated: about(steps.push),
-        single: about(steps.single_step),
+        nop,
+        emulated,
+        single,
     })
 }
 
@@ -168,10 +174,10 @@ pub struct TrapAlternatives {
 impl TrapAlternatives {
     /// Returns both costs, cached or measured in tens of ms; `None` if that fails.
     pub fn fetch(prices: &PriceCache) -> Option<TrapAlternatives> {
-        let kernel = measured_kernel_costs(prices)?;
-        let Trap(ns) = prices.take(|| trap::measure().ok())?;
-        let trap = about(ns);
-        Some(TrapAlternatives { trap, kernel })
+        Some(TrapAlternatives {
+            kernel: measured_kernel_costs(prices)?,
+            trap: trap_cost(prices)?,
+        })
     }
 
     /// Returns whether a uprobe is cheaper at an instruction of this kind.
@@ -210,12 +216,12 @@ pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of one added cost. The gap between hits is a loop's lap, because a lap calls each function once.
-fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
+/// Returns the curve of what a version adds. The gap between hits is a loop's lap, because a lap calls each function once.
+fn curve(shown: &InProcess, version: Version) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
-        let added_ns = added(shown);
-        let call_ns = shown.plain.max(FLOOR_NS) + added_ns.max(0.0);
+        let added_ns = shown[version as usize];
+        let call_ns = shown[Version::Plain as usize].max(FLOOR_NS) + added_ns.max(0.0);
         let gap_ns = call_ns * LOOPS[index] as f64;
         Point { gap_ns, added_ns }
     };
@@ -228,6 +234,15 @@ fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
+}
+
+/// Returns the cost between `each(1)` and `each(many)`, the ns of a turn with one and with many locks or scopes. In a
+/// program whose data fills the caches, a turn may cost twice as much.
+fn one_to_many(each: impl Fn(u64) -> f64, many: u64) -> Cost {
+    let _warm = each(1);
+    let (one, many) = (each(1), each(many));
+    let [low, high] = [one.min(many), one.max(many)];
+    Cost::between(low, (low + high) / 2.0, 2.0 * high)
 }
 
 /// Returns the ns of a call of `turn`: the median of blocks, because one interruption may take longer than all calls.
@@ -299,13 +314,9 @@ mod tests {
     fn the_gap_is_a_whole_lap_with_what_was_added() {
         let mut shown = InProcess::default();
         for (all, functions) in shown.iter_mut().zip(LOOPS) {
-            *all = [LoopTimes {
-                plain: 2.0,
-                count: functions as f64 / 100.0,
-                filtered: 0.0,
-            }; SURROUNDINGS.len()];
+            *all = [[2.0, functions as f64 / 100.0, 0.0]; SURROUNDINGS.len()];
         }
-        let curve = curve(&shown, |shown| shown.count);
+        let curve = curve(&shown, Version::Count);
         let lap = LOOPS[3] as f64 * (2.0 + LOOPS[3] as f64 / 100.0);
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }

@@ -15,8 +15,8 @@ use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
 
 use super::cache::PriceCache;
-use super::each_turn;
 use super::price::{self, Price};
+use super::{each_turn, one_to_many};
 use crate::clock;
 
 const WAIT: u32 = 0x80;
@@ -32,8 +32,6 @@ const LIBC: Library = Library {
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// The interval's factor for programs whose data fills the caches.
-const COLD: f64 = 2.0;
 
 /// The costs that recording adds to futex calls.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +46,6 @@ pub struct Calls {
 
 impl Price for Calls {
     const KIND: &'static str = "waits";
-    const COUNT: usize = 9;
 
     fn numbers(&self) -> Vec<f64> {
         price::numbers_of([self.wait, self.passed_over, self.wake])
@@ -80,14 +77,12 @@ fn measure() -> Calls {
     };
     let added = noted.frames.add(&LIBC, &[encode_row(0, rule())]);
     debug_assert!(added, "it is the only one");
-    let each = |locks: u64, operation, result| {
-        each_turn(|turn| noted.call(0x1000 + 64 * (turn % locks), operation, result))
-    };
     let cost = |operation| {
-        let _warm = each(1, operation, AT_ONCE);
-        let (one, many) = (each(1, operation, AT_ONCE), each(200, operation, 0));
-        let [low, high] = [one.min(many), one.max(many)];
-        Cost::between(low, (low + high) / 2.0, COLD * high)
+        let each = |locks: u64| {
+            let result = if locks == 1 { AT_ONCE } else { 0 };
+            each_turn(|turn| noted.call(0x1000 + 64 * (turn % locks), operation, result))
+        };
+        one_to_many(each, 200)
     };
     let [wait, wake] = [WAIT, WAKE].map(cost);
     own.store(head::NEXT as usize, u64::MAX);

@@ -59,10 +59,35 @@ pub fn note_stop(lasted: Duration) {
 
 /// Returns the CPU time of this process, its calling thread, or reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
-    let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
-    getrusage(whom).map_or(Duration::ZERO, |usage| {
-        of(usage.user_time()) + of(usage.system_time())
-    })
+    let used = CpuUse::fetch(whom);
+    Duration::from_nanos(used.user_ns + used.sys_ns)
+}
+
+/// CPU time and context switches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuUse {
+    /// The time in user mode.
+    pub user_ns: u64,
+    /// The time in the kernel.
+    pub sys_ns: u64,
+    /// Voluntary and other switches.
+    pub switches: u64,
+}
+
+impl CpuUse {
+    /// Returns the use so far by this process, its calling thread, or reaped children.
+    pub fn fetch(whom: UsageWho) -> CpuUse {
+        let Ok(usage) = getrusage(whom) else {
+            return CpuUse::default();
+        };
+        let ns = |time: TimeVal| time.num_microseconds().unsigned_abs() * 1_000;
+        let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+        CpuUse {
+            user_ns: ns(usage.user_time()),
+            sys_ns: ns(usage.system_time()),
+            switches: switches.unsigned_abs(),
+        }
+    }
 }
 
 #[cfg(test)]

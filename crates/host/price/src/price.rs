@@ -22,11 +22,10 @@ const END: &str = "end\n";
 pub(super) trait Price: Sized {
     /// The prefix of the files' names.
     const KIND: &'static str;
-    const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
+    /// Returns the price of finite numbers; `None` if their count is wrong, or if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
@@ -47,8 +46,7 @@ pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let numbers = rest.strip_prefix('\n')?.strip_suffix(END)?;
     let numbers: Vec<f64> = numbers.lines().map(number).collect::<Option<_>>()?;
     let (yardstick, price) = numbers.split_first()?;
-    let is_whole = (1e-3..1e6).contains(yardstick) && price.len() == P::COUNT;
-    let price = is_whole.then(|| P::of_numbers(price))??;
+    let price = P::of_numbers(price).filter(|_| (1e-3..1e6).contains(yardstick))?;
     (encode(key, *yardstick, &price).as_bytes() == text.as_bytes()).then_some((*yardstick, price))
 }
 
@@ -68,22 +66,12 @@ pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;
     };
-    let mut costs = [Cost::default(); N];
-    if numbers.len() != N {
-        return None;
-    }
-    for (cost, numbers) in costs.iter_mut().zip(numbers) {
-        let [low_ns, ns, high_ns] = bounded::<3>(numbers)?;
-        *cost = Cost {
-            ns,
-            low_ns,
-            high_ns,
-        };
-        if !(low_ns <= ns && ns <= high_ns) {
-            return None;
-        }
-    }
-    Some(costs)
+    let cost = |numbers: &[f64; 3]| {
+        let [low_ns, ns, high_ns] = bounded(numbers)?;
+        (low_ns <= ns && ns <= high_ns).then(|| Cost::between(low_ns, ns, high_ns))
+    };
+    let costs: Vec<Cost> = numbers.iter().map(cost).collect::<Option<_>>()?;
+    costs.try_into().ok()
 }
 
 pub(super) fn numbers_of<const N: usize>(costs: [Cost; N]) -> Vec<f64> {

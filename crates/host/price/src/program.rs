@@ -223,9 +223,12 @@ impl Patcher {
             return Err(io::Error::other("no room for a jump"));
         }
         for arena in planner.new_arenas() {
-            self.draft.open(arena.base..arena.base + arena.len)?;
+            self.draft.open(arena.base..arena.base + ARENA_LEN)?;
             self.draft.write(prologue(arena.base), &arena.prologue);
-            self.taken.push(whole(arena.base));
+            self.taken.push(UsedArena {
+                base: arena.base,
+                used: std::iter::once(arena.base..arena.base + ARENA_LEN).collect(),
+            });
         }
         self.draft.write(patch.trampoline, &patch.code);
         let [a, b, c, d, e, ..] = patch.patched;
@@ -233,13 +236,5 @@ impl Patcher {
             at: patch.site,
             bytes: [a, b, c, d, e],
         })
-    }
-}
-
-fn whole(base: u64) -> UsedArena {
-    let all = base..base + ARENA_LEN;
-    UsedArena {
-        base,
-        used: std::iter::once(all).collect(),
     }
 }

@@ -10,18 +10,14 @@ use tiptoe_wire::scopes::{STAMP, WIDTH};
 use tiptoe_wire::{Geometry, Words};
 
 use super::cache::PriceCache;
-use super::each_turn;
 use super::price::{self, Price};
+use super::{each_turn, one_to_many};
 use crate::clock;
-
-/// The interval's factor for programs whose data fills the caches.
-const COLD: f64 = 2.0;
 
 struct Visit(Cost);
 
 impl Price for Visit {
     const KIND: &'static str = "scopes";
-    const COUNT: usize = 3;
 
     fn numbers(&self) -> Vec<f64> {
         price::numbers_of([self.0])
@@ -53,10 +49,7 @@ fn measure() -> Cost {
             thread.leaves(token, clock::ticks());
         })
     };
-    let _warm = each(1);
-    let (one, many) = (each(1), each(100));
-    let [low, high] = [one.min(many), one.max(many)];
-    Cost::between(low, (low + high) / 2.0, COLD * high)
+    one_to_many(each, 100)
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ pub(super) struct Trap(pub(super) f64);
 
 impl Price for Trap {
     const KIND: &'static str = "trap";
-    const COUNT: usize = 1;
 
     fn numbers(&self) -> Vec<f64> {
         vec![self.0]

@@ -14,32 +14,20 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// The ns of a hit.
+/// The ns of a hit at a no-operation, which the kernel may replace by a call; at a `push`, which the kernel emulates; and
+/// at an instruction that the kernel single-steps.
 #[derive(Debug)]
-pub(super) struct Steps {
-    /// At a no-operation, which the kernel may replace by a call.
-    pub(super) nop: f64,
-    /// At a `push`, which the kernel emulates.
-    pub(super) push: f64,
-    /// At an instruction that the kernel single-steps.
-    pub(super) single_step: f64,
-}
+pub(super) struct Steps(pub(super) [f64; 3]);
 
 impl Price for Steps {
     const KIND: &'static str = "uprobes";
-    const COUNT: usize = 3;
 
     fn numbers(&self) -> Vec<f64> {
-        vec![self.nop, self.push, self.single_step]
+        self.0.to_vec()
     }
 
     fn of_numbers(numbers: &[f64]) -> Option<Steps> {
-        let [nop, push, single_step] = price::bounded(numbers)?;
-        Some(Steps {
-            nop,
-            push,
-            single_step,
-        })
+        price::bounded(numbers).map(Steps)
     }
 }
 
@@ -59,7 +47,7 @@ pub(super) fn measure() -> io::Result<Steps> {
     // SAFETY: `hits` calls only clock_gettime and the functions below.
     let mut child = unsafe { Child::start(hits) }?;
     let probes = open(child.pid(), places)?;
-    let mut costs = [0.0; WITH_NOP5.len()];
+    let mut costs = [0.0; 3];
     for (place, cost) in costs.iter_mut().enumerate() {
         let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(place as u8)).collect();
         *cost = median(all?);
@@ -71,12 +59,7 @@ pub(super) fn measure() -> io::Result<Steps> {
     if !counted.iter().zip(places).all(hit) {
         return Err(io::Error::other("a kernel uprobe did not count"));
     }
-    let [nop, push, single_step] = costs;
-    Ok(Steps {
-        nop,
-        push,
-        single_step,
-    })
+    Ok(Steps(costs))
 }
 
 fn open(pid: u32, places: &[ProbeCase]) -> io::Result<UprobeSet> {
@@ -140,8 +123,7 @@ mod tests {
         match measure() {
             Ok(steps) => {
                 println!("{steps:.0?}");
-                let all = [steps.nop, steps.push, steps.single_step];
-                assert!(all.iter().all(|ns| ns.is_finite() && *ns > 0.0));
+                assert!(steps.0.iter().all(|ns| ns.is_finite() && *ns > 0.0));
             }
             Err(why) => crate::skipped::skipped("kernel uprobes", &why.to_string()),
         }

@@ -29,26 +29,22 @@ impl CallerArena {
 }
 
 impl Arenas {
-    pub(crate) fn callers(&self) -> &[CallerArena] {
-        &self.callers
-    }
-
     /// Returns the ranges to map for the next [`Arenas::take_fresh`]. Arenas in one free range share a mapping, because
     /// each mapping makes a fork slower. Below 4 GiB only adjacent arenas do, because a program may need the addresses
     /// between arenas for pointers of 32 bits.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
-        let is_mapped = |base: u64| self.mapped.iter().any(|range| range.contains(&base));
+        let is_mapped = |base: u64| self.space.mapped.iter().any(|range| range.contains(&base));
         let mut bases: Vec<u64> = self.fresh.clone();
         bases.retain(|base| !is_mapped(*base));
         bases.sort_unstable();
-        let free = self.preferred.iter().chain(&self.last_resort);
+        let free = self.space.preferred.iter().chain(&self.space.last_resort);
         let free: Vec<&Range<u64>> = free.collect();
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for base in bases {
             let end = base + ARENA_LEN;
             let is_free = |gap: &Range<u64>| {
-                let callers = self.callers.iter();
+                let callers = self.space.callers.iter();
                 free.iter()
                     .any(|r| r.start <= gap.start && gap.end <= r.end)
                     && !callers.clone().any(|callers| gap.contains(&callers.base))
@@ -63,18 +59,22 @@ impl Arenas {
     }
 
     pub(super) fn callers_near(&mut self, at: u64) -> Option<u64> {
-        let found = self.callers.iter_mut().find_map(|arena| arena.take(at));
+        let found = self
+            .space
+            .callers
+            .iter_mut()
+            .find_map(|arena| arena.take(at));
         found.or_else(|| {
             let base = self.free_near(at)?;
             self.bases.insert(base);
-            self.callers.push(CallerArena { base, used: 0 });
-            self.callers.last_mut()?.take(at)
+            self.space.callers.push(CallerArena { base, used: 0 });
+            self.space.callers.last_mut()?.take(at)
         })
     }
 
     fn free_near(&self, at: u64) -> Option<u64> {
-        let free = self.preferred.iter().chain(&self.last_resort);
-        let mut free = free.filter(|range| !self.mapped.contains(range));
+        let free = self.space.preferred.iter().chain(&self.space.last_resort);
+        let mut free = free.filter(|range| !self.space.mapped.contains(range));
         free.find_map(|range| {
             let start = range
                 .start
@@ -82,7 +82,7 @@ impl Arenas {
                 .next_multiple_of(ARENA_LEN);
             let end = range.end.min(at.saturating_add(REACH));
             let count = end.checked_sub(start)? / ARENA_LEN;
-            let chosen = start + self.seed % count.max(1) * ARENA_LEN;
+            let chosen = start + self.space.seed % count.max(1) * ARENA_LEN;
             let bases = [chosen, start].map(|from| (from..end).step_by(ARENA_LEN as usize));
             let mut bases = bases.into_iter().flat_map(|bases| bases.take(TRIES));
             bases.find(|base| {

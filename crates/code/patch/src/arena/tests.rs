@@ -84,8 +84,8 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
         let place = arenas.reserve(want).expect("room");
         assert_eq!(callers, place.callers != 0);
     }
-    let [callers] = *arenas.callers() else {
-        panic!("{:x?}", arenas.callers());
+    let [callers] = arenas.space.callers[..] else {
+        panic!("{:x?}", arenas.space.callers);
     };
     let ranges = arenas.fresh_ranges();
     let bases = arenas.fresh.clone();

@@ -197,7 +197,7 @@ impl Machine {
 
     pub fn apply(&mut self, patch: &Patch) {
         for arena in self.planner.new_arenas() {
-            map(arena.base, arena.len);
+            map(arena.base, tiptoe_patch::ARENA_LEN);
             write(prologue(arena.base), &arena.prologue);
         }
         for arena in &self.planner.caller_arenas()[self.callers..] {

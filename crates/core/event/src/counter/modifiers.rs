@@ -1,6 +1,6 @@
 //! Modifiers in perf's spelling.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 use super::CounterFault;
 
@@ -27,6 +27,19 @@ pub struct Modifiers {
     pub precise: u8,
 }
 
+type Flag = fn(&mut Modifiers) -> &mut bool;
+
+const FLAGS: [(char, Flag); 8] = [
+    ('u', |all| &mut all.user),
+    ('k', |all| &mut all.kernel),
+    ('h', |all| &mut all.hypervisor),
+    ('G', |all| &mut all.guest),
+    ('H', |all| &mut all.host),
+    ('I', |all| &mut all.not_idle),
+    ('D', |all| &mut all.pinned),
+    ('e', |all| &mut all.exclusive),
+];
+
 impl Modifiers {
     /// Parses modifiers. Ignores perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a weak group).
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
@@ -35,15 +48,11 @@ impl Modifiers {
         }
         let mut read = Modifiers::default();
         for letter in text.chars() {
+            if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == letter) {
+                *flag(&mut read) = true;
+                continue;
+            }
             match letter {
-                'u' => read.user = true,
-                'k' => read.kernel = true,
-                'h' => read.hypervisor = true,
-                'G' => read.guest = true,
-                'H' => read.host = true,
-                'I' => read.not_idle = true,
-                'D' => read.pinned = true,
-                'e' => read.exclusive = true,
                 'p' if read.precise < 3 => read.precise += 1,
                 'P' | 'S' | 'W' => {}
                 other => return Err(CounterFault::NoModifier(other)),
@@ -52,18 +61,12 @@ impl Modifiers {
         Ok(read)
     }
 
-    pub(super) fn and(self, group: Modifiers) -> Modifiers {
-        Modifiers {
-            user: self.user || group.user,
-            kernel: self.kernel || group.kernel,
-            hypervisor: self.hypervisor || group.hypervisor,
-            guest: self.guest || group.guest,
-            host: self.host || group.host,
-            not_idle: self.not_idle || group.not_idle,
-            pinned: self.pinned || group.pinned,
-            exclusive: self.exclusive || group.exclusive,
-            precise: self.precise.max(group.precise),
+    pub(super) fn and(mut self, mut group: Modifiers) -> Modifiers {
+        for (_, flag) in FLAGS {
+            *flag(&mut self) |= *flag(&mut group);
         }
+        self.precise = self.precise.max(group.precise);
+        self
     }
 
     fn counts_in(&self, named: bool) -> bool {
@@ -88,20 +91,12 @@ impl Modifiers {
 
 impl fmt::Display for Modifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (is_set, letter) in [
-            (self.user, "u"),
-            (self.kernel, "k"),
-            (self.hypervisor, "h"),
-            (self.guest, "G"),
-            (self.host, "H"),
-            (self.not_idle, "I"),
-            (self.pinned, "D"),
-            (self.exclusive, "e"),
-        ] {
-            if is_set {
-                f.write_str(letter)?;
+        let mut all = *self;
+        for (letter, flag) in FLAGS {
+            if *flag(&mut all) {
+                f.write_char(letter)?;
             }
         }
-        (0..self.precise).try_for_each(|_| f.write_str("p"))
+        (0..self.precise).try_for_each(|_| f.write_char('p'))
     }
 }

@@ -1,6 +1,7 @@
 //! Names and numbers of perf_event_open(2)'s generic events.
 
 use super::CounterKind;
+use crate::number::unsigned;
 
 /// `PERF_COUNT_HW_*`.
 const HARDWARE: &[(&str, u64)] = &[
@@ -112,11 +113,7 @@ pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
 }
 
 fn raw(name: &str) -> Option<CounterKind<'_>> {
-    let hex = name.strip_prefix('r')?;
-    let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // from_str_radix would accept a sign.
-    let number = is_hex.then(|| u64::from_str_radix(hex, 16).ok()).flatten();
-    number.map(CounterKind::Raw)
+    unsigned(name.strip_prefix('r')?, 16).map(CounterKind::Raw)
 }
 
 fn of_pmu(name: &str) -> Option<CounterKind<'_>> {

@@ -44,7 +44,6 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     let group = match item.strip_prefix('{') {
         None => CounterGroup {
             events: item,
-            is_braced: false,
             modifiers: Modifiers::default(),
         },
         Some(inner) => {
@@ -57,11 +56,7 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
                 None if after.is_empty() => Modifiers::default(),
                 None => return Err(fault(CounterFault::AfterGroup)),
             };
-            CounterGroup {
-                events,
-                is_braced: true,
-                modifiers,
-            }
+            CounterGroup { events, modifiers }
         }
     };
     events(group.events, group.modifiers).try_for_each(|event| event.map(|_| ()))?;

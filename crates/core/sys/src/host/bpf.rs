@@ -29,7 +29,7 @@ const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 /// The argument of every command, a union; unused words must be 0.
 type Words = [u64; 16];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Object {
     Program,
     Link,

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{Error, Result};
+use super::error::{Error, Result, read_text};
+use super::procfs::Mount;
 
 /// How cgroups are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,32 +25,27 @@ pub struct Cgroups {
 impl Cgroups {
     /// Reads this process's mounts.
     pub fn detect() -> Result<Self> {
-        let path = Path::new("/proc/self/mountinfo");
-        let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&read_text("/proc/self/mountinfo")?))
     }
 
     fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
         let mut is_whole = false;
         for line in mountinfo.lines() {
-            let Some((head, tail)) = line.split_once(" - ") else {
+            let Some(mount) = Mount::parse(line) else {
                 continue;
             };
-            let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
-            let mut tail = tail.split(' ');
-            match tail.next() {
+            match mount.kind {
                 // A mount of the whole hierarchy replaces one of a part.
-                Some("cgroup2") if found.v2.is_none() || !is_whole => {
-                    found.v2 = Some(mount());
-                    is_whole = head.split(' ').nth(3) == Some("/");
+                "cgroup2" if found.v2.is_none() || !is_whole => {
+                    found.v2 = Some(unescape(mount.point));
+                    is_whole = mount.root == "/";
                 }
-                Some("cgroup") => {
-                    let options = tail.nth(1).unwrap_or_default();
-                    if options.split(',').any(|o| o == "perf_event") {
-                        found.v1_perf_event = Some(mount());
+                "cgroup" => {
+                    if mount.options.split(',').any(|o| o == "perf_event") {
+                        found.v1_perf_event = Some(unescape(mount.point));
                     }
-                    found.v1.push(mount());
+                    found.v1.push(unescape(mount.point));
                 }
                 _ => {}
             }
@@ -80,9 +76,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     std::iter::from_fn(move || {
         loop {
             let dir = open.pop()?;
-            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-            let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
-            open.extend(below.map(|entry| entry.path()));
+            open.extend(fs::read_dir(&dir).into_iter().flat_map(folders));
             if let Ok(metadata) = fs::metadata(&dir) {
                 let path = dir.strip_prefix(root).unwrap_or(&dir);
                 return Some((metadata.ino(), Path::new("/").join(path)));
@@ -140,12 +134,16 @@ fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Resu
     // 0 is a process outside our pid namespace.
     let all = text.lines().filter_map(|line| line.parse::<u32>().ok());
     pids.extend(all.filter(|pid| *pid != 0));
-    for entry in fs::read_dir(dir)?.flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            open.push(entry.path());
-        }
-    }
+    open.extend(folders(fs::read_dir(dir)?));
     Ok(())
+}
+
+fn folders(entries: fs::ReadDir) -> impl Iterator<Item = PathBuf> {
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|t| t.is_dir());
+    entries
+        .flatten()
+        .filter(is_folder)
+        .map(|entry| entry.path())
 }
 
 fn unescape(text: &str) -> PathBuf {

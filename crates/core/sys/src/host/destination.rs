@@ -153,7 +153,7 @@ impl WholeFile {
         self.appear()
     }
 
-    /// Gives the incomplete file its name, which then stays.
+    /// Gives the file its name, which then stays, although it may be incomplete or not yet on the disk.
     pub fn appear(&self) -> io::Result<()> {
         // Relaxed: only one thread writes a report.
         if self.has_name.load(Relaxed) {
@@ -162,11 +162,6 @@ impl WholeFile {
         fs::renameat(&self.folder, &self.temporary, &self.folder, &self.name)?;
         self.has_name.store(true, Relaxed);
         Ok(())
-    }
-
-    /// Gives the file its name. Does not write to the disk, so the content may be lost if the machine crashes.
-    pub(super) fn rename(self) -> io::Result<()> {
-        self.appear()
     }
 }
 

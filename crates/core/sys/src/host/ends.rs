@@ -34,20 +34,16 @@ pub struct Ends(Vec<OwnedFd>);
 impl Ends {
     /// Watches processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
-        let open = |pid: u32| {
-            let pid = Pid::from_raw(pid.cast_signed())?;
-            pidfd_open(pid, PidfdFlags::empty()).ok()
-        };
-        Ends(pids.into_iter().filter_map(open).collect())
+        Ends(pids.into_iter().filter_map(pidfd).collect())
     }
 
     /// Waits until a process ends, a signal arrives, or `time` passes.
     pub fn wait(&mut self, time: Duration) {
-        let limit = timespec(time);
+        let limit = Timespec::try_from(time).ok();
         let signals = SIGNALS.get().map(|(reader, _)| reader);
         let all = self.0.iter().chain(signals);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        match poll(&mut fds, Some(&limit)) {
+        match poll(&mut fds, limit.as_ref()) {
             // If a signal interrupts the poll, no descriptor is readable.
             Ok(_) | Err(Errno::INTR) => {}
             // Without this sleep a waiting loop would never rest.
@@ -63,6 +59,12 @@ impl Ends {
     }
 }
 
+/// Opens a pidfd; `None` before Linux 5.3, or if the process has ended.
+pub fn pidfd(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid.cast_signed())?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
 /// Returns which descriptors are readable, or closed, after a wait.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -74,18 +76,12 @@ pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool;
 pub fn wait_for_end(process: BorrowedFd<'_>, time: Duration) {
     let until = Instant::now() + time;
     loop {
-        let left = timespec(until.saturating_duration_since(Instant::now()));
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).ok();
         let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
-        if poll(&mut fds, Some(&left)) != Err(Errno::INTR) {
+        if poll(&mut fds, left.as_ref()) != Err(Errno::INTR) {
             return;
         }
-    }
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs().cast_signed(),
-        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }
 
@@ -113,7 +109,7 @@ mod tests {
         rustix::io::write(&writer, b"x").unwrap();
         let is_readable = || {
             let mut fds = [PollFd::new(&SIGNALS.get().unwrap().0, PollFlags::IN)];
-            poll(&mut fds, Some(&timespec(Duration::ZERO))).unwrap() > 0
+            poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
         };
         assert!(is_readable());
         ends.wait(Duration::from_secs(30));

@@ -79,6 +79,11 @@ pub enum Error {
     },
 }
 
+pub(super) fn read_text(path: &str) -> Result<String> {
+    let path = Path::new(path);
+    std::fs::read_to_string(path).map_err(|e| Error::of_file(path, e))
+}
+
 fn ptrace_hint() -> String {
     let own = rustix::thread::capabilities(None);
     let held = own.map_or(0, |own| own.effective.bits());

@@ -2,12 +2,7 @@
 
 use std::prelude::rust_2024::*;
 
-use std::fs;
-use std::path::Path;
-
-use super::error::{Error, Result};
-
-const KALLSYMS: &str = "/proc/kallsyms";
+use super::error::{Result, read_text};
 
 /// Functions and data of the kernel, its modules and BPF programs.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +23,7 @@ pub struct SymbolOffset<'a> {
 impl KernelSymbols {
     /// Reads all symbols, which takes 100 ms. Finds none if addresses are hidden.
     pub fn read() -> Result<Self> {
-        let path = Path::new(KALLSYMS);
-        let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&read_text("/proc/kallsyms")?))
     }
 
     /// Parses a list of symbols.

@@ -5,8 +5,11 @@ use std::prelude::rust_2024::*;
 use std::fs;
 use std::io;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::error::{Error, Result};
-use super::procfs::Process;
+use super::procfs::{Process, tasks_of_all};
 
 /// Descriptors kept free for other uses.
 const SPARE: u64 = 64;
@@ -22,15 +25,10 @@ pub struct OpenFiles {
 
 /// Returns our limit on open files.
 pub fn open_files() -> OpenFiles {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the call fills `limit`, and cannot fail for a valid resource.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let limit = getrlimit(Resource::Nofile);
     OpenFiles {
-        soft: limit.rlim_cur,
-        hard: limit.rlim_max,
+        soft: limit.current.unwrap_or(u64::MAX),
+        hard: limit.maximum.unwrap_or(u64::MAX),
     }
 }
 
@@ -54,7 +52,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
 
 /// Adds the limit, and how to raise it, to the error of a file that is too large.
 pub fn explain_file_size(error: io::Error) -> io::Error {
-    match file_size() {
+    match getrlimit(Resource::Fsize).current {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!(
@@ -64,16 +62,6 @@ pub fn explain_file_size(error: io::Error) -> io::Error {
         ),
         _ => error,
     }
-}
-
-fn file_size() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the call fills `limit`, and cannot fail for a valid resource.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Pins the calling thread to the first allowed CPU.
@@ -96,8 +84,7 @@ pub fn online_cpus() -> u32 {
 
 /// Returns the limit on a process's address space in bytes, if any.
 pub fn address_space(process: Process) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
-    soft_limit(&text, "Max address space")
+    limit(process, "Max address space")
 }
 
 /// Returns how many more threads a process may create, by the processes that we see; `None` if no limit is near.
@@ -109,9 +96,8 @@ pub fn threads_left(process: Process) -> Option<u64> {
     if user == 0 || status.cap_eff & ABOVE_LIMITS != 0 {
         return None;
     }
-    let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
-    let limit = soft_limit(&text, "Max processes")?;
-    if limit > tasks()? + FAR {
+    let limit = limit(process, "Max processes")?;
+    if limit > tasks_of_all().ok()? + FAR {
         return None;
     }
     let of_user = |process: Process| {
@@ -125,9 +111,9 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-fn tasks() -> Option<u64> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    text.split(['/', ' ']).nth(4)?.parse().ok()
+fn limit(process: Process, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
+    soft_limit(&text, name)
 }
 
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
@@ -135,16 +121,9 @@ fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: soft,
-        rlim_max: hard,
-    };
-    // SAFETY: the call only reads `limit`.
-    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+fn set_open_files(soft: u64, hard: u64) -> Result<(), Errno> {
+    let (current, maximum) = (Some(soft), Some(hard));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum })
 }
 
 #[cfg(test)]
@@ -164,11 +143,6 @@ mod tests {
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));
         assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-    }
-
-    #[test]
-    fn the_machine_has_tasks() {
-        assert!(tasks() > Some(1));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl OwnFolder {
         let folder = self.0.try_clone()?;
         let whole = WholeFile::new(folder, name.into(), 0o600)?;
         whole.file().write_all(bytes)?;
-        Ok(whole.rename()?)
+        Ok(whole.appear()?)
     }
 }
 

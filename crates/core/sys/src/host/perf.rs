@@ -9,7 +9,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod breakpoint;
-mod group;
 mod signal;
 
 pub use breakpoint::{Access, Breakpoint};
@@ -66,24 +65,19 @@ pub struct PerfEvent(OwnedFd);
 impl PerfEvent {
     /// Opens an event. `attr` must contain no pointer: see [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
-        Self::open_with_leader(attr, on, None)
+        Self::open_in(attr, on, None)
     }
 
-    fn open_with_leader(attr: Attr, on: CountedOn, leader: Option<i32>) -> io::Result<Self> {
+    /// Opens a leader, or an event in a leader's group, which counts together or not at all.
+    pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         let mut attr = complete(attr);
-        let (pid, cpu) = match on {
-            CountedOn::Thread(tid) => {
-                (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1)
+        let number = |number: u32| i32::try_from(number).map_err(|_| io::ErrorKind::NotFound);
+        let (pid, cpu, of_cgroup) = match on {
+            CountedOn::Thread(tid) => (number(tid)?, -1, 0),
+            CountedOn::Cpu(cpu) => (-1, number(cpu)?, 0),
+            CountedOn::Cgroup { directory, cpu } => {
+                (directory, number(cpu)?, abi::PERF_FLAG_PID_CGROUP)
             }
-            CountedOn::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?),
-            CountedOn::Cgroup { directory, cpu } => (
-                directory,
-                i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?,
-            ),
-        };
-        let of_cgroup = match on {
-            CountedOn::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
-            _ => 0,
         };
         // SAFETY: `attr` has its stated size and outlives the call. The kernel only reads through a pointer in
         // it, and checks each access.
@@ -93,7 +87,7 @@ impl PerfEvent {
                 &raw mut attr,
                 pid,
                 cpu,
-                leader.unwrap_or(-1),
+                leader.map_or(-1, |leader| leader.0.as_raw_fd()),
                 u64::from(abi::PERF_FLAG_FD_CLOEXEC | of_cgroup),
             )
         };
@@ -132,22 +126,11 @@ impl PerfEvent {
 
     /// Reads the counts. `UnexpectedEof` if the event is pinned and in error.
     pub fn read(&self) -> io::Result<Counts> {
-        let mut words = [0u64; 3];
-        // SAFETY: `words` is writable for the given length.
-        let got = unsafe {
-            libc::read(
-                self.0.as_raw_fd(),
-                words.as_mut_ptr().cast(),
-                size_of_val(&words),
-            )
-        };
-        if got < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if got as usize != size_of_val(&words) {
+        let mut words = [[0; size_of::<u64>()]; 3];
+        if rustix::io::read(&self.0, words.as_flattened_mut())? != size_of_val(&words) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let [count, time_enabled_ns, time_running_ns] = words;
+        let [count, time_enabled_ns, time_running_ns] = words.map(u64::from_ne_bytes);
         Ok(Counts {
             count,
             time_enabled_ns,
@@ -197,6 +180,25 @@ mod tests {
         let first = event.read().unwrap();
         let second = event.read().unwrap();
         assert!(second.count > first.count && second.time_running_ns > first.time_running_ns);
+    }
+
+    #[test]
+    fn a_group_counts_while_its_leader_is_on() {
+        let clock = attr(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_TASK_CLOCK);
+        let mut off = clock;
+        off.set_disabled(1);
+        let leader = match PerfEvent::open_in(off, CountedOn::Thread(0), None) {
+            Ok(event) => event,
+            Err(e) => return crate::skipped::skipped("perf_event_open", &std::format!("{e}")),
+        };
+        let member = PerfEvent::open_in(clock, CountedOn::Thread(0), Some(&leader)).unwrap();
+        let read = || (leader.read().unwrap().count, member.read().unwrap().count);
+        assert_eq!(read(), (0, 0));
+        leader.enable().unwrap();
+        let (one, two) = read();
+        assert!(one > 0 && two > 0);
+        leader.disable().unwrap();
+        assert_eq!(read(), read());
     }
 
     #[test]

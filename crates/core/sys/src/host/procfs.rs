@@ -5,7 +5,6 @@
 
 mod asleep;
 mod files;
-mod find;
 mod maps;
 mod mounts;
 mod program;
@@ -15,6 +14,7 @@ mod switches;
 
 pub use files::path_of;
 pub use maps::{Device, Mapping, Perms};
+pub(super) use mounts::Mount;
 pub use program::RunningProgram;
 pub use status::{SignalSet, Status};
 pub use switches::{births_of_all, switches_of_all, tasks_of_all};
@@ -24,7 +24,7 @@ use std::prelude::rust_2024::*;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::{Error, Result};
 
@@ -54,13 +54,18 @@ impl Process {
         self.pid
     }
 
+    /// Returns all processes in this pid namespace, ascending.
+    pub fn all() -> Result<Vec<Self>> {
+        let proc = Path::new("/proc");
+        let entries = fs::read_dir(proc).map_err(|e| Error::of_file(proc, e))?;
+        Ok(numbers(entries).map(|pid| Self { pid }).collect())
+    }
+
     /// Returns the process's threads, ascending.
     pub fn threads(self) -> Result<Vec<u32>> {
         let entries = fs::read_dir(self.path("task"))
             .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
-        let mut tids = numbers(entries);
-        tids.sort_unstable();
-        Ok(tids)
+        Ok(numbers(entries).collect())
     }
 
     /// Returns the main thread's name, at most 15 bytes.
@@ -90,7 +95,7 @@ impl Process {
 
     /// Returns the process's mappings, ascending. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
-        maps::parse(&self.alive().read("maps")?)
+        Mapping::parse_all(&self.alive().read("maps")?)
     }
 
     /// Returns whether the main thread ended while others run (`pthread_exit` in `main`).
@@ -100,10 +105,7 @@ impl Process {
 
     /// Returns the process through a thread that still has its memory and files.
     fn alive(self) -> Self {
-        let ended = |tid| {
-            self.thread_status(tid)
-                .is_ok_and(|s| matches!(s.state, 'Z' | 'X'))
-        };
+        let ended = |tid| self.thread_status(tid).is_ok_and(|s| s.has_ended());
         if !ended(self.pid) {
             return self;
         }
@@ -148,11 +150,14 @@ fn words(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-fn numbers(entries: fs::ReadDir) -> Vec<u32> {
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+/// Returns the names that are numbers, ascending.
+fn numbers(entries: fs::ReadDir) -> impl Iterator<Item = u32> {
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let mut numbers: Vec<u32> = names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers.into_iter()
 }
 
 #[cfg(test)]

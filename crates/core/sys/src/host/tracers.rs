@@ -69,9 +69,9 @@ impl fmt::Display for ForeignTracer {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BpfObject {
-    object: &'static str,
+    object: Object,
     id: u32,
 }
 
@@ -141,27 +141,20 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
             .find(|(k, _)| *k == key)
             .map(|(_, value)| value.trim())
     };
-    let id = |key| field(key).and_then(|id| id.parse().ok()).unwrap_or(0);
+    let mut see = |object, key| {
+        let id = field(key).and_then(|id| id.parse().ok()).unwrap_or(0);
+        seen.insert(BpfObject { object, id });
+    };
+    see(Object::Program, "prog_id");
     if let Some(kind) = field("link_type") {
         let traces = ["raw_tracepoint", "tracing", "perf", "kprobe", "uprobe"];
-        seen.insert(BpfObject {
-            object: "link",
-            id: id("link_id"),
-        });
-        seen.insert(BpfObject {
-            object: "program",
-            id: id("prog_id"),
-        });
+        see(Object::Link, "link_id");
         traces.iter().find(|t| kind.starts_with(*t))?;
         let point = field("tp_name")
             .map(|n| format!(" on {n}"))
             .unwrap_or_default();
         return Some(format!("BPF {kind} link{point}"));
     }
-    seen.insert(BpfObject {
-        object: "program",
-        id: id("prog_id"),
-    });
     let kind = match field("prog_type")? {
         "2" => "kprobe or uprobe",
         "5" => "tracepoint",
@@ -176,7 +169,7 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
 /// Lists BPF objects that no process holds. Links come first, because they name their place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
-    for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {
+    for object in [Object::Link, Object::Program] {
         let mut id = 0;
         loop {
             match bpf::next_id(object, id) {
@@ -186,7 +179,7 @@ fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
                     break;
                 }
             }
-            if seen.contains(&BpfObject { object: name, id }) {
+            if seen.contains(&BpfObject { object, id }) {
                 continue;
             }
             let info = bpf::fdinfo(object, id).unwrap_or_default();

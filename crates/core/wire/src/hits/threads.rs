@@ -77,9 +77,7 @@ impl<'a> Hits<'a> {
             let entry = word.load(Relaxed);
             if entry != 0 && is_gone(entry as u32, registers(entry)) {
                 word.store(0, Relaxed);
-                if let Some(sum) = self.0.at(head::UNRESERVED) {
-                    sum.fetch_add(missing(entry, all), Relaxed);
-                }
+                self.0.add(head::UNRESERVED, missing(entry, all));
             }
         }
     }
@@ -114,9 +112,7 @@ impl<'a> Hits<'a> {
 
     /// Counts a thread without accounting.
     pub fn refuse(&self) {
-        if let Some(word) = self.0.at(head::REFUSED) {
-            word.fetch_add(1, Relaxed);
-        }
+        self.0.add(head::REFUSED, 1);
     }
 
     /// Returns the number of threads without accounting.

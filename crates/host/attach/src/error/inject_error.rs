@@ -148,14 +148,10 @@ pub enum InjectCall {
 impl InjectCall {
     fn is_of_proc(self) -> bool {
         use InjectCall::{FillMemfd, PrepareSegments, Ptrace, SealMemfd, TakeDescriptor};
-        let others = [
-            Ptrace,
-            TakeDescriptor,
-            FillMemfd,
-            PrepareSegments,
-            SealMemfd,
-        ];
-        !others.contains(&self)
+        !matches!(
+            self,
+            Ptrace | TakeDescriptor | FillMemfd | PrepareSegments | SealMemfd
+        )
     }
 }
 

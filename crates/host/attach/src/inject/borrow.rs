@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use libc::user_regs_struct;
 use tiptoe_sys::host::attach_progress;
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_sys::host::random;
 
 use super::cave::{self, Cave};
-use super::process::{self, Mapping, Process};
+use super::process::{self, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::traced_thread::{StopFailure, StoppedThread};
@@ -44,11 +46,11 @@ pub(super) struct BorrowedThread {
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-pub(super) enum StubStart {
-    /// An earlier injection's home.
-    Home(u64),
-    /// The stub copies itself to `home`, a free address.
-    Cave { cave: Cave, home: u64 },
+/// Where the stub starts, and the address of its home.
+pub(super) struct StubStart {
+    /// The cave in which the stub starts; `None` if it starts at the home that an earlier injection left.
+    cave: Option<Cave>,
+    home: u64,
 }
 
 impl StubStart {
@@ -58,14 +60,12 @@ impl StubStart {
         loader: u64,
     ) -> Result<Self, InjectError> {
         if let Some(home) = cave::old_home(process, mappings) {
-            return Ok(Self::Home(home));
+            return Ok(Self { cave: None, home });
         }
-        let cave = cave::find(process, mappings, loader)?;
+        let cave = Some(cave::find(process, mappings, loader)?);
         let home = cave::free_address(mappings);
-        Ok(Self::Cave {
-            cave,
-            home: home.ok_or(InjectError::NoCave { pid: process.pid })?,
-        })
+        let home = home.ok_or(InjectError::NoCave { pid: process.pid })?;
+        Ok(Self { cave, home })
     }
 }
 
@@ -203,10 +203,10 @@ impl Search<'_> {
             let Ok(status) = process::status(pid, tid) else {
                 continue;
             };
-            if status.tracer != 0 {
+            if status.tracer_pid != 0 {
                 return Err(InjectError::AlreadyTraced {
                     pid,
-                    by: status.tracer,
+                    by: status.tracer_pid,
                 });
             }
             let rank = restart::rank(&process::syscall(pid, tid));
@@ -243,23 +243,18 @@ impl Search<'_> {
             if !self.needs_loader {
                 return self.send(tid, held, regs);
             }
-            match self.stacks.judge(&regs) {
+            let why = match self.stacks.judge(&regs) {
                 // This reads no file, because the first call, in `run`, did.
-                StackState::Free if self.is_loader_locked() => {
-                    return Err(StopFailure::Refused(UnfitThread::LoaderLocked));
-                }
+                StackState::Free if self.is_loader_locked() => UnfitThread::LoaderLocked,
                 StackState::Free => return self.send(tid, held, regs),
-                StackState::Inside => {
-                    return Err(StopFailure::Refused(UnfitThread::Inside));
-                }
-                StackState::Unknown => {
-                    return Err(StopFailure::Refused(UnfitThread::UnknownFrames));
-                }
+                StackState::Unfit(why) => why,
                 StackState::Unread => {
                     drop(held);
                     self.stacks.read_on();
+                    continue;
                 }
-            }
+            };
+            return Err(StopFailure::Refused(why));
         }
         Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
@@ -272,27 +267,24 @@ impl Search<'_> {
         regs: &user_regs_struct,
     ) -> Result<(), StopFailure> {
         const USER_CS_64: u64 = 0x33;
-        if regs.cs != USER_CS_64 {
-            return Err(StopFailure::Refused(UnfitThread::Code32));
-        }
-        if !is_known_to_libc(tid, regs.fs_base) {
-            return Err(StopFailure::Refused(UnfitThread::UnknownToLibc));
-        }
-        if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
-            return Err(StopFailure::Refused(UnfitThread::InRseq));
-        }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];
         let mut entered_by_syscall =
             || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
-        if to.rip != regs.rip && !entered_by_syscall() {
-            return Err(StopFailure::Refused(UnfitThread::UnknownEntry));
-        }
-        let late = self.is_late();
-        if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !late {
-            return Err(StopFailure::Refused(UnfitThread::Timed));
-        }
-        Ok(())
+        let why = if regs.cs != USER_CS_64 {
+            UnfitThread::Code32
+        } else if !is_known_to_libc(tid, regs.fs_base) {
+            UnfitThread::UnknownToLibc
+        } else if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
+            UnfitThread::InRseq
+        } else if to.rip != regs.rip && !entered_by_syscall() {
+            UnfitThread::UnknownEntry
+        } else if restart::is_after_raw_eintr(regs) && restart::is_timed(regs) && !self.is_late() {
+            UnfitThread::Timed
+        } else {
+            return Ok(());
+        };
+        Err(StopFailure::Refused(why))
     }
 
     /// Sends the thread to the stub. From then on the thread must not need tiptoe, which may die at any instant.
@@ -304,10 +296,11 @@ impl Search<'_> {
     ) -> Result<BorrowedThread, StopFailure> {
         let since = held.since();
         let (registers, restart) = restart::resume(&regs);
-        let mut params = Params {
+        let StubStart { cave, home } = &self.stub_start;
+        let image = stub::image(&Params {
             magic: MAGIC,
-            home: 0,
-            cave_page: 0,
+            home: *home,
+            cave_page: cave.as_ref().map_or(0, |cave| cave.page),
             scratch: STACK + xsave_size().next_multiple_of(PAGE),
             all_signals: u64::MAX,
             mask: held.signal_mask()?,
@@ -315,51 +308,38 @@ impl Search<'_> {
             restart: restart as u64,
             registers,
             interrupted_rip: regs.rip,
-        };
+        });
         let io = |_: std::io::Error| StopFailure::Ended;
-        match &self.stub_start {
-            StubStart::Home(home) => {
-                params.home = *home;
-                self.process
-                    .write(home + PAGE, &[0; size_of::<Mailbox>()])
-                    .map_err(io)?;
-                self.process
-                    .write(*home, &stub::image(&params))
-                    .map_err(io)?;
-                held.send_to(regs, home + stub::from_home())?;
-                Ok(BorrowedThread {
-                    tid,
-                    since,
-                    home: *home,
-                    cave: None,
-                })
+        let write = |at, bytes: &[u8]| self.process.write(at, bytes).map_err(io);
+        let (at, entry, before) = match cave {
+            None => {
+                write(home + PAGE, &[0; size_of::<Mailbox>()])?;
+                (*home, stub::from_home(), None)
             }
-            StubStart::Cave { cave, home } => {
-                (params.home, params.cave_page) = (*home, cave.page);
-                let image = stub::image(&params);
+            Some(cave) => {
                 let mut before = vec![0; image.len()];
                 self.process.read(cave.address, &mut before).map_err(io)?;
-                self.process.write(cave.address, &image).map_err(io)?;
-                held.send_to(regs, cave.address + stub::FROM_CAVE)
-                    .inspect_err(|_| {
-                        let _ = self.process.write(cave.address, &before);
-                    })?;
-                Ok(BorrowedThread {
-                    tid,
-                    since,
-                    home: *home,
-                    cave: Some((cave.address, before)),
-                })
+                (cave.address, stub::FROM_CAVE, Some(before))
             }
-        }
+        };
+        write(at, &image)?;
+        held.send_to(regs, at + entry).inspect_err(|_| {
+            let _ = before.as_ref().map(|before| write(at, before));
+        })?;
+        Ok(BorrowedThread {
+            tid,
+            since,
+            home: *home,
+            cave: before.map(|before| (at, before)),
+        })
     }
 
     fn ptrace_failed(&self, tid: u32, errno: nix::errno::Errno) -> InjectError {
         let pid = self.process.pid;
         match process::status(pid, tid) {
-            Ok(status) if status.tracer != 0 => InjectError::AlreadyTraced {
+            Ok(status) if status.tracer_pid != 0 => InjectError::AlreadyTraced {
                 pid,
-                by: status.tracer,
+                by: status.tracer_pid,
             },
             _ => InjectError::os(pid, InjectCall::Ptrace, errno.into()),
         }
@@ -416,10 +396,7 @@ fn xsave_size() -> u64 {
 
 /// Returns up to 0.5 ms, at random, so that polls do not run in step with the target.
 fn random_pause() -> Duration {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let random = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
+    let [random] = random::words();
     Duration::from_micros(random % 500)
 }
 

@@ -2,9 +2,10 @@
 
 use std::mem::offset_of;
 
+use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_sys::host::random;
 
-use super::process::{Mapping, Process};
+use super::process::Process;
 use super::stub::{self, MAGIC, Mailbox, PAGE, departure};
 use super::{mapped_files, unwind};
 use crate::error::inject_error::InjectError;
@@ -30,13 +31,12 @@ pub(super) fn find(
         .and_then(|file| mapped_files::needed(&content(file).ok()?))
         .unwrap_or_default();
     let stays = |text: &&Mapping| {
-        let name = text.path.rsplit('/').next().unwrap_or("");
         unwind::is_libc(text)
             || program.is_some_and(|program| program.same_file(text))
             || mappings
                 .iter()
                 .any(|first| first.start == loader && first.same_file(text))
-            || needed.iter().any(|needed| needed == name)
+            || needed.iter().any(|needed| unwind::is_named(text, needed))
     };
     let texts = mappings.iter().filter(|mapping| mapping.is_text());
     texts
@@ -117,10 +117,10 @@ fn has_living_thread(process: &Process, home: u64) -> bool {
 
 fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     let pairs = mappings.windows(2).filter(|pair| {
-        &pair[0].permissions == b"r-xp"
+        pair[0].has_perms(b"r-xp")
             && pair[0].inode == 0
             && pair[0].end - pair[0].start == PAGE
-            && &pair[1].permissions == b"rw-p"
+            && pair[1].has_perms(b"rw-p")
             && pair[1].start == pair[0].end
     });
     pairs.map(|pair| pair[0].start).filter(|home| {
@@ -143,8 +143,7 @@ mod tests {
     #[test]
     fn a_program_whose_only_gap_is_low_has_no_free_address() {
         let free = |lines: [&str; 2]| {
-            let mappings = lines.map(|line| Mapping::parse(line).expect("a line"));
-            free_address(&mappings)
+            free_address(&Mapping::parse_all(lines.join("\n").as_bytes()).expect("two lines"))
         };
         let first = "10000-20000 r--p 00000000 00:00 0";
         let low = free([first, "200000000-7fffffffe000 ---p 00000000 00:00 0"]);

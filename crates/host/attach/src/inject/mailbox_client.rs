@@ -74,7 +74,7 @@ impl<'a> MailboxClient<'a> {
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
-        status.map_or(true, |status| status.blocked != !UNBLOCKABLE)
+        status.map_or(true, |status| status.sig_blk.0 != !UNBLOCKABLE)
     }
 
     pub(super) fn go(&self, step: u32) -> Result<(), InjectError> {
@@ -97,21 +97,19 @@ impl<'a> MailboxClient<'a> {
     }
 
     pub(super) fn put(&self, field: usize, bytes: &[u8]) -> Result<(), InjectError> {
-        self.process
-            .write(self.at(field), bytes)
-            .map_err(|_| self.died())
+        self.unless_died(self.process.write(self.at(field), bytes))
     }
 
     pub(super) fn u32(&self, field: usize) -> Result<u32, InjectError> {
-        self.process
-            .read_u32(self.at(field))
-            .map_err(|_| self.died())
+        self.unless_died(self.process.read_u32(self.at(field)))
     }
 
     pub(super) fn u64(&self, field: usize) -> Result<u64, InjectError> {
-        self.process
-            .read_u64(self.at(field))
-            .map_err(|_| self.died())
+        self.unless_died(self.process.read_u64(self.at(field)))
+    }
+
+    fn unless_died<T>(&self, result: std::io::Result<T>) -> Result<T, InjectError> {
+        result.map_err(|_| self.died())
     }
 
     fn at(&self, field: usize) -> u64 {

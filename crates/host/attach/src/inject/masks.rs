@@ -39,7 +39,7 @@ impl Masks {
     /// Returns whether a thread blocks any of the signals now.
     pub(super) fn are_blocked(&self, tid: u32) -> bool {
         let status = process::status(self.pid, tid);
-        status.is_ok_and(|status| status.blocked & self.signals != 0)
+        status.is_ok_and(|status| status.sig_blk.0 & self.signals != 0)
     }
 }
 

@@ -9,11 +9,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_wire::descriptors::seals;
 
 use crate::error::IoReason;
 use crate::error::inject_error::{BadDescriptor, InjectCall, InjectError};
+use crate::memfd::seal;
 
 pub(super) struct OfferedFds {
     pub agent: OwnedFd,
@@ -82,14 +85,13 @@ const F_SEAL_EXEC: i32 = 0x20;
 /// Accepts only an empty, unlinked, unsealed memfd, because a write to it cannot harm other processes.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
-    // SAFETY: queries a descriptor that we own.
-    let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    let sealed = fcntl(&fd, FcntlArg::F_GET_SEALS).unwrap_or(-1);
     // On some systems every memfd is sealed against execution, so that seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile(BadDescriptor::Unsealable));
     }
     // Huge pages may run out when memory is touched, which raises SIGBUS.
-    if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
+    if !fstatfs(&fd).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC) {
         return Err(hostile(BadDescriptor::HugePages));
     }
     let file = File::from(fd);
@@ -102,14 +104,6 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     Ok(file.into())
 }
 
-fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
-    // SAFETY: a record of integers, which may all be 0.
-    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes to the record, which outlives the call.
-    let done = unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut found) };
-    (done == 0).then_some(found.f_type)
-}
-
 /// Sets and seals a length. Then checks it, because the target may have changed it before the seal: an access
 /// after the end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
@@ -119,14 +113,6 @@ fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     match file.metadata()?.len() == len {
         true => Ok(()),
         false => Err(IoReason::LengthChanged.into()),
-    }
-}
-
-fn seal(fd: &OwnedFd, seals: i32) -> io::Result<()> {
-    // SAFETY: changes only a descriptor that we own.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

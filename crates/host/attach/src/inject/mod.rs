@@ -45,17 +45,19 @@ use std::fs::TryLockError;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tiptoe_sys::host::Error;
-use tiptoe_sys::host::procfs::{self, RunningProgram};
+use tiptoe_sys::host::procfs::{self, Mapping, RunningProgram};
+use tiptoe_sys::host::{Error, random};
 
 pub use crate::error::inject_error::{
     BadDescriptor, BusyReason, Delay, InjectCall, InjectError, UnfitThread,
 };
 pub use free_masks::{HookedCall, MaskFailure};
 pub use masks::{Masks, Words};
+pub(crate) use process::auxv_value;
 pub use process::is_given_up;
 pub use traced_thread::thread_pointer;
 
@@ -63,7 +65,7 @@ use borrow::{BorrowedThread, StubStart};
 use cave::HomeOccupant;
 use mailbox_client::MailboxClient;
 use memfds::OfferedFds;
-use process::{Mapping, Process};
+use process::Process;
 use stub::{Mailbox, state};
 use tiptoe_price::own;
 use unwind::Stacks;
@@ -126,7 +128,7 @@ pub struct Injection {
 }
 
 /// Returns the libraries that a program's file needs; `None` if it is no ELF file.
-pub fn needed_libraries(program: &std::path::Path) -> Option<Vec<String>> {
+pub(crate) fn needed_libraries(program: &Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)
 }
@@ -204,17 +206,15 @@ fn converse(
     (request.prepare)(&offer.data, &offer.plan).map_err(os(InjectCall::PrepareSegments))?;
     offer.close_plan().map_err(os(InjectCall::SealMemfd))?;
 
-    mailbox.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
-    mailbox.put(offset_of!(Mailbox, mode), &calls.mode.to_le_bytes())?;
-    mailbox.put(
-        offset_of!(Mailbox, errno_location),
-        &calls.errno_location.to_le_bytes(),
-    )?;
-    mailbox.put(offset_of!(Mailbox, entry), &existing_entry.to_le_bytes())?;
-    mailbox.put(
-        offset_of!(Mailbox, entry_offset),
-        &request.entry_offset.to_le_bytes(),
-    )?;
+    for (field, word) in [
+        (offset_of!(Mailbox, dlopen), calls.dlopen),
+        (offset_of!(Mailbox, mode), calls.mode),
+        (offset_of!(Mailbox, errno_location), calls.errno_location),
+        (offset_of!(Mailbox, entry), existing_entry),
+        (offset_of!(Mailbox, entry_offset), request.entry_offset),
+    ] {
+        mailbox.put(field, &word.to_le_bytes())?;
+    }
     mailbox.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
     mailbox.go(2)?;
     mailbox
@@ -328,13 +328,13 @@ fn check_program(
     const ELF_CLASS_AND_MACHINE: [(usize, u8); 3] = [(4, 2), (18, 62), (19, 0)];
     let pid = process.pid;
     let status = process::status(pid, pid)?;
-    if status.tracer != 0 {
+    if status.tracer_pid != 0 {
         return Err(InjectError::AlreadyTraced {
             pid,
-            by: status.tracer,
+            by: status.tracer_pid,
         });
     }
-    if status.seccomp && !allow_seccomp {
+    if status.seccomp != 0 && !allow_seccomp {
         return Err(InjectError::Seccomp { pid });
     }
     let exe = procfs::Process::new(pid).and_then(procfs::Process::open_exe);
@@ -357,10 +357,9 @@ fn check_program(
     {
         return Err(InjectError::Foreign { pid });
     }
-    if mappings
-        .iter()
-        .any(|mapping| mapping.path.contains("/ld-musl-"))
-    {
+    let is_musl = |path: &Path| path.to_string_lossy().contains("/ld-musl-");
+    let mut paths = mappings.iter().filter_map(|m| m.path.as_deref());
+    if paths.any(is_musl) {
         return Err(InjectError::Musl { pid });
     }
     let base = process.auxv(libc::AT_BASE);
@@ -371,10 +370,7 @@ fn check_program(
 /// Returns a new path of the agent's descriptor, because the loader takes files with the same path for the same
 /// library. Each of 16 random bits adds `/` or `/./`.
 fn unique_path(fd: i32) -> String {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let nonce = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
+    let [nonce]: [u64; 1] = random::words();
     let mut path = String::from("/proc/thread-self/fd");
     for bit in 0..16 {
         path.push_str(if nonce >> bit & 1 == 0 { "/" } else { "/./" });

@@ -3,77 +3,13 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tiptoe_sys::host::procfs::{self, RunningProgram};
+use tiptoe_sys::host::Error;
+use tiptoe_sys::host::procfs::{self, Mapping, RunningProgram, Status};
 
 use crate::error::inject_error::{InjectCall, InjectError};
-
-#[derive(Clone, Debug)]
-pub(super) struct Mapping {
-    pub start: u64,
-    pub end: u64,
-    pub offset: u64,
-    pub permissions: [u8; 4],
-    /// The device as the maps file prints it.
-    pub device: String,
-    /// 0 without a file.
-    pub inode: u64,
-    pub path: String,
-}
-
-impl Status {
-    pub(super) fn lives(&self) -> bool {
-        !matches!(self.state, 'Z' | 'X')
-    }
-
-    /// Returns whether the thread's /proc folder shows the memory, which a thread drops before it ends.
-    fn shows_memory(&self) -> bool {
-        self.lives() && self.memory
-    }
-}
-
-impl Mapping {
-    pub(super) fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let permissions = words.next()?.as_bytes().try_into().ok()?;
-        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
-        let device = words.next()?.to_owned();
-        let inode = words.next()?.parse().ok()?;
-        Some(Self {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
-            offset,
-            permissions,
-            device,
-            inode,
-            path: words.next().unwrap_or("").trim_start().to_owned(),
-        })
-    }
-
-    pub(super) fn is_text(&self) -> bool {
-        &self.permissions == b"r-xp" && self.inode != 0
-    }
-
-    pub(super) fn same_file(&self, other: &Self) -> bool {
-        self.inode == other.inode && self.device == other.device && self.path == other.path
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Status {
-    pub state: char,
-    /// The process's number of threads.
-    pub threads: usize,
-    pub tracer: u32,
-    pub seccomp: bool,
-    memory: bool,
-    pub blocked: u64,
-    /// Signals pending for this thread alone.
-    pub pending: u64,
-}
 
 pub(super) struct Process {
     pub pid: u32,
@@ -87,13 +23,12 @@ const TRIES: u32 = 100;
 /// Returns a thread whose /proc folder shows the memory: the first thread if possible, but others may outlive
 /// it.
 fn view(pid: u32) -> Result<u32, InjectError> {
-    let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
+    let shows =
+        |tid: &u32| status(pid, *tid).is_ok_and(|status| !status.has_ended() && status.has_memory);
     if shows(&pid) {
         return Ok(pid);
     }
-    let mut tids = threads(pid)?;
-    tids.sort_unstable();
-    let found = tids.into_iter().find(shows);
+    let found = threads(pid)?.into_iter().find(shows);
     found.ok_or(InjectError::NoSuchProcess { pid })
 }
 
@@ -189,8 +124,7 @@ impl Process {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
             .map_err(|error| InjectError::os(self.pid, InjectCall::ReadMappings, error))?;
-        let text = String::from_utf8_lossy(&text);
-        Ok(text.lines().filter_map(Mapping::parse).collect())
+        Mapping::parse_all(&text).map_err(failed(self.pid, InjectCall::ReadMappings))
     }
 
     pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -234,34 +168,17 @@ impl Process {
 
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
         let auxv = self.look(|folder| fs::read(folder.join("auxv"))).ok()?;
-        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
-        let entry = auxv
-            .chunks_exact(16)
-            .find(|entry| word(&entry[..8]) == Some(key))?;
-        word(&entry[8..])
+        auxv_value(&auxv, key)
     }
 
     /// Opens a mapping's file through [`procfs`], because the target chose the file: it may be a pipe, a device,
     /// or a link out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
-        let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
-            Some(path) => (path, true),
-            None => (mapping.path.as_str(), false),
-        };
-        let known = procfs::Mapping {
-            start: mapping.start,
-            end: mapping.end,
-            offset: mapping.offset,
-            inode: mapping.inode,
-            path: Some(path.into()),
-            deleted,
-            perms: Default::default(),
-            dev: Default::default(),
-        };
-        process.open_mapped(&known).or_else(|error| {
+        process.open_mapped(mapping).or_else(|error| {
             // On an overlay the inode numbers differ, but the first pages must be equal.
-            let file = process.open_in_root(path.as_ref());
+            let path = mapping.path.as_deref().unwrap_or(Path::new(""));
+            let file = process.open_in_root(path);
             let same = file.ok().filter(|file| self.shows(mapping, file));
             same.ok_or_else(|| io::Error::other(error))
         })
@@ -273,6 +190,16 @@ impl Process {
             && file.read_exact_at(&mut disk, mapping.offset).is_ok()
             && memory == disk
     }
+}
+
+/// Returns the value of a key in an auxiliary vector (getauxval(3)).
+pub(crate) fn auxv_value(auxv: &[u8], key: u64) -> Option<u64> {
+    let (words, _) = auxv.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    let pair = pairs
+        .iter()
+        .find(|[found, _]| u64::from_le_bytes(*found) == key);
+    pair.map(|[_, value]| u64::from_le_bytes(*value))
 }
 
 fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
@@ -290,36 +217,28 @@ pub fn is_given_up(memory: &File) -> bool {
 }
 
 pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"))
-        .map_err(|error| InjectError::os(pid, InjectCall::ReadThreads, error))?;
-    Ok(entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect())
+    let threads = procfs::Process::new(pid).and_then(procfs::Process::threads);
+    threads.map_err(failed(pid, InjectCall::ReadThreads))
 }
 
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
-    let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
-        .map_err(|error| InjectError::os(pid, InjectCall::ReadStatus, error))?;
-    // A thread's name may contain any bytes.
-    let text = String::from_utf8_lossy(&text);
-    let mut status = Status::default();
-    for line in text.lines() {
-        let Some((key, value)) = line.split_once(":\t") else {
-            continue;
-        };
-        match key {
-            "State" => status.state = value.chars().next().unwrap_or('X'),
-            "Threads" => status.threads = value.parse().unwrap_or(0),
-            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
-            "VmSize" => status.memory = true,
-            "Seccomp" => status.seccomp = value != "0",
-            "SigPnd" => status.pending = u64::from_str_radix(value, 16).unwrap_or(0),
-            "SigBlk" => status.blocked = u64::from_str_radix(value, 16).unwrap_or(0),
-            _ => {}
+    let status = procfs::Process::new(pid).and_then(|process| process.thread_status(tid));
+    status.map_err(|error| match error {
+        // While a thread ends, its file may have 0 as Tgid.
+        Error::Malformed { .. } => InjectError::NoSuchProcess { pid },
+        error => failed(pid, InjectCall::ReadStatus)(error),
+    })
+}
+
+fn failed(pid: u32, call: InjectCall) -> impl Fn(Error) -> InjectError {
+    move |error| match error {
+        Error::NoSuchProcess { .. } => InjectError::NoSuchProcess { pid },
+        Error::PermissionDenied { .. } => {
+            InjectError::os(pid, call, io::Error::from_raw_os_error(libc::EACCES))
         }
+        Error::Io { source, .. } => InjectError::os(pid, call, source),
+        error => InjectError::os(pid, call, io::Error::other(error)),
     }
-    Ok(status)
 }
 
 pub(super) fn syscall(pid: u32, tid: u32) -> String {

@@ -40,35 +40,24 @@ pub(super) enum Rank {
 }
 
 pub(super) fn rank(line: &str) -> Rank {
-    let mut words = line.split_ascii_whitespace();
-    let Some(Ok(number)) = words.next().map(str::parse::<i64>) else {
+    let Some(number) = number(line) else {
         return Rank::Running;
     };
     let mut args = [0u64; 6];
-    for (arg, word) in args.iter_mut().zip(words) {
+    for (arg, word) in args.iter_mut().zip(line.split_ascii_whitespace().skip(1)) {
         *arg = u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
     }
     match number {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait if (args[3] as i32) < 0 => Rank::Asleep,
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop if args[3] == 0 => Rank::Asleep,
-        libc::SYS_rt_sigtimedwait if args[2] == 0 => Rank::Asleep,
-        libc::SYS_epoll_wait
-        | libc::SYS_epoll_pwait
-        | libc::SYS_epoll_pwait2
-        | libc::SYS_semtimedop
-        | libc::SYS_rt_sigtimedwait
-        | libc::SYS_io_getevents
-        | SYS_IO_PGETEVENTS
-        | libc::SYS_io_uring_enter
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_accept
-        | libc::SYS_accept4
-        | libc::SYS_connect => Rank::Timed,
+        libc::SYS_read | libc::SYS_readv => Rank::Asleep,
         _ if is_partial(number) => Rank::Never,
+        _ if is_raw_eintr(number) && has_time_out(number, args[2], args[3]) => Rank::Timed,
         _ => Rank::Asleep,
     }
+}
+
+/// Returns the number of the call in a `syscall` file.
+fn number(line: &str) -> Option<i64> {
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Returns whether the call may return early with a part of its work, or creates or ends a process.
@@ -103,17 +92,13 @@ fn is_partial(number: i64) -> bool {
 
 /// Returns whether a stop would cut short the call in which a thread sleeps.
 pub(super) fn is_transfer(line: &str) -> bool {
-    let number = line
-        .split_ascii_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok());
     let births = [
         libc::SYS_vfork,
         libc::SYS_fork,
         libc::SYS_clone,
         libc::SYS_clone3,
     ];
-    number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
+    number(line).is_some_and(|number| is_partial(number) && !births.contains(&number))
 }
 
 /// Returns whether EINTR means that this call has done nothing.
@@ -153,10 +138,15 @@ pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
 }
 
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
-    match regs.orig_rax as i64 {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => regs.r10 != 0,
-        libc::SYS_rt_sigtimedwait => regs.rdx != 0,
+    has_time_out(regs.orig_rax as i64, regs.rdx, regs.r10)
+}
+
+/// Returns whether a call with this third and fourth argument may have a time-out.
+fn has_time_out(number: i64, third: u64, fourth: u64) -> bool {
+    match number {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => fourth as i32 >= 0,
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => fourth != 0,
+        libc::SYS_rt_sigtimedwait => third != 0,
         libc::SYS_semop => false,
         _ => true,
     }

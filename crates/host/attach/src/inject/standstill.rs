@@ -64,72 +64,69 @@ fn attempt<R: Send, F: FnOnce() -> R + Send>(
     })
 }
 
-#[derive(Default)]
-struct StoppedThreads {
-    threads: BTreeMap<u32, StoppedThread>,
-}
-
 fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<StoppedThread>> {
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
-    let mut all = StoppedThreads::default();
+    let mut all = BTreeMap::new();
     // Threads that start or end need a CPU, so this thread yields.
     let mut looks = PollBackoff::new();
-    while !all.stop(masks, until)? {
+    while !stop_listed(&mut all, masks, until)? {
         if Instant::now() > until {
             return None;
         }
         looks.pause();
     }
     // The process may have called exec since its memory was opened, but cannot now.
-    let one = all.threads.keys().next();
+    let one = all.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
     }
-    for held in all.threads.values() {
+    for held in all.values() {
         match may(held) {
             Ok(true) | Err(StopFailure::Ended) => {}
             Ok(false) | Err(_) => return None,
         }
     }
-    for held in all.threads.values() {
+    for held in all.values() {
         match each(held, &process) {
             Ok(()) | Err(StopFailure::Ended) => {}
             Err(_) => return None,
         }
     }
-    Some(all.threads.into_values().collect())
+    Some(all.into_values().collect())
 }
 
-impl StoppedThreads {
-    /// Stops the threads listed now. Returns whether none runs any more; `None` if one cannot be stopped.
-    fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
-        let tids = process::threads(masks.pid).ok()?;
-        let new = tids
-            .into_iter()
-            .filter(|tid| !self.threads.contains_key(tid) && Some(*tid) != masks.spare);
-        let is_asleep = |tid: &u32| {
-            let line = process::syscall(masks.pid, *tid);
-            restart::is_transfer(&line) && !masks.are_blocked(*tid)
-        };
-        let (asleep, running): (Vec<u32>, Vec<u32>) = new.partition(is_asleep);
-        let mut stopping = Vec::new();
-        for tid in running {
-            match StoppedThread::begin(masks.pid, tid) {
-                Ok(one) => stopping.push((tid, one)),
-                Err(StopFailure::Ended) => {}
-                Err(_) => return None,
-            }
+/// Stops the threads listed now. Returns whether none runs any more; `None` if one cannot be stopped.
+fn stop_listed(
+    threads: &mut BTreeMap<u32, StoppedThread>,
+    masks: &Masks,
+    until: Instant,
+) -> Option<bool> {
+    let tids = process::threads(masks.pid).ok()?;
+    let new = tids
+        .into_iter()
+        .filter(|tid| !threads.contains_key(tid) && Some(*tid) != masks.spare);
+    let is_asleep = |tid: &u32| {
+        let line = process::syscall(masks.pid, *tid);
+        restart::is_transfer(&line) && !masks.are_blocked(*tid)
+    };
+    let (asleep, running): (Vec<u32>, Vec<u32>) = new.partition(is_asleep);
+    let mut stopping = Vec::new();
+    for tid in running {
+        match StoppedThread::begin(masks.pid, tid) {
+            Ok(one) => stopping.push((tid, one)),
+            Err(StopFailure::Ended) => {}
+            Err(_) => return None,
         }
-        for (tid, one) in stopping {
-            match one.wait(until) {
-                Ok(held) => drop(self.threads.insert(tid, held)),
-                Err(StopFailure::Ended) => {}
-                Err(_) => return None,
-            }
-        }
-        let known = self.threads.len() + asleep.len() + usize::from(masks.spare.is_some());
-        let now = process::status(masks.pid, masks.pid).ok()?;
-        Some(now.threads == known)
     }
+    for (tid, one) in stopping {
+        match one.wait(until) {
+            Ok(held) => drop(threads.insert(tid, held)),
+            Err(StopFailure::Ended) => {}
+            Err(_) => return None,
+        }
+    }
+    let known = threads.len() + asleep.len() + usize::from(masks.spare.is_some());
+    let now = process::status(masks.pid, masks.pid).ok()?;
+    Some(now.threads as usize == known)
 }

@@ -89,7 +89,7 @@ pub fn thread_pointer(pid: u32, tid: u32) -> Option<u64> {
 }
 
 fn has_ended(tid: u32) -> bool {
-    !process::status(tid, tid).is_ok_and(|status| status.lives())
+    !process::status(tid, tid).is_ok_and(|status| !status.has_ended())
 }
 
 impl StoppedThread {
@@ -120,18 +120,9 @@ impl StoppedThread {
 
     /// Returns the signal mask that the program set, even inside a call with a temporary mask.
     pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
-        let mut mask = 0u64;
-        // SAFETY: the kernel writes eight bytes to `mask`, which outlives the call.
-        let result = unsafe {
-            libc::ptrace(
-                libc::PTRACE_GETSIGMASK,
-                self.tid.as_raw(),
-                8usize,
-                &raw mut mask,
-            )
-        };
-        Errno::result(result)?;
-        Ok(mask)
+        let mut mask = [0];
+        self.transfer(libc::PTRACE_GETSIGMASK, &mut mask)?;
+        Ok(mask[0])
     }
 
     pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), StopFailure> {
@@ -139,17 +130,15 @@ impl StoppedThread {
     }
 
     pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), StopFailure> {
-        // SAFETY: the kernel reads eight bytes from `mask`, which outlives the call.
-        let result = unsafe {
-            libc::ptrace(
-                libc::PTRACE_SETSIGMASK,
-                self.tid.as_raw(),
-                8usize,
-                &raw const mask,
-            )
-        };
-        Errno::result(result)?;
+        self.transfer(libc::PTRACE_SETSIGMASK, &mut [mask])?;
         Ok(())
+    }
+
+    /// Makes a ptrace request that takes the size of `words`, and reads or writes them. Returns its result.
+    fn transfer(&self, request: libc::c_uint, words: &mut [u64]) -> Result<i64, Errno> {
+        let (tid, size) = (self.tid.as_raw(), size_of_val(words));
+        // SAFETY: the kernel accesses at most `size` bytes of `words`, which outlive the call.
+        Errno::result(unsafe { libc::ptrace(request, tid, size, words.as_mut_ptr()) })
     }
 
     /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code
@@ -173,15 +162,10 @@ impl StoppedThread {
     /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because
     /// it would later finish the sequence, which then is not atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
-        let Some(area) = self.rseq_area() else {
+        let descriptor = self.rseq_area().and_then(|area| read(area + 8).ok());
+        let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) else {
             return false;
         };
-        let Ok(descriptor) = read(area + 8) else {
-            return false;
-        };
-        if descriptor == 0 {
-            return false;
-        }
         match (
             read(descriptor.wrapping_add(8)),
             read(descriptor.wrapping_add(16)),
@@ -193,18 +177,10 @@ impl StoppedThread {
 
     fn rseq_area(&self) -> Option<u64> {
         const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
-        let mut configuration = [0u64; 3];
-        let size = size_of_val(&configuration);
-        // SAFETY: the kernel writes at most `size` bytes to the array, which outlives the call.
-        let result = unsafe {
-            libc::ptrace(
-                PTRACE_GET_RSEQ_CONFIGURATION,
-                self.tid.as_raw(),
-                size,
-                configuration.as_mut_ptr(),
-            )
-        };
-        (result > 0 && configuration[0] != 0).then_some(configuration[0])
+        let mut configuration = [0; 3];
+        let size = self.transfer(PTRACE_GET_RSEQ_CONFIGURATION, &mut configuration);
+        size.ok().filter(|size| *size > 0)?;
+        Some(configuration[0]).filter(|area| *area != 0)
     }
 }
 
@@ -251,7 +227,7 @@ mod tests {
         let stopped = std::thread::spawn(hand).join().expect("it ends");
         assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
         let status = process::status(tid, tid).expect("it lives");
-        assert!(status.lives() && status.tracer == 0);
+        assert!(!status.has_ended() && status.tracer_pid == 0);
         child.kill().expect("it lives");
         child.wait().expect("our child");
     }

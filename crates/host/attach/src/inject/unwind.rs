@@ -4,15 +4,19 @@
 //! the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
 //! which costs one more attempt, but must never accept one wrongly.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
+use tiptoe_sys::host::procfs::Mapping;
 
 use super::mapped_files::{MappedFile, Role};
-use super::process::{Mapping, Process};
-use crate::error::inject_error::InjectError;
+use super::process::Process;
+use crate::error::inject_error::{InjectError, UnfitThread};
 use crate::target_files::content;
 
 const MAX_FRAMES: usize = 512;
@@ -23,10 +27,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackState {
     Free,
-    /// A frame is inside the allocator, the loader or fork.
-    Inside,
-    /// The thread runs a signal handler over frames that cannot be unwound.
-    Unknown,
+    Unfit(UnfitThread),
     /// The stack leads into an unread file; the thread must run until it is read.
     Unread,
 }
@@ -129,7 +130,7 @@ impl<'a> Stacks<'a> {
         for _ in 0..MAX_FRAMES {
             if self.is_sigreturn(address.address()) {
                 let Some(below) = self.interrupted(at.sp()) else {
-                    return StackState::Unknown;
+                    return StackState::Unfit(UnfitThread::UnknownFrames);
                 };
                 (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
                 is_in_handler = true;
@@ -166,7 +167,7 @@ impl<'a> Stacks<'a> {
         };
         let image = image.as_ref()?;
         if image.is_unsafe(address) {
-            return Some(StackState::Inside);
+            return Some(StackState::Unfit(UnfitThread::Inside));
         }
         image.eh_frame.as_ref().map(|_| StackState::Free)
     }
@@ -185,21 +186,22 @@ impl<'a> Stacks<'a> {
         match first {
             Some(first) if first.start == self.loader => Role::Loader,
             _ if is_libc(text) => Role::Libc,
-            _ if text.path.contains(".so") => Role::Library,
+            _ if is_library(text) => Role::Library,
             _ => Role::Program,
         }
     }
 
     fn search(&mut self, sp: u64, is_in_handler: bool) -> StackState {
+        let unknown = StackState::Unfit(UnfitThread::UnknownFrames);
         if is_in_handler {
-            return StackState::Unknown;
+            return unknown;
         }
-        let Some(stack) = self.mappings.iter().find(|m| m.start <= sp && sp < m.end) else {
-            return StackState::Unknown;
+        let Some(stack) = self.mappings.iter().find(|m| m.contains(sp)) else {
+            return unknown;
         };
         let mut bytes = vec![0; (stack.end - sp).min(MAX_SEARCH) as usize & !7];
         if self.process.read(sp, &mut bytes).is_err() {
-            return StackState::Unknown;
+            return unknown;
         }
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
@@ -258,8 +260,23 @@ fn has_held_lock(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
-    let name = mapping.path.rsplit('/').next().unwrap_or("");
-    name == "libc.so.6" || name.starts_with("libc-2.")
+    // Also an unlinked file, because an upgrade replaces libc under running programs.
+    name(mapping).is_some_and(|name| name == "libc.so.6" || name.starts_with("libc-2."))
+}
+
+/// Returns whether a mapped file has this name; an unlinked one has none, because another file may now have it.
+pub(super) fn is_named(mapping: &Mapping, wanted: &str) -> bool {
+    !mapping.deleted && name(mapping).is_some_and(|name| name == wanted)
+}
+
+fn name(mapping: &Mapping) -> Option<Cow<'_, str>> {
+    let name = mapping.path.as_deref().and_then(Path::file_name);
+    name.map(OsStr::to_string_lossy)
+}
+
+fn is_library(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_deref();
+    path.is_some_and(|path| path.to_string_lossy().contains(".so"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! their parent had at the fork.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 use tiptoe_wire::calls::{MAX_THUNKS, THUNK, THUNK_BYTES, THUNK_CODE};
 use tiptoe_wire::{Map, MapContent, Plan, Request, arena};
@@ -16,11 +16,7 @@ use crate::error::AttachError;
 /// The fewest return thunks to make at once.
 const THUNKS: usize = 8192;
 
-#[derive(Debug)]
-pub(super) struct CodeSpace(Mutex<CodeUse>);
-
-#[derive(Debug)]
-struct CodeUse {
+pub(super) struct CodeUse {
     /// Mapped ranges of the target, and each one's offset in the code.
     mapped: Vec<(Range<u64>, u64)>,
     /// The first unused byte's offset.
@@ -28,25 +24,25 @@ struct CodeUse {
     thunks: usize,
 }
 
-impl CodeSpace {
-    pub(super) fn new() -> CodeSpace {
-        CodeSpace(Mutex::new(CodeUse {
+impl CodeUse {
+    pub(super) fn new() -> CodeUse {
+        CodeUse {
             mapped: Vec::new(),
             next: Plan::THUNKS + (THUNK_CODE as u64).next_multiple_of(arena::LEN),
             thunks: 0,
-        }))
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut CodeUse) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
     }
 }
 
 impl Link {
+    fn code(&self) -> MutexGuard<'_, CodeUse> {
+        self.code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: not if the
     /// segment is full, or the address in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
-        let mut next = self.code.with(|code| code.next);
+        let mut next = self.code().next;
         let mut planned = Vec::new();
         for range in ranges {
             let len = range.end - range.start;
@@ -63,10 +59,9 @@ impl Link {
         let mut map = |planned: Option<(&Range<u64>, u64)>| {
             let mapped = planned.filter(|_| results.next() == Some(0));
             if let Some((range, offset)) = mapped {
-                self.code.with(|code| {
-                    code.mapped.push((range.clone(), offset));
-                    code.next = offset + (range.end - range.start);
-                });
+                let mut code = self.code();
+                code.mapped.push((range.clone(), offset));
+                code.next = offset + (range.end - range.start);
             }
             mapped.is_some()
         };
@@ -85,37 +80,30 @@ impl Link {
     }
 
     fn map(&self, maps: &[Map]) -> Result<Vec<u64>, AttachError> {
-        let mut results = Vec::new();
-        for chunk in maps.chunks(Plan::MAX_RECORDS) {
-            for (index, map) in chunk.iter().enumerate() {
-                self.plan().put_map(index, *map);
-            }
-            self.ask(Request::Map, chunk.len())?;
-            results.extend(self.results(chunk.len()));
-        }
-        Ok(results)
+        self.ask_in_parts(Request::Map, maps, |index, map| {
+            self.plan().put_map(index, *map)
+        })
     }
 
     /// Returns where this session's code is mapped.
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
-        self.code
-            .with(|code| code.mapped.iter().map(|(range, _)| range.clone()).collect())
+        let code = self.code();
+        code.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
     /// Writes code inside [`Link::code_ranges`]. No thread may execute it yet.
     pub fn write_code(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
-        self.code.with(|code| {
-            codes.iter().try_for_each(|(address, bytes)| {
-                let mut mapped = code.mapped.iter();
-                let (range, offset) = mapped
-                    .find(|(range, _)| range.contains(address))
-                    .filter(|(range, _)| bytes.len() as u64 <= range.end - address)
-                    .ok_or(AttachError::Unwritten)?;
-                let at = Plan::BYTES + offset + (address - range.start);
-                self.plan.write(at as usize, bytes);
-                Ok(())
-            })
-        })
+        let code = self.code();
+        for (address, bytes) in codes {
+            let mut mapped = code.mapped.iter();
+            let (range, offset) = mapped
+                .find(|(range, _)| range.contains(address))
+                .filter(|(range, _)| bytes.len() as u64 <= range.end - address)
+                .ok_or(AttachError::Unwritten)?;
+            let at = Plan::BYTES + offset + (address - range.start);
+            self.plan.write(at as usize, bytes);
+        }
+        Ok(())
     }
 
     /// Prepares the agent to follow calls, with at least `count` unused return thunks.
@@ -130,9 +118,7 @@ impl Link {
         if count <= made {
             return Ok(());
         }
-        let written = self
-            .code
-            .with(|code| std::mem::replace(&mut code.thunks, count));
+        let written = std::mem::replace(&mut self.code().thunks, count);
         let thunks = THUNK.repeat(count - written.min(count));
         let at = Plan::BYTES + Plan::THUNKS + (written * THUNK_BYTES) as u64;
         self.plan.write(at as usize, &thunks);

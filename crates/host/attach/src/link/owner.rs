@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
+use tiptoe_sys::raw::gettid;
 use tiptoe_wire::{Data, Geometry};
 
 use super::{Segment, wake};
@@ -87,10 +88,8 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     // SAFETY: the list outlives this thread, at whose end the kernel reads it. The list replaces libc's, but
     // this thread holds no robust mutex of libc.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
-    // SAFETY: gettid has no arguments.
-    let tid = unsafe { libc::gettid() } as u32;
     // Release: the agent's thread that sees the word must see the plan's header.
-    word.store(tid | FUTEX_WAITERS, Ordering::Release);
+    word.store(gettid() | FUTEX_WAITERS, Ordering::Release);
     let _ = ready.send(Ok(()));
     let _ = released.recv();
     list.first = head;

@@ -1,15 +1,12 @@
 //! Decides whether an agent may still answer: the process may have called exec, or may keep the agent's thread
 //! from running.
 
-use std::cell::Cell;
 use std::fs::File;
-use std::io;
 use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::procfs::{Process, RunningProgram};
 
 use super::{Link, PATIENCE};
-use crate::error::AttachError;
 use crate::inject::is_given_up;
 use crate::resident::agent_thread;
 
@@ -19,22 +16,13 @@ const PAUSE: Duration = Duration::from_micros(200);
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
-    process: Process,
-    program: RunningProgram,
+    pub(super) process: Process,
+    pub(super) program: RunningProgram,
     /// /proc/PID/mem, which refers to the old memory after an exec.
-    memory: File,
+    pub(super) memory: File,
 }
 
 impl Pulse {
-    pub(super) fn of(process: Process, program: RunningProgram) -> io::Result<Pulse> {
-        let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-        Ok(Pulse {
-            process,
-            program,
-            memory,
-        })
-    }
-
     /// Returns whether the agent's memory is no longer in use. First waits until the reason is visible: an
     /// ending process drops its memory before `has_ended` is true, and exec before the new memory is listed.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
@@ -66,8 +54,8 @@ impl Pulse {
 pub(super) struct Wait<'l> {
     link: &'l Link,
     until: Instant,
-    seen: Cell<Instant>,
-    looked: Cell<Instant>,
+    seen: Instant,
+    looked: Instant,
 }
 
 impl<'l> Wait<'l> {
@@ -76,36 +64,32 @@ impl<'l> Wait<'l> {
         Wait {
             link,
             until: now + PATIENCE,
-            seen: Cell::new(now),
-            looked: Cell::new(now),
+            seen: now,
+            looked: now,
         }
     }
 
     /// Returns whether the wait is longer than any request may take, or the agent's thread has not run for
     /// [`SILENCE`].
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_over(&mut self) -> bool {
         let now = Instant::now();
-        if now - self.looked.get() > LOOK {
-            self.looked.set(now);
+        if now - self.looked > LOOK {
+            self.looked = now;
             let pulse = self.link.pulse.get();
             let thread = self.link.data().thread();
             if pulse.is_none_or(|pulse| pulse.runs(thread)) {
-                self.seen.set(now);
+                self.seen = now;
             }
         }
-        now > self.until || now - self.seen.get() > SILENCE
+        now > self.until || now - self.seen > SILENCE
     }
-}
-
-pub(super) fn silent(request: tiptoe_wire::Request) -> AttachError {
-    AttachError::Silent { request }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::link::Terms;
-    use crate::preload::memfd;
+    use crate::memfd::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
     #[test]

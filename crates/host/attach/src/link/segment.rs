@@ -1,7 +1,9 @@
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use tiptoe_wire::Words;
 
 /// A mapped memfd, shared with the target as atomic words.
@@ -19,27 +21,15 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Maps `len` bytes of a memfd, which must be sealed against shrinking below that.
     pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let len = len as usize;
+        let len = NonZeroUsize::new(len as usize).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                flags,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base = unsafe { mmap(None, len, protection, flags, &fd, 0) }?;
         Ok(Segment {
             file: File::from(fd),
-            base: base.cast(),
-            len,
+            base: base.as_ptr().cast(),
+            len: len.get(),
         })
     }
 

@@ -4,8 +4,7 @@
 //! as the command's. So from the wait on, the child must make only raw system calls.
 
 use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -38,7 +37,7 @@ impl ExecImage {
 
     /// Waits for a byte and calls exec; returns only an error. If the kernel refuses the file, it may be a shell
     /// script without `#!`, so libc's exec is tried.
-    pub(super) fn exec(&self, go: &File) -> io::Error {
+    pub(super) fn exec(&self, go: &PipeReader) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (
             self.program.as_ptr(),

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
+
 use crate::error::gain;
 use tiptoe_sys::host::procfs::Process;
 
@@ -41,13 +43,6 @@ fn has_capabilities(program: &Path) -> bool {
 /// system (nosuid).
 fn is_withheld(program: &Path) -> bool {
     let own = Process::current().status();
-    let nosuid = || {
-        let path = CString::new(program.as_os_str().as_bytes()).ok()?;
-        // SAFETY: an all-zero record is valid, and the call fills it.
-        let mut system: libc::statvfs = unsafe { std::mem::zeroed() };
-        // SAFETY: the path ends with NUL, and the record outlives the call.
-        let result = unsafe { libc::statvfs(path.as_ptr(), &raw mut system) };
-        Some(result == 0 && system.f_flag & libc::ST_NOSUID != 0)
-    };
-    own.is_ok_and(|own| own.no_new_privs) || nosuid().unwrap_or(false)
+    let is_nosuid = |system: Statvfs| system.flags().contains(FsFlags::ST_NOSUID);
+    own.is_ok_and(|own| own.no_new_privs) || statvfs(program).is_ok_and(is_nosuid)
 }

@@ -58,10 +58,7 @@ impl Instrument for Several<'_> {
         let mut all: Option<Vec<CountPart>> = None;
         for one in &mut self.all {
             let counts = one.count_interval(span.clone(), turn)?;
-            all = match (all, counts) {
-                (Some(all), Some(counts)) => Some([all, counts].concat()),
-                (all, counts) => all.or(counts),
-            };
+            all = sum(all, counts, |all, counts| [all, counts].concat());
         }
         Ok(all)
     }
@@ -74,10 +71,7 @@ impl Instrument for Several<'_> {
         let mut all: Option<Progress> = None;
         for one in &mut self.all {
             let progress = one.progress(cpu_ns, turn)?;
-            all = match (all, progress) {
-                (Some(all), Some(progress)) => Some(all.plus(progress)),
-                (all, progress) => all.or(progress),
-            };
+            all = sum(all, progress, Progress::plus);
         }
         Ok(all)
     }
@@ -102,11 +96,15 @@ impl Instrument for Several<'_> {
         let mut all: Option<Cost> = None;
         for one in &mut self.all {
             let cost = one.section(ran, at, session)?;
-            all = Some(match all {
-                Some(all) => all.plus(cost),
-                None => cost,
-            });
+            all = sum(all, Some(cost), Cost::plus);
         }
         Ok(all.unwrap_or_default())
+    }
+}
+
+fn sum<T>(all: Option<T>, more: Option<T>, plus: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (all, more) {
+        (Some(all), Some(more)) => Some(plus(all, more)),
+        (all, more) => all.or(more),
     }
 }

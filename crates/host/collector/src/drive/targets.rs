@@ -9,6 +9,8 @@ use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::limits;
 
 use crate::clock::RunClock;
+use crate::error::Error;
+use crate::request::{Request, RequestTarget};
 use crate::tracee::Tracee;
 
 /// The processes of a run, whose command is held until the run releases it.
@@ -25,6 +27,29 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
+    /// Attaches to the processes of a request, and starts its command, which is held. `refused` is the error of a failed
+    /// attach.
+    pub(crate) fn of_request(
+        request: &Request<'_>,
+        refused: fn(AttachError) -> Error,
+    ) -> Result<Targets, Error> {
+        let meanwhile = || {
+            let command = request.meanwhile.as_deref().map(Attached::start_alone);
+            command.transpose()
+        };
+        Ok(match &request.target {
+            RequestTarget::Command(command) => Targets::of(vec![Attached::start_alone(command)?]),
+            RequestTarget::Pids(pids) => Targets {
+                meanwhile: meanwhile()?,
+                ..Targets::running(pids).map_err(refused)?
+            },
+            RequestTarget::System => Targets {
+                meanwhile: meanwhile()?,
+                ..Targets::system()
+            },
+        })
+    }
+
     pub(crate) fn running(pids: &[u32]) -> Result<Targets, AttachError> {
         let alone = pids.iter().map(|pid| Attached::to(*pid));
         Ok(Targets::of(alone.collect::<Result<_, _>>()?))

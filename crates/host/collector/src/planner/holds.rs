@@ -2,12 +2,12 @@
 //! with the one whose holds are timed.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
-use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
+use tiptoe_patch::{Body, Notice, shape, transfers};
 use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
 use tiptoe_wire::futex::hold::{FREES, GIVES, LEAVES, SPINS, TAKES, TRIES};
 
-use super::{Draft, Locks, PlannedSite, body_hash, is_libc, planned};
+use super::{Draft, Locks, PlannedSite, is_libc};
 use crate::error::Reason;
 use crate::module::Module;
 
@@ -93,15 +93,10 @@ impl Draft<'_> {
         let code = module.object.code(function, module.bias);
         let code = code.ok_or(Reason::NoCode)?;
         let shape = shape(&code, 0)?;
-        if let Some(known) = self.reusable(&shape, |known| known.body == body_hash(body)) {
-            return Ok(known);
-        }
-        let linked = shape.site().wrapping_sub(module.bias);
-        let islands = || module.object.paddings_near(linked, module.bias);
-        let patch = self.planner.plan(&shape, body, islands)?;
-        match patch.strategy {
-            Strategy::Trap => Err(Reason::TrapAtLock),
-            _ => Ok(planned(patch, 0, body)),
+        let planned = self.lock_site(module, &shape, body)?;
+        match planned.is_trap() {
+            true => Err(Reason::TrapAtLock),
+            false => Ok(planned),
         }
     }
 }
@@ -112,7 +107,6 @@ fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let jumps = transfers(&code).into_iter();
     let mut jumps = jumps.filter(|(_, returns_to)| returns_to.is_none());
     let (target, _) = jumps.next_back().filter(|_| code.size <= SMALL)?;
-    let functions = module.object.image.functions();
-    let target = target.wrapping_sub(module.bias);
-    functions.iter().find(|function| function.address == target)
+    let target = module.function_at(target)?;
+    Some(&module.object.image.functions()[target])
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use tiptoe_patch::{
     Body, FunctionCode, Notice, Strategy, SyscallSite, any_futex_site, syscall_sites,
 };
-use tiptoe_wire::Site;
 
 use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash, planned};
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
@@ -73,14 +72,13 @@ impl Draft<'_> {
                     continue;
                 }
                 match self.hook_elsewhere(&code, &site) {
-                    Some(hook) => plan.hooks.push(PlannedSite {
-                        location: if is_storage {
-                            HookLocation::Storage
-                        } else {
-                            HookLocation::Elsewhere
-                        },
-                        ..hook
-                    }),
+                    Some(mut hook) => {
+                        hook.location = match is_storage {
+                            true => HookLocation::Storage,
+                            false => HookLocation::Elsewhere,
+                        };
+                        plan.hooks.push(hook);
+                    }
                     None if is_storage => {
                         plan.unhooked =
                             Some(format!("{}:{}", module.name, function.display_name()));
@@ -126,25 +124,16 @@ impl Draft<'_> {
 
     /// Plans a hook, or reuses a known site whose body has this hash.
     fn hook(&mut self, site: &SyscallSite, body: &Body, hash: u32) -> Option<PlannedSite> {
-        let after_syscall = site.syscall + SYSCALL.len() as u64;
-        let same = |known: &Site| known.body == hash;
-        if let Some(known) = self.reusable_at(site.address, same) {
-            return Some(PlannedSite {
-                after_syscall,
-                ..known
-            });
-        }
-        let patch = self.planner.plan(&site.shape, body, Vec::new).ok()?;
-        let planned = (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?;
-        let site = Site {
-            body: hash,
-            ..planned.site
+        let mut hook = match self.reusable_at(site.address, |known| known.body == hash) {
+            Some(known) => known,
+            None => {
+                let patch = self.planner.plan(&site.shape, body, Vec::new).ok()?;
+                (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, body))?
+            }
         };
-        Some(PlannedSite {
-            site,
-            after_syscall,
-            ..planned
-        })
+        hook.site.body = hash;
+        hook.after_syscall = site.syscall + SYSCALL.len() as u64;
+        Some(hook)
     }
 }
 

@@ -30,10 +30,6 @@ pub fn is_intercepted(name: &str) -> bool {
     LASTING.iter().any(|(known, _)| *known == name)
 }
 
-pub(super) fn stays(body: &Body) -> bool {
-    matches!(body, Body::Intercept { stay: true, .. })
-}
-
 impl Draft<'_> {
     /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
     /// may stay after the session only if calls are followed.
@@ -93,8 +89,7 @@ fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
         intercepted::LAND => "_Unwind_GetCFA",
         _ => return Some(what),
     };
-    let mut functions = module.object.image.functions().iter();
-    let found = functions.find(|function| function.names.iter().any(|name| &**name == callee))?;
+    let found = *module.object.image.with_symbol(callee).first()?;
     plan.unwinders.push(found.address.wrapping_add(module.bias));
     Some(what + plan.unwinders.len() as u32 - 1)
 }

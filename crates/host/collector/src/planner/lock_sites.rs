@@ -8,7 +8,7 @@ use tiptoe_stack::Rule;
 use tiptoe_symbol::Function;
 use tiptoe_wire::futex::frames::owner;
 
-use super::{Draft, PlannedSite, body_hash, is_libc, planned};
+use super::{Draft, PlannedSite, is_libc};
 use crate::error::Reason;
 use crate::module::Module;
 
@@ -36,9 +36,8 @@ impl Calls {
         let (mut sites, mut unknown) = (Vec::new(), Vec::new());
         let functions = module.object.image.functions();
         let other = |address: u64| {
-            let linked = address.wrapping_sub(module.bias);
-            let at = functions.binary_search_by_key(&linked, |function| function.address);
-            module.object.code(&functions[at.ok()?], module.bias)
+            let function = &functions[module.function_at(address)?];
+            module.object.code(function, module.bias)
         };
         for function in functions {
             let Some(code) = module.object.code(function, module.bias) else {
@@ -74,7 +73,7 @@ fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
 
 pub fn name_of(modules: &[Module], address: u64) -> String {
     let mut modules = modules.iter();
-    match modules.find(|m| m.text.iter().any(|text| text.contains(&address))) {
+    match modules.find(|module| module.contains(address)) {
         Some(module) => name(module, address),
         None => format!("futex:{address:#x}"),
     }
@@ -133,9 +132,7 @@ pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
         let code = module.object.code(function, module.bias);
         let jumps = code.map(|code| transfers(&code)).unwrap_or_default();
         for (target, _) in jumps.into_iter().filter(|(_, returns)| returns.is_none()) {
-            let linked = target.wrapping_sub(module.bias);
-            let target = functions.binary_search_by_key(&linked, |function| function.address);
-            if let Ok(target) = target
+            if let Some(target) = module.function_at(target)
                 && functions[target].names.is_empty()
             {
                 found.entry(target).or_insert(owner);
@@ -204,38 +201,23 @@ impl Draft<'_> {
         notice: Notice,
         locks: &mut Locks,
     ) -> bool {
-        let body = &Body::Futex(notice);
-        if locks
-            .sites
-            .iter()
-            .any(|planned| planned.site.address == shape.site())
-        {
+        let mut sites = locks.sites.iter();
+        if sites.any(|planned| planned.site.address == shape.site()) {
             return true;
         }
-        let known = self.reusable(shape, |known| known.body == body_hash(body));
-        let found = match known {
-            Some(known) => Ok(known),
-            None => {
-                let linked = shape.site().wrapping_sub(module.bias);
-                let islands = || module.object.paddings_near(linked, module.bias);
-                let patch = self.planner.plan(shape, body, islands);
-                patch.map(|patch| planned(patch, 0, body))
+        let why = match self.lock_site(module, shape, &Body::Futex(notice)) {
+            Ok(planned) => {
+                locks.sites.push(planned);
+                return true;
             }
+            Err(why) => why,
         };
-        let is_planned = found.is_ok();
-        match found {
-            Ok(planned) => locks.sites.push(planned),
-            Err(why) => {
-                let place = name(module, shape.site());
-                match notice.is_after_call() {
-                    true => {
-                        locks.in_part.push((place, Reason::WaitsUntimed(why)));
-                    }
-                    false => locks.left_out.push((place, why.into())),
-                }
-            }
+        let place = name(module, shape.site());
+        match notice.is_after_call() {
+            true => locks.in_part.push((place, Reason::WaitsUntimed(why))),
+            false => locks.left_out.push((place, why.into())),
         }
-        is_planned
+        false
     }
 
     /// Plans the sites of `site`, which is in libc's function `syscall`. `None` if locks are not watched.

@@ -135,9 +135,8 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
             continue;
         };
         for (target, returns_to) in transfers(&code) {
-            let target = target.wrapping_sub(module.bias);
-            let callee = functions.binary_search_by_key(&target, |function| function.address);
-            if let Some(callee) = callee.ok().filter(|callee| *callee != index) {
+            let callee = module.function_at(target);
+            if let Some(callee) = callee.filter(|callee| *callee != index) {
                 callers.entry(callee).or_default().push((index, returns_to));
             }
         }
@@ -166,10 +165,9 @@ fn makes_any_call(code: &[u8]) -> bool {
 /// Does what [`wrappers`] does for Go, whose functions keep the frame pointer.
 fn of_go(module: &Module) -> Vec<(u64, Depth)> {
     let functions = module.object.image.functions();
-    let begins = |index: usize, with: &[&str]| {
-        let names = functions[index].names.iter();
-        let mut names = names.filter(|name| with.iter().any(|with| name.starts_with(with)));
-        names.next().is_some()
+    let only_waits = |index: usize| {
+        let mut names = functions[index].names.iter();
+        names.any(|name| GO_WRAPPERS.iter().any(|start| name.starts_with(start)))
     };
     let bare = |index: usize| {
         let mut names = functions[index].names.iter();
@@ -183,7 +181,7 @@ fn of_go(module: &Module) -> Vec<(u64, Depth)> {
         found.extend(site.map(|site| (site.call.syscall + 2 - module.bias, Depth::Bytes(8))));
         level.insert(index);
     }
-    let returns = returns(module, level, |index| begins(index, &GO_WRAPPERS));
+    let returns = returns(module, level, only_waits);
     let returns = returns.into_iter().map(|at| at.wrapping_sub(module.bias));
     found.extend(returns.map(|at| (at, Depth::FramePointer)));
     found

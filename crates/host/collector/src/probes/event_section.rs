@@ -42,7 +42,7 @@ impl Probes<'_> {
             let cost = prices.of(total);
             sum = sum.plus(cost);
             hits += total.all.reading.hits();
-            let mut event = Event::new(name, total.via, total.all.reading);
+            let mut event = Event::new(name, total.source.via(), total.all.reading);
             if let Some(times) = &total.all.times {
                 event = event.with_histogram(times);
             }

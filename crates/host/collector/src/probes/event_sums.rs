@@ -2,20 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_event::{Reading, Via};
-use tiptoe_kernel::Step;
+use tiptoe_event::Reading;
 use tiptoe_session::{EventNote, Note, OTHER_VALUES};
 
 use crate::measured::Measured;
-use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
 pub struct Total {
     pub all: Measured,
-    pub via: Via,
-    pub trap: bool,
-    pub follow: Follow,
-    pub step: Step,
+    pub source: Source,
     pub names: Vec<String>,
     pub remarks: Vec<Note>,
     /// The most functions of this name in one process.
@@ -25,16 +20,9 @@ pub struct Total {
 
 impl Total {
     fn of(counter: &Counter, source: Source) -> Total {
-        let (via, trap, follow, step) = match source {
-            Source::Agent { trap, follow } => (Via::Agent, trap, follow, Step::default()),
-            Source::Kernel(step) => (Via::Kernel, false, Follow::No, step),
-        };
         Total {
             all: Measured::default(),
-            via,
-            trap,
-            follow,
-            step,
+            source,
             names: counter.names.clone(),
             remarks: Vec::new(),
             bearers: 0,
@@ -45,7 +33,7 @@ impl Total {
     pub fn notes(&self) -> Vec<Note> {
         let functions = self.bearers;
         let several = (functions > 1).then(|| EventNote::SameName { functions }.into());
-        let trap = self.trap.then(|| EventNote::Trap.into());
+        let trap = self.source.is_trap().then(|| EventNote::Trap.into());
         let others = self.parts.contains_key(OTHER_VALUES);
         let others = others.then(|| EventNote::ValuesWithoutRoom.into());
         let remarks = self.remarks.iter().cloned().chain(others);

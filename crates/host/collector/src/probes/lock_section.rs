@@ -82,10 +82,10 @@ impl Probes<'_> {
                 }
                 if at.traced.len() > 1 {
                     let pid = target.process.pid();
-                    let rows = locks.rows.iter_mut();
-                    rows.for_each(|row| row.lock += &format!(" (process {pid})"));
-                    let holds = locks.holds.iter_mut();
-                    holds.for_each(|hold| hold.lock += &format!(" (process {pid})"));
+                    let rows = locks.rows.iter_mut().map(|row| &mut row.lock);
+                    let holds = locks.holds.iter_mut().map(|hold| &mut hold.lock);
+                    let locks = rows.chain(holds);
+                    locks.for_each(|lock| *lock += &format!(" (process {pid})"));
                 }
                 ulocks::add(&mut all, locks);
             }
@@ -113,13 +113,11 @@ pub(super) fn cost(
     let times: Vec<_> = times.collect();
     // The BPF programs' times in all processes are reported only if the kernel measured them for each traced process.
     let every = times.iter().map(|(_, every)| *every);
-    let every: Option<Vec<_>> = every.collect();
-    let every = every.as_ref().map(|every| every.iter());
     let programs = Programs {
         runs: times.iter().map(|(own, _)| own.runs).sum(),
         run_ns: times.iter().map(|(own, _)| own.run_ns).sum(),
-        all_runs: every.clone().map(|every| every.map(|all| all.runs).sum()),
-        all_run_ns: every.map(|every| every.map(|all| all.run_ns).sum()),
+        all_runs: every.clone().map(|all| Some(all?.runs)).sum(),
+        all_run_ns: every.map(|all| Some(all?.run_ns)).sum(),
     };
     if at.traced.iter().all(|one| one.locks.is_in_kernel()) {
         return Some(Cost::measured(programs, cpu_ns));

@@ -1,6 +1,6 @@
 //! The price of events.
 
-use tiptoe_event::{Cost, Via};
+use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, UnitCosts, followed, gate, recorded, timed, valued};
 
 use super::event_sums::{Events, Total};
@@ -14,9 +14,7 @@ const COMMON_GAP_NS: f64 = 1_000.0;
 pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
     let mut sources = at.traced.iter().flat_map(Tracee::counters);
     CostRequest {
-        trap: sources
-            .clone()
-            .any(|(_, source)| matches!(source, Source::Agent { trap: true, .. })),
+        trap: sources.clone().any(|(_, source)| source.is_trap()),
         kernel: sources.any(|(_, source)| matches!(source, Source::Kernel(_))),
     }
 }
@@ -31,7 +29,7 @@ pub struct Prices {
 impl Prices {
     /// Returns the cost of a hit that does not count; `None` if all hits count. The number of such hits is unknown.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
-        let traps_only = events.by_name.values().all(|total| total.trap);
+        let traps_only = events.by_name.values().all(|total| total.source.is_trap());
         let cost = if traps_only {
             self.costs.trap
         } else {
@@ -49,14 +47,14 @@ impl Prices {
     }
 
     fn of_each(&self, total: &Total, gap_ns: f64) -> Cost {
-        match (total.via, total.trap) {
-            (Via::Kernel, _) => self.costs.kernel.of(total.step),
-            (_, true) => self.costs.trap,
+        match total.source {
+            Source::Kernel(step) => self.costs.kernel.of(step),
+            Source::Agent { trap: true, .. } => self.costs.trap,
             // A hit that passes the filter is priced as a rejected one, without its count.
-            _ if self.filtered && total.follow != Follow::Gate => {
-                self.followed(total.follow, self.costs.filtered.at(gap_ns))
+            Source::Agent { follow, .. } if self.filtered && follow != Follow::Gate => {
+                self.followed(follow, self.costs.filtered.at(gap_ns))
             }
-            _ => self.followed(total.follow, self.costs.count.at(gap_ns)),
+            Source::Agent { follow, .. } => self.followed(follow, self.costs.count.at(gap_ns)),
         }
     }
 
@@ -106,7 +104,12 @@ mod tests {
 
     use crate::measured::Measured;
 
-    fn total(count: u64, via: Via, step: Step) -> Total {
+    const JUMP: Source = Source::Agent {
+        trap: false,
+        follow: Follow::No,
+    };
+
+    fn total(count: u64, source: Source) -> Total {
         let reading = Reading {
             count,
             ..Reading::default()
@@ -114,10 +117,7 @@ mod tests {
         let times = None;
         Total {
             all: Measured { reading, times },
-            via,
-            trap: false,
-            follow: Follow::No,
-            step,
+            source,
             names: Vec::new(),
             remarks: Vec::new(),
             bearers: 1,
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_function_is_priced_by_its_own_rate() {
-        let each = |count| PRICES.of(&total(count, Via::Agent, Step::Single)).ns / count as f64;
+        let each = |count| PRICES.of(&total(count, JUMP)).ns / count as f64;
         let [hot, warm, rare] = [400_000_000, 2_000_000, 1_000].map(each);
         assert!(hot < warm && warm < rare, "{hot} {warm} {rare}");
         assert!(hot < 1.0, "a hot loop's: {hot}");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn all_functions_together_cost_less_than_all_time() {
-        let one = PRICES.of(&total(50_000_000, Via::Agent, Step::Single));
+        let one = PRICES.of(&total(50_000_000, JUMP));
         let all = one.times(100);
         assert!(PRICES.sum(all).share_of(PRICES.cpu_ns).high <= 1.0);
         assert_eq!(PRICES.sum(one), one);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn rows_added_up_to_more_than_all_time() {
-        let one = PRICES.of(&total(50_000_000, Via::Agent, Step::Single));
+        let one = PRICES.of(&total(50_000_000, JUMP));
         let all = one.times(100);
         assert!(all.ns > PRICES.cpu_ns as f64);
         let rows = all.ns * PRICES.payable_part(all);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_kernels_price_depends_on_the_instruction() {
-        let each = |step| PRICES.of(&total(1_000, Via::Kernel, step)).ns / 1_000.0;
+        let each = |step| PRICES.of(&total(1_000, Source::Kernel(step))).ns / 1_000.0;
         let [nop, push, mov] = [Step::Nop, Step::Emulated, Step::Single].map(each);
         assert!(nop < push && 3.0 * push < mov, "{nop} {push} {mov}");
     }
@@ -174,8 +174,8 @@ mod tests {
             cpu_ns: 0,
             ..PRICES
         };
-        let cost = prices.sum(prices.of(&total(10, Via::Agent, Step::Single)));
+        let cost = prices.sum(prices.of(&total(10, JUMP)));
         assert!(cost.ns > 0.0 && cost.high_ns.is_finite());
-        assert_eq!(prices.of(&total(0, Via::Agent, Step::Single)).ns, 0.0);
+        assert_eq!(prices.of(&total(0, JUMP)).ns, 0.0);
     }
 }

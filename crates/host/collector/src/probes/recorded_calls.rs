@@ -7,7 +7,7 @@ use tiptoe_price::own;
 use crate::clock::RunClock;
 use crate::drive::Targets;
 use crate::request::Observer;
-use crate::tracee::RecordedCall;
+use crate::tracee::{PATIENCE, RecordedCall};
 
 /// The pause between two reads of recorded calls. A ring has room for up to 1.6 million calls a
 /// second; further calls are counted as lost.
@@ -27,7 +27,8 @@ pub(super) fn serve(
 ) -> Duration {
     let before = own::thread();
     for tracee in &at.traced {
-        tracee.agent.read_records(&tracee.process, clock);
+        let agent = &tracee.agent;
+        agent.read_records(&tracee.process, clock, PATIENCE);
     }
     match observer {
         Some(observer) => report_calls(at, observer),

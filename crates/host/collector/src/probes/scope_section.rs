@@ -74,14 +74,12 @@ pub(super) struct ScopeSection {
 
 impl Probes<'_> {
     pub(super) fn report_scopes(&mut self, span: Span, turn: &mut Turn<'_>) -> Result<(), Error> {
-        let now = match self.scopes.end.take() {
-            Some(end) => Some(end),
-            None => {
-                turn.at.fetch_cpu_times();
-                let cpu_ns = turn.at.cpu_ns(span.end);
-                self.scopes.read(self.request, turn.at, cpu_ns)?
-            }
-        };
+        let mut now = self.scopes.end.take();
+        if now.is_none() {
+            turn.at.fetch_cpu_times();
+            let cpu_ns = turn.at.cpu_ns(span.end);
+            now = self.scopes.read(self.request, turn.at, cpu_ns)?;
+        }
         let Some(mut now) = now else { return Ok(()) };
         let last = self.scopes.last.take().unwrap_or_default();
         turn.observer.scopes(&ScopeCounts {

@@ -36,81 +36,78 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     }
 }
 
-pub enum Limit {
-    None,
-    /// Only entries can be counted.
-    Entries(Reason),
-    /// Not even entries can be counted.
-    Nothing(Reason),
-}
-
-impl Limit {
-    /// Returns what can be recorded of the requested `follow`. Adds the reason to `refused` unless
-    /// all of it can be recorded.
-    pub fn of_wish(
-        self,
-        follow: Follow,
-        event: &str,
-        refused: &mut Vec<(String, Reason)>,
-    ) -> Option<Follow> {
-        let (left, reason) = match self {
-            Limit::None => return Some(follow),
-            Limit::Entries(reason) if follow.is_timed() => (
-                Some(follow.entries()),
-                Reason::EntriesOnly(Box::new(reason)),
-            ),
-            Limit::Entries(reason) | Limit::Nothing(reason) => (None, reason),
-        };
-        refused.push((event.to_owned(), reason));
-        left
-    }
-}
-
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
     /// Link-time addresses of unwinders and of functions that they call, which may get their caller's frame.
-    unwinders: HashSet<u64>,
+    unwinders: OnceCell<HashSet<u64>>,
     is_described: OnceCell<bool>,
 }
 
 impl<'m> Limits<'m> {
     pub fn new(module: &'m Module, modules: &'m [Module]) -> Limits<'m> {
-        let mut unwinders = HashSet::new();
-        let all = module.object.image.functions().iter();
-        for function in all.filter(|function| function.is_unwinder) {
-            unwinders.insert(function.address);
-            if let Some(code) = module.object.code(function, 0) {
-                unwinders.extend(direct_calls(&code));
-            }
-        }
         Limits {
             module,
             readers: Readers::new(modules),
-            unwinders,
+            unwinders: OnceCell::new(),
             is_described: OnceCell::new(),
         }
     }
 
-    pub fn of(&self, function: &Function) -> Limit {
+    /// Returns what can be recorded of the requested `follow`. Adds the reason to `refused` unless
+    /// all of it can be recorded.
+    pub fn allowed(
+        &self,
+        function: &Function,
+        follow: Follow,
+        event: &str,
+        refused: &mut Vec<(String, Reason)>,
+    ) -> Option<Follow> {
+        let why = follow.is_followed().then(|| self.against(function));
+        let Some(why) = why.flatten() else {
+            return Some(follow);
+        };
+        // A function that tiptoe itself hooks has no room for a probe of its entries.
+        let (left, why) = match follow.is_timed() && !matches!(why, Reason::Intercepted) {
+            true => (Some(follow.entries()), Reason::EntriesOnly(Box::new(why))),
+            false => (None, why),
+        };
+        refused.push((event.to_owned(), why));
+        left
+    }
+
+    fn unwinders(&self) -> &HashSet<u64> {
+        let object = &self.module.object;
+        self.unwinders.get_or_init(|| {
+            let all = object.image.functions().iter();
+            let own = all.filter(|function| function.is_unwinder);
+            let with_callees = own.flat_map(|function| {
+                let code = object.code(function, 0);
+                let callees = code.map(|code| direct_calls(&code)).into_iter().flatten();
+                callees.chain([function.address])
+            });
+            with_callees.collect()
+        })
+    }
+
+    /// Returns why the calls of a function cannot be followed.
+    fn against(&self, function: &Function) -> Option<Reason> {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
-            return Limit::Nothing(Reason::Intercepted);
-        }
-        let why = if any(&|name| TWICE.contains(&name)) {
+            Some(Reason::Intercepted)
+        } else if any(&|name| TWICE.contains(&name)) {
             Some(Reason::ReturnsTwice)
         } else if function.is_outermost || begins_elsewhere(self.module, function) {
             Some(Reason::NoCaller)
         } else if any(&|name| LOOKERS.contains(&name))
             || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
-            || self.unwinders.contains(&function.address)
+            || self.unwinders().contains(&function.address)
         {
             Some(Reason::UsesReturnAddress)
         } else {
             let entered = self.is_entered_otherwise(function);
             entered.or_else(|| self.readers.why(self.module, function))
-        };
-        why.map_or(Limit::None, Limit::Entries)
+        }
     }
 
     /// Returns why a function may be entered without its return address on top of the stack. The

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use tiptoe_patch::{after_stack_check, check_boundary};
-use tiptoe_symbol::{Function, Image, Machine, Source};
+use tiptoe_symbol::{Function, Image, Kind, Machine, Source};
 
 use crate::error::Reason;
 use crate::module::Object;
@@ -32,8 +32,13 @@ pub fn counted_at(object: &Object, function: &Function) -> u64 {
     after_check.unwrap_or(0) as u64
 }
 
-/// Fails unless an instruction of the function begins at `offset`.
+/// Fails unless the function can be probed and has an instruction at `offset`.
 pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), Reason> {
+    match function.kind {
+        Kind::Plain => {}
+        Kind::Plt => return Err(Reason::LazyStub),
+        Kind::SignalReturn => return Err(Reason::SignalReturn),
+    }
     if function.source == Source::Address {
         return Err(Reason::NoFunction);
     }

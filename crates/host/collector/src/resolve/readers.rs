@@ -87,18 +87,16 @@ impl<'m> Readers<'m> {
     }
 
     fn reads(&self, (home, address): FunctionAddress) -> Rc<ReturnReads> {
-        if let Some(known) = self.reads.borrow().get(&(home, address)) {
-            return known.clone();
-        }
-        let object = &self.modules[home].object;
-        let function = object.image.function_containing(address);
-        let code = function.and_then(|function| object.code(function, 0));
-        let table = object.unwind_table();
-        let found = code.map(|code| return_reads(&code, |at| cfa(table.rule(at))));
-        let found = Rc::new(found.unwrap_or_default());
+        let look = || {
+            let object = &self.modules[home].object;
+            let function = object.image.function_containing(address);
+            let code = function.and_then(|function| object.code(function, 0));
+            let table = object.unwind_table();
+            let found = code.map(|code| return_reads(&code, |at| cfa(table.rule(at))));
+            Rc::new(found.unwrap_or_default())
+        };
         let mut reads = self.reads.borrow_mut();
-        reads.insert((home, address), found.clone());
-        found
+        reads.entry((home, address)).or_insert_with(look).clone()
     }
 
     fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<FunctionAddress>) {
@@ -129,20 +127,17 @@ impl<'m> Readers<'m> {
 
     /// Returns the functions whose address the loader may write to a module's word, by the word's name.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
-        if let Some(known) = self.slots.borrow().get(&(home, slot)) {
-            return known.clone();
-        }
-        let name = self.names(home).get(&slot).copied();
-        let named = |(index, module): (usize, &'m Module)| {
-            let functions = name.map(|name| module.object.image.with_symbol(name));
-            let plain = functions.into_iter().flatten().filter(is_left_alone);
-            plain.map(move |function| (index, function.address))
+        let look = || {
+            let name = self.names(home).get(&slot).copied();
+            let named = |(index, module): (usize, &'m Module)| {
+                let functions = name.map(|name| module.object.image.with_symbol(name));
+                let plain = functions.into_iter().flatten().filter(is_left_alone);
+                plain.map(move |function| (index, function.address))
+            };
+            self.modules.iter().enumerate().flat_map(named).collect()
         };
-        let found: Rc<[FunctionAddress]> =
-            self.modules.iter().enumerate().flat_map(named).collect();
         let mut slots = self.slots.borrow_mut();
-        slots.insert((home, slot), found.clone());
-        found
+        slots.entry((home, slot)).or_insert_with(look).clone()
     }
 
     fn names(&self, home: usize) -> Rc<HashMap<u64, &'m str>> {

@@ -220,17 +220,12 @@ impl ByCgroup {
         let name = cgroup.map(|id| name(self.cgroups.tree(), id));
         let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_removed(id));
         for (event, column) in self.columns.iter().enumerate() {
-            let counts = |did: &CpuCounts| column.counts(did, elapsed_ns);
-            let places: Vec<_> = sum
-                .iter()
-                .map(|did| Some(counts(did)))
-                .enumerate()
-                .collect();
-            let row = |cpu: Option<usize>| EventSum {
+            let counts = sum.iter().map(|did| column.counts(did, elapsed_ns));
+            let row = EventSum {
                 key: CountKey {
                     cgroup,
                     event,
-                    cpu: cpu.map(|cpu| cpu as u32),
+                    cpu: None,
                 },
                 event: column.event.clone(),
                 cgroup: name.clone(),
@@ -239,17 +234,14 @@ impl ByCgroup {
                 scale: column.scale,
                 is_supported: !matches!(column.source, ColumnSource::Nothing),
                 is_tracepoint: column.is_tracepoint,
-                places: match cpu {
-                    Some(cpu) => places.get(cpu).copied().into_iter().collect(),
-                    None => places.clone(),
-                },
+                places: counts.map(Some).enumerate().collect(),
             };
             match per_cpu {
                 true => {
                     let cpus = self.set.cpus().unwrap_or_default().iter();
-                    rows.extend(cpus.map(|cpu| row(Some(*cpu as usize))));
+                    rows.extend(cpus.map(|cpu| row.of_cpu(*cpu as usize, *cpu)));
                 }
-                false => rows.push(row(None)),
+                false => rows.push(row),
             }
         }
     }

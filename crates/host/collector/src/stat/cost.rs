@@ -11,6 +11,7 @@ use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::CountTarget;
 use tiptoe_session::{Session, Stat, StatNote};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
+use tiptoe_sys::raw::gettid;
 
 use super::CounterRequest;
 use crate::request::RequestTarget;
@@ -67,11 +68,7 @@ pub(super) fn put(
             switch.times(switches)
         }
     };
-    let total = Cost {
-        ns: of_switches.ns + of_hits.ns,
-        low_ns: of_switches.low_ns + of_hits.low_ns,
-        high_ns: of_switches.high_ns + of_hits.high_ns,
-    };
+    let total = of_switches.plus(of_hits);
     stat.tracepoint_ns = pass.ns;
     let hits = stat.switches + stat.lives + stat.tracepoint_hits;
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
@@ -88,31 +85,27 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
         }
         timed => times.timed_ns[kind] as f64 / timed as f64,
     });
-    let mean = |before: u64, ns: f64, runs: u64, new_ns: f64| match before + runs {
-        0 => 0.0,
-        all => (ns * before as f64 + new_ns * runs as f64) / all as f64,
-    };
-    let before = stat.switches - stat.cgroup_switches;
-    stat.switch_ns = mean(before, stat.switch_ns, times.runs[0], within);
-    let (before, ns) = (stat.cgroup_switches, stat.cgroup_switch_ns);
-    stat.cgroup_switch_ns = mean(before, ns, times.runs[1], to_another);
-    stat.cgroup_switches += times.runs[1];
-    stat.switches += times.runs[0] + times.runs[1];
+    let mut runs_within = stat.switches - stat.cgroup_switches;
+    let [runs, runs_to_another] = times.runs;
+    add_runs(&mut runs_within, &mut stat.switch_ns, runs, within);
+    let (sum, mean) = (&mut stat.cgroup_switches, &mut stat.cgroup_switch_ns);
+    add_runs(sum, mean, runs_to_another, to_another);
+    stat.switches = runs_within + stat.cgroup_switches;
     let each = |ns: u64, runs: u64| ns as f64 / runs.max(1) as f64;
-    stat.life_ns = mean(
-        stat.lives,
-        stat.life_ns,
-        all.lives,
-        each(all.lives_ns, all.lives),
-    );
-    stat.lives += all.lives;
-    stat.round_ns = mean(
-        stat.rounds,
-        stat.round_ns,
-        all.rounds,
-        each(all.rounds_ns, all.rounds),
-    );
-    stat.rounds += all.rounds;
+    let ns = each(all.lives_ns, all.lives);
+    add_runs(&mut stat.lives, &mut stat.life_ns, all.lives, ns);
+    let ns = each(all.rounds_ns, all.rounds);
+    add_runs(&mut stat.rounds, &mut stat.round_ns, all.rounds, ns);
+}
+
+/// Adds runs of `ns` each to a number of runs and their mean time.
+fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
+    let before = *sum as f64;
+    *sum += runs;
+    *mean_ns = match *sum {
+        0 => 0.0,
+        all => (*mean_ns * before + ns * runs as f64) / all as f64,
+    };
 }
 
 /// Returns the cost of all timed runs. The calls of the program add nothing, because the clock that timed a run took
@@ -142,16 +135,16 @@ impl Ring {
         let (answer, took) = channel();
         let ready_too = ready.clone();
         std::thread::spawn(move || {
-            let _ = ready.send((stay_on_one_cpu(), own_tid()));
+            let _ = ready.send((stay_on_one_cpu(), gettid()));
             other(right_in, right_out);
         });
         std::thread::spawn(move || {
-            let _ = ready_too.send((stay_on_one_cpu(), own_tid()));
+            let _ = ready_too.send((stay_on_one_cpu(), gettid()));
             drop(ready_too);
             work(left_in, left_out, &jobs, &answer);
         });
-        let threads: Vec<(Option<u32>, Option<u32>)> = started.iter().take(2).collect();
-        let tids: Vec<u32> = threads.iter().filter_map(|(_, tid)| *tid).collect();
+        let threads: Vec<(Option<u32>, u32)> = started.iter().take(2).collect();
+        let tids: Vec<u32> = threads.iter().map(|(_, tid)| *tid).collect();
         (tids.len() == 2).then_some(())?;
         Some(Ring {
             tids,
@@ -230,9 +223,4 @@ fn other(mut from: PipeReader, mut to: PipeWriter) {
         .and_then(|()| to.write_all(&byte))
         .is_ok()
     {}
-}
-
-fn own_tid() -> Option<u32> {
-    let link = std::fs::read_link("/proc/thread-self").ok()?;
-    link.file_name()?.to_str()?.parse().ok()
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
+use tiptoe_price::own::CpuUse;
 use tiptoe_session::{Count, CountState, Stat, StatNote};
 use tiptoe_sys::host::perf::Counts;
 
-use super::cpu_use::CpuUse;
 use crate::error::Error;
 
 pub(super) trait CountSource {
@@ -109,21 +109,8 @@ impl Sums {
                 rows.push(row);
                 continue;
             };
-            rows.extend(cpus.iter().enumerate().map(|(at, cpu)| {
-                EventSum {
-                    key: CountKey {
-                        cpu: Some(*cpu),
-                        ..row.key
-                    },
-                    places: row
-                        .places
-                        .iter()
-                        .filter(|place| place.0 == at)
-                        .copied()
-                        .collect(),
-                    ..row.clone()
-                }
-            }));
+            let cpus = cpus.iter().enumerate();
+            rows.extend(cpus.map(|(at, cpu)| row.of_cpu(at, *cpu)));
         }
         Ok(Sums(rows))
     }
@@ -161,6 +148,22 @@ impl Sums {
 }
 
 impl EventSum {
+    /// Returns the row of one CPU, whose counts are at a place of this row.
+    pub(super) fn of_cpu(&self, place: usize, cpu: u32) -> EventSum {
+        let places = self.places.iter().filter(|(at, _)| *at == place);
+        EventSum {
+            key: CountKey {
+                cpu: Some(cpu),
+                ..self.key
+            },
+            event: self.event.clone(),
+            cgroup: self.cgroup.clone(),
+            unit: self.unit.clone(),
+            places: places.copied().collect(),
+            ..*self
+        }
+    }
+
     fn raw(&self) -> u64 {
         let counts = self.places.iter().filter_map(|(_, counts)| *counts);
         counts.map(|counts| counts.count).sum()

@@ -1,18 +1,11 @@
 //! The CPU time and context switches of the target while it was counted.
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::resource::UsageWho::RUSAGE_CHILDREN;
+use tiptoe_price::own::CpuUse;
 use tiptoe_sys::host::procfs::switches_of_all;
 
 use crate::drive::Targets;
 use crate::request::RequestTarget;
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CpuUse {
-    pub(super) user_ns: u64,
-    pub(super) sys_ns: u64,
-    pub(super) switches: u64,
-}
 
 #[derive(Default)]
 pub(super) struct Meter {
@@ -25,7 +18,7 @@ impl Meter {
     pub(super) fn start(targets: &Targets) -> Meter {
         let first = switches(targets).into_iter();
         Meter {
-            children: children(),
+            children: CpuUse::fetch(RUSAGE_CHILDREN),
             switches: first.map(|now| [now.unwrap_or(0); 2]).collect(),
         }
     }
@@ -39,7 +32,7 @@ impl Meter {
 
     /// Returns what the target used. User and system time are the command's, which must have been reaped.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
-        let (before, after) = (self.children, children());
+        let (before, after) = (self.children, CpuUse::fetch(RUSAGE_CHILDREN));
         let switches = self.switches.iter();
         CpuUse {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
@@ -59,18 +52,5 @@ fn switches(targets: &Targets) -> Vec<Option<u64>> {
             let each = counted.iter();
             each.map(|target| target.process.switches().ok()).collect()
         }
-    }
-}
-
-fn children() -> CpuUse {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
-        return CpuUse::default();
-    };
-    let ns = |time: TimeVal| time.num_microseconds().unsigned_abs() * 1_000;
-    let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
-    CpuUse {
-        user_ns: ns(usage.user_time()),
-        sys_ns: ns(usage.system_time()),
-        switches: switches.unsigned_abs(),
     }
 }

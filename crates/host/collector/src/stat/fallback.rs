@@ -18,7 +18,7 @@ use crate::error::Error;
 /// Sets of perf events, which the kernel enables and disables at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
-    system: CounterSet,
+    pub(super) system: CounterSet,
     cgroups: Vec<(String, CounterSet)>,
 }
 
@@ -39,10 +39,6 @@ impl BySets {
             system,
             cgroups: choice.ids().map(open).collect::<Result<_, _>>()?,
         })
-    }
-
-    pub(super) fn system(&self) -> &CounterSet {
-        &self.system
     }
 
     fn each(

@@ -53,7 +53,7 @@ fn of_cgroups(
     let (why, perf) = (denied.to_string(), found.for_perf().unwrap_or(root));
     match BySets::open(groups, &choice, &tree, perf) {
         Ok(sets) => {
-            refuse_nothing(sets.system())?;
+            refuse_nothing(&sets.system)?;
             add(notes, StatNote::CgroupsByEvents { why });
             Ok(Box::new(sets))
         }

@@ -12,7 +12,7 @@ use crate::planner::Follow;
 use budget::CallBudget;
 use fork_counts::ForkCounts;
 use meter::Meters;
-use records::{PATIENCE, Rings};
+use records::Rings;
 use wait_sampling::Thinning;
 
 mod budget;
@@ -30,7 +30,7 @@ pub use meter::WINDOW as TRAP_WINDOW;
 pub use patches::{AgentCounter, Arming, FirstHooks, Patches, PlanState};
 pub use patches::{costly_traps, described_code, ifuncs, library};
 pub use reads::Reads;
-pub use records::RecordedCall;
+pub use records::{PATIENCE, RecordedCall};
 
 const TOGGLES: u64 = 1000;
 
@@ -55,19 +55,16 @@ impl InProcess {
         *self.rings.borrow_mut() = Some(Rings::new(plan.wants_calls));
     }
 
-    pub fn read_records(&self, process: &TracedProcess, clock: RunClock) {
-        self.read_rings(process, clock, PATIENCE);
-    }
-
-    fn read_rings(&self, process: &TracedProcess, clock: RunClock, patience: u32) {
+    pub fn read_records(&self, process: &TracedProcess, clock: RunClock, patience: u32) {
         if let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &process.target.link) {
-            rings.read_available(link, &self.patches.counters, clock, patience);
+            rings.read(&link.data(), &self.patches.counters, clock, patience);
         }
     }
 
     pub fn take_calls(&self) -> Vec<RecordedCall> {
         let mut rings = self.rings.borrow_mut();
-        rings.as_mut().map(Rings::take_calls).unwrap_or_default()
+        let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
+        calls.unwrap_or_default()
     }
 
     pub fn switch_off_hot_traps(&self, process: &TracedProcess) -> Vec<Note> {
@@ -92,13 +89,12 @@ impl InProcess {
         self.call_budget.is_some() || self.thinning.is_some()
     }
 
-    /// Reduces the share of the budget by this part.
-    pub fn leave(&mut self, part: f64) {
+    pub fn halve_budget(&mut self) {
         if let Some(calls) = &mut self.call_budget {
-            calls.leave(part);
+            calls.share /= 2.0;
         }
         if let Some(waits) = &mut self.thinning {
-            waits.leave(part);
+            waits.share /= 2.0;
         }
     }
 
@@ -108,11 +104,6 @@ impl InProcess {
         limits_waits
             || self.call_budget.is_some()
                 && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
-    }
-
-    pub fn look_at_copied(&self, process: &TracedProcess) {
-        let sites = &self.patches.later.agent_sites;
-        self.forks.look(&process.target, sites);
     }
 
     /// Makes the agent count the open calls of ended threads as left. Must be called before the last reading.

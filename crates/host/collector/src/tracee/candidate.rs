@@ -18,12 +18,17 @@ impl Candidate {
         let trap = None;
         Candidate { probe, why, trap }
     }
+}
 
-    /// Returns the refusal of a probe that nothing took, for its own reason or `otherwise`.
-    pub fn refusal(self, otherwise: &Reason) -> (String, Reason) {
-        let why = self.why.unwrap_or_else(|| otherwise.clone());
-        (self.probe.event, why)
-    }
+/// Returns the refusals of probes that nothing took, for their own reasons or `otherwise`.
+pub fn refusals(
+    probes: Vec<Candidate>,
+    otherwise: &Reason,
+) -> impl Iterator<Item = (String, Reason)> {
+    probes.into_iter().map(move |one| {
+        let why = one.why.unwrap_or_else(|| otherwise.clone());
+        (one.probe.event, why)
+    })
 }
 
 pub fn step_at(probe: &Probe) -> Step {

@@ -1,5 +1,6 @@
 //! What one probe counts.
 
+use tiptoe_event::Via;
 use tiptoe_kernel::Step;
 use tiptoe_session::Note;
 
@@ -19,4 +20,17 @@ pub enum Source {
     },
     /// How the kernel executes the instruction decides its price.
     Kernel(Step),
+}
+
+impl Source {
+    pub fn is_trap(self) -> bool {
+        matches!(self, Source::Agent { trap: true, .. })
+    }
+
+    pub fn via(self) -> Via {
+        match self {
+            Source::Agent { .. } => Via::Agent,
+            Source::Kernel(_) => Via::Kernel,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::Counter;
 use crate::error::Error;
 use crate::module::FileKey;
 use crate::words::session_target;
-use throttle::Uprobes;
+use throttle::{Throttle, Uprobes};
 
 mod opening;
 mod throttle;
@@ -47,20 +47,18 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Reduces the share of the budget by this part. Returns whether there is a budget.
-    pub fn leave(&mut self, part: f64) -> bool {
+    /// Halves the share of the budget. Returns whether there is a budget.
+    pub fn halve_budget(&mut self) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
-        throttle.map(|throttle| throttle.leave(part)).is_some()
+        throttle.map(Throttle::halve_budget).is_some()
     }
 
     /// Closes and opens probes by the budget. Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
-        let closed = self.counters.iter().find(|one| one.index == place);
-        let event = closed.map(|one| one.counter.event.clone());
-        Some(KernelNote::InWindows {
-            event: event.unwrap_or_default(),
-        })
+        let closed = self.counters.iter().find(|one| one.index == place)?;
+        let event = closed.counter.event.clone();
+        Some(KernelNote::InWindows { event })
     }
 
     pub fn next_throttle(&self) -> Option<Instant> {

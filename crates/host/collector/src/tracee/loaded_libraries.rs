@@ -10,9 +10,9 @@ use std::time::Duration;
 use tiptoe_attach::link::Link;
 use tiptoe_session::{FunctionNote, Note};
 use tiptoe_sys::raw::monotonic_ns;
-use tiptoe_wire::{Site, State};
+use tiptoe_wire::State;
 
-use super::{Arming, Plan, Tracee, described_code};
+use super::{Arming, Plan, Tracee, described_code, refusals};
 use crate::error::{Error, Reason};
 use crate::module::{Cache, Module};
 use crate::resolve::{self, Probe};
@@ -83,12 +83,11 @@ impl Tracee {
         results.refused.extend(ifuncs);
         let on = &mut Arming::of(process, plan, &mut self.coverage)?;
         let (armed, left) = patches.arm_later(on, &maps, &modules, &mut found.probes)?;
-        let left = left.into_iter();
-        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
-        results.refused.extend(refusals);
+        results.refused.extend(refusals(left, &Reason::CannotPatch));
         link.own_libraries(&libraries)?;
         if link.data().given_up() > patches.later.served {
-            let late = modules.iter().filter(|module| has_any(module, &armed));
+            let has_any = |module: &&Module| armed.iter().any(|at| module.contains(*at));
+            let late = modules.iter().filter(has_any);
             let late = late.filter(|module| patches.later.late.insert(module.name.clone()));
             results
                 .notes
@@ -96,16 +95,6 @@ impl Tracee {
         }
         Ok(())
     }
-}
-
-fn has_any(module: &Module, sites: &[Site]) -> bool {
-    let inside = |site: &Site| {
-        module
-            .text
-            .iter()
-            .any(|range| range.contains(&site.address))
-    };
-    sites.iter().any(inside)
 }
 
 fn too_late(module: &Module, link: &Link) -> Note {

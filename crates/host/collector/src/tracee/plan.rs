@@ -68,11 +68,6 @@ impl<'a> Plan<'a> {
         self.request.variables().next().is_some()
     }
 
-    /// Returns the most that each spender of the budget may cost, as a part of the target's CPU time.
-    pub fn share(&self) -> Option<f64> {
-        self.request.budget_share()
-    }
-
     /// Returns the probes of a process, and the gate. If `may_wait`, specs without a match may match libraries loaded
     /// later.
     pub fn resolve(
@@ -167,7 +162,10 @@ impl<'a> Plan<'a> {
             keep_slabs: self.lock_threads()
                 || matches!(self.request.hit_split(), Some(Split::Thread | Split::Comm)),
             clock: Clock {
-                credit: self.share().map_or(UNLIMITED_CREDIT, |_| INITIAL_CREDIT),
+                credit: match self.request.budget_share() {
+                    Some(_) => INITIAL_CREDIT,
+                    None => UNLIMITED_CREDIT,
+                },
                 ns_per_tick: match self.timed_ns().is_some()
                     || self.locks()
                     || self.request.needs_scopes()

@@ -169,10 +169,7 @@ impl TracedProcess {
         let readings = link.data().readings();
         let counted = slots::SPECULATIVE..slots::UNSURE + 1;
         let sums = counts::sums(link.data_file(), link.geometry(), counted).ok()?;
-        let sum = |slot: u32| {
-            let index = (slot - slots::SPECULATIVE) as usize;
-            sums.get(index).copied().unwrap_or(0)
-        };
+        let sum = |slot: u32| sums[(slot - slots::SPECULATIVE) as usize];
         Some(AddressSpace {
             speculative: sum(slots::SPECULATIVE),
             locked: sum(slots::LOCKED),

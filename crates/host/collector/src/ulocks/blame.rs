@@ -14,12 +14,6 @@ const LEAST_KNOWN_SHARE: f64 = 0.95;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 
-#[derive(Debug, PartialEq)]
-pub(super) struct HeldTime {
-    pub(super) holders: Vec<Holder>,
-    pub(super) unknown_ns: u64,
-}
-
 impl Holders {
     pub(super) fn read(words: &[u64]) -> Holders {
         let word = |word: u32| words.get(word as usize).copied().unwrap_or(0);
@@ -42,14 +36,15 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first; `None` if too little of `total_ns` has a known holder. A holder's id
-    /// counts only if it is in `threads`, because the id is whatever the lock contained.
+    /// Returns the holders by name, longest first, and the ns without a known holder; `None` if too little of
+    /// `total_ns` has a known holder. A holder's id counts only if it is in `threads`, because the id is whatever the
+    /// lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
         threads: &BTreeMap<u32, String>,
         total_ns: u64,
-    ) -> Option<HeldTime> {
+    ) -> Option<(Vec<Holder>, u64)> {
         let mut holders: Vec<Holder> = Vec::new();
         let (mut known_ns, mut unseen_ns) = (0u64, 0u64);
         for (key, ns) in &self.0 {
@@ -93,10 +88,7 @@ impl Holders {
         let is_known =
             known_ns.saturating_add(unseen_ns) as f64 >= total_ns as f64 * LEAST_KNOWN_SHARE;
         let unknown_ns = total_ns.saturating_sub(known_ns);
-        (known_ns > 0 && is_known).then_some(HeldTime {
-            holders,
-            unknown_ns,
-        })
+        (known_ns > 0 && is_known).then_some((holders, unknown_ns))
     }
 }
 

@@ -70,7 +70,7 @@ impl EarlyWaits {
         });
         let waits = threads.into_iter().filter_map(|tid| {
             let asleep = look.asleep(tid).ok()??;
-            let (site, via) = look.walk(&asleep);
+            let (site, via, _) = look.walk(&asleep);
             let slept = process.thread_asleep(tid).ok().flatten();
             let comm = process.thread_comm(tid).unwrap_or_default();
             let now = Instant::now();
@@ -123,7 +123,8 @@ impl EarlyWaits {
     pub fn add_to(&self, noted: &mut WaitRecords, by_thread: bool) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if let Some(hold) = &self.hold {
-            noted.add_early_hold(hold.lock, &hold.thread, ns(hold.last - hold.first));
+            let seen_ns = ns(hold.last - hold.first);
+            noted.early_hold = Some((hold.lock, hold.thread.clone(), seen_ns));
         }
         for wait in &self.waits {
             let before_ns = ns(wait.before);
@@ -134,7 +135,8 @@ impl EarlyWaits {
                 total_ns: before_ns.saturating_add(ns(wait.last - wait.first)),
             };
             let who = if by_thread { &*wait.thread } else { "" };
-            noted.add_early(wait.key, who, &early);
+            let sums = noted.early.entry((wait.key, who.to_owned()));
+            sums.or_default().add(&early);
         }
     }
 }

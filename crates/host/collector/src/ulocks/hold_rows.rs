@@ -6,10 +6,11 @@ use super::{LockKind, Names, WaitRecords, longest_first};
 
 impl WaitRecords {
     pub(super) fn lock_holds(&self, names: &Names) -> Vec<Hold> {
+        let name = |lock| names.lock(lock, &LockKind::of("", 0, false), &self.stacks);
         let each = self.holds.iter();
         let mut holds: Vec<Hold> = each
             .map(|((lock, site), held)| Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
+                lock: name(*lock),
                 callsite: names.code(*site),
                 count: held.calls,
                 total_ns: held.slept_ns,
@@ -21,7 +22,7 @@ impl WaitRecords {
             // If there were other holds, this one ended before them at an unknown time.
             let total_ns = if holds.is_empty() { *ns } else { 0 };
             holds.push(Hold {
-                lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),
+                lock: name(*lock),
                 callsite: format!("thread {thread}, since before the trace"),
                 total_ns,
                 is_at_least: true,

@@ -195,6 +195,12 @@ impl Names {
         }
     }
 
+    /// Names the lock or the C++ atomic that `site` waits for at an address.
+    pub(super) fn awaited(&self, at: u64, site: u64, kind: &LockKind, stacks: &Stacks) -> String {
+        let atomic = self.atomic(at, site);
+        atomic.unwrap_or_else(|| self.lock(at, kind, stacks))
+    }
+
     /// Names the lock that a thread waits for at an address. Threads' stacks are searched in `stacks` and
     /// `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {

@@ -114,7 +114,7 @@ impl<'n> WaitReader<'n> {
 
     fn waiting(&self, tid: u32, asleep: &FutexSleeper) -> Option<WaitingThread> {
         let slept = self.process.thread_asleep(tid).ok()?;
-        let (site, via, user_sp) = self.walk_to_user(asleep);
+        let (site, via, user_sp) = self.walk(asleep);
         let kind = self
             .names
             .kind(via | asleep.operation_bits(), via == asleep.pc);
@@ -125,8 +125,7 @@ impl<'n> WaitReader<'n> {
             comm: self.process.thread_comm(tid).unwrap_or_default(),
             lock: self
                 .names
-                .atomic(asleep.address, site)
-                .unwrap_or_else(|| self.names.lock(asleep.address, &kind, &Stacks::default())),
+                .awaited(asleep.address, site, &kind, &Stacks::default()),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
             idle: kind.is_idle,
@@ -142,15 +141,9 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns the user's call site, and the last place in libc. The walk ends at a frame that needs %rbp, which the
-    /// kernel does not report.
-    pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
-        let (site, via, _) = self.walk_to_user(asleep);
-        (site, via)
-    }
-
-    /// Does the same walk, and also returns the last frame's stack pointer.
-    fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
+    /// Returns the user's call site, the last place in libc, and the last frame's stack pointer. The walk ends at a frame
+    /// that needs %rbp, which the kernel does not report.
+    pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
         let mut in_libc = true;

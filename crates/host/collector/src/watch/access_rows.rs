@@ -67,7 +67,7 @@ impl AccessRow<'_> {
         let mut values: Vec<(u64, u64)> = values.into_iter().collect();
         values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
         Accesses {
-            variable: variable.name().to_owned(),
+            variable: variable.name.clone(),
             at: variable.instruction(target, ip) + &known.source_suffix(variable.within(ip)),
             in_kernel,
             comm: comm.to_owned(),

@@ -23,14 +23,14 @@ const VALUES: usize = 8;
 
 pub(super) struct AccessSums {
     wanted: WatchWanted,
-    rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
+    pub(super) rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
     variables: Vec<(Hits, VariableValue)>,
     /// Each store by the address after its instruction; `None` if the instruction is no known store.
     stores: HashMap<u64, Option<Store>>,
-    drops: Drops,
-    accesses: Vec<Access>,
+    pub(super) drops: Drops,
+    pub(super) accesses: Vec<Access>,
     /// Hits of an unknown instruction, because the thread continued before it recorded the hit.
-    late: u64,
+    pub(super) late: u64,
 }
 
 struct ValueChange {
@@ -54,31 +54,11 @@ impl AccessSums {
     }
 
     pub(super) fn holds(&mut self, index: usize, now: VariableValue) {
-        if let Some((_, held)) = self.variables.get_mut(index) {
-            *held = now;
-        }
+        self.variables[index].1 = now;
     }
 
     pub(super) fn hits(&self, index: usize) -> Hits {
-        self.variables
-            .get(index)
-            .map_or(Hits::default(), |(hits, _)| *hits)
-    }
-
-    pub(super) fn drops(&self) -> Drops {
-        self.drops
-    }
-
-    pub(super) fn late(&self) -> u64 {
-        self.late
-    }
-
-    pub(super) fn rows(&self) -> Vec<WatchHits> {
-        self.rows.values().cloned().collect()
-    }
-
-    pub(super) fn take_accesses(&mut self) -> Vec<Access> {
-        std::mem::take(&mut self.accesses)
+        self.variables[index].0
     }
 
     pub(super) fn add(
@@ -103,9 +83,7 @@ impl AccessSums {
         };
         let memory = read.value(len).map(|value| cut(value, len));
         let values = self.values(index, point, &hit, memory, target);
-        let Some((hits, _)) = self.variables.get_mut(index) else {
-            return;
-        };
+        let (hits, _) = &mut self.variables[index];
         hits.all += 1;
         if !self
             .wanted
@@ -167,13 +145,6 @@ impl AccessSums {
         memory: Option<u64>,
         target: &Target,
     ) -> ValueChange {
-        let Some((_, held)) = self.variables.get_mut(index) else {
-            return ValueChange {
-                old: None,
-                new: 0,
-                is_read_from_memory: true,
-            };
-        };
         if point.at.access == perf::Access::Execute {
             return ValueChange {
                 old: Some(0),
@@ -192,7 +163,7 @@ impl AccessSums {
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
         let new = known.new.or(memory);
-        let previous = held.replace(hit, new);
+        let previous = self.variables[index].1.replace(hit, new);
         let old = match (new, store.map(|store| store.source)) {
             (Some(new), Some(Source::Added(added))) => Some(cut(new.wrapping_sub(added), len)),
             _ => known.old.or(previous),

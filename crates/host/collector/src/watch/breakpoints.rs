@@ -14,9 +14,6 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::{Error, Reason};
 
-/// The new form after a move, if there is one; or why the form has not moved.
-pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
-
 /// A form of breakpoints. `at` is the process, and `target` its memory.
 pub(super) trait Breakpoints {
     /// Returns how many hits the budget allows in a window; `None` without a budget.
@@ -55,9 +52,10 @@ pub(super) trait Breakpoints {
         Ok(())
     }
 
-    /// Moves breakpoints on all CPUs to the process's threads. On an error nothing is watched.
-    fn move_to_threads(&mut self) -> Result<Moved, Error> {
-        Ok(Ok(None))
+    /// Moves breakpoints on all CPUs to the process's threads. Returns why they stay, if they do. On an error nothing is
+    /// watched.
+    fn move_to_threads(&mut self) -> Result<Result<(), Reason>, Error> {
+        Ok(Ok(()))
     }
 
     fn take_accesses(&mut self) -> Vec<Access>;

@@ -11,15 +11,16 @@ use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
 
 use crate::error::{Error, WhenFault};
 
-/// Operators of two characters must be first, because `<` is a part of `<=`.
-const OPERATORS: [(&str, Operator); 7] = [
-    ("==", Operator::Equal),
-    ("!=", Operator::Different),
-    ("<=", Operator::LessOrEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
-    ("&", Operator::HasBits),
+/// Each operator with the one that compares the other way round. Operators of two characters must be first, because `<`
+/// is a part of `<=`.
+const OPERATORS: [(&str, Operator, Operator); 7] = [
+    ("==", Operator::Equal, Operator::Equal),
+    ("!=", Operator::Different, Operator::Different),
+    ("<=", Operator::LessOrEqual, Operator::GreaterOrEqual),
+    (">=", Operator::GreaterOrEqual, Operator::LessOrEqual),
+    ("<", Operator::Less, Operator::Greater),
+    (">", Operator::Greater, Operator::Less),
+    ("&", Operator::HasBits, Operator::HasBits),
 ];
 
 pub(super) fn parse(text: &str) -> Result<Vec<Condition>, Error> {
@@ -36,18 +37,18 @@ fn compare(part: &str) -> Result<Condition, Error> {
         part: part.to_owned(),
         fault,
     };
-    let found = OPERATORS.iter().find_map(|(word, operator)| {
+    let found = OPERATORS.iter().find_map(|(word, operator, turned)| {
         let (left, right) = part.split_once(word)?;
-        Some((left.trim(), *operator, right.trim()))
+        Some((left.trim(), right.trim(), *operator, *turned))
     });
-    let (left, operator, right) = found.ok_or_else(|| wrong(WhenFault::NoOperator))?;
+    let (left, right, operator, turned) = found.ok_or_else(|| wrong(WhenFault::NoOperator))?;
     let of = |word: &str| value(word).ok_or_else(|| wrong(WhenFault::BadOperand(word.to_owned())));
     let (left, right) = (of(left)?, of(right)?);
     match (left, right) {
         (Operand::Constant(_), Operand::Constant(_)) => Err(wrong(WhenFault::Constant)),
         (Operand::Constant(_), _) => Ok(Condition {
             left: right,
-            operator: turned(operator),
+            operator: turned,
             right: left,
         }),
         _ => Ok(Condition {
@@ -72,16 +73,6 @@ fn value(word: &str) -> Option<Operand> {
         "new" => Some(Operand::New),
         _ if is_negative => number.map(|number| Operand::Constant(number.wrapping_neg())),
         _ => number.map(Operand::Constant),
-    }
-}
-
-fn turned(operator: Operator) -> Operator {
-    match operator {
-        Operator::Less => Operator::Greater,
-        Operator::LessOrEqual => Operator::GreaterOrEqual,
-        Operator::Greater => Operator::Less,
-        Operator::GreaterOrEqual => Operator::LessOrEqual,
-        same => same,
     }
 }
 

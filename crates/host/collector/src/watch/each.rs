@@ -34,7 +34,7 @@ impl Run<'_> {
                 at_ns: clock.until(hit.time_ns).as_nanos() as u64,
                 tid: hit.tid,
                 comm: &hit.key.comm,
-                variable: variable.name(),
+                variable: &variable.name,
                 at,
                 in_kernel: hit.key.in_kernel,
                 old: variable.old_value(hit.old),

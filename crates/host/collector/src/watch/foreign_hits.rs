@@ -20,15 +20,14 @@ impl ForeignHits {
     pub(super) fn handle_window(
         &mut self,
         via: Via,
-        form: &mut Box<dyn Breakpoints>,
+        form: &mut dyn Breakpoints,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
         self.windows += 1;
         if via != Via::Auto || self.moved.is_some() {
             return Ok(());
         }
-        let moved = form.move_to_threads()?;
-        self.moved = Some(moved.map(|moved| moved.into_iter().for_each(|moved| *form = moved)));
+        self.moved = Some(form.move_to_threads()?);
         self.note().iter().for_each(|note| observer.note(note));
         Ok(())
     }

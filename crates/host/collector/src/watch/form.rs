@@ -10,36 +10,19 @@ use tiptoe_sys::host::Process;
 use super::begin::Target;
 use super::breakpoints::Breakpoints;
 use super::holders;
-use super::in_kernel::{CpuBreakpoints, KernelBreakpoints, ThreadBreakpoints};
+use super::in_kernel::KernelBreakpoints;
 use crate::error::{Error, Reason};
 
-pub(super) struct BreakpointRefusal {
-    pub(super) error: Error,
-    /// Whether this user may not open the kernel's breakpoints.
-    pub(super) is_denied: bool,
-}
-
-impl From<KernelError> for BreakpointRefusal {
-    fn from(error: KernelError) -> BreakpointRefusal {
-        BreakpointRefusal {
-            is_denied: matches!(
-                error,
-                KernelError::BpfDenied
-                    | KernelError::BpfRejected { .. }
-                    | KernelError::BreakpointDenied
-            ),
-            error: holders::explain(error),
-        }
-    }
-}
-
-impl From<Error> for BreakpointRefusal {
-    fn from(error: Error) -> BreakpointRefusal {
-        BreakpointRefusal {
-            error,
-            is_denied: false,
-        }
-    }
+/// Returns whether this user may not open the kernel's breakpoints.
+pub(super) fn is_denied(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Kernel(
+            KernelError::BpfDenied
+                | KernelError::BpfRejected { .. }
+                | KernelError::BreakpointDenied
+        )
+    )
 }
 
 /// The breakpoints, and why they are not on all CPUs.
@@ -52,37 +35,33 @@ pub(super) fn open(
     serving: &[usize],
     via: Via,
     target: &Target,
-) -> Result<OpenedWatch, BreakpointRefusal> {
-    let in_form = |form| {
+) -> Result<OpenedWatch, Error> {
+    let in_form = |form| -> Result<Box<dyn Breakpoints>, KernelError> {
         let wanted = WatchWanted {
             form,
             ..wanted.clone()
         };
-        Watchpoints::open(&wanted, points, serving).map(KernelBreakpoints::new)
+        let set = Watchpoints::open(&wanted, points, serving)?;
+        Ok(Box::new(KernelBreakpoints::new(set)))
+    };
+    let shared = match via {
+        Via::Auto => sharing(target, points),
+        _ => 0,
     };
     let why = match via {
         Via::KernelTask => None,
-        _ => {
-            let shared = match via {
-                Via::Auto => sharing(target, points),
-                _ => 0,
-            };
-            if shared > 0 {
-                Some(Reason::SharedAddresses { count: shared })
-            } else {
-                match in_form(Form::Cpus) {
-                    Ok(kernel) => return Ok((Box::new(CpuBreakpoints(Some(kernel))), None)),
-                    Err(error @ KernelError::NoHitLimit) => Some(Error::from(error).into()),
-                    Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
-                        Some(Error::from(error).into())
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+        _ if shared > 0 => Some(Reason::SharedAddresses { count: shared }),
+        _ => match in_form(Form::Cpus) {
+            Ok(kernel) => return Ok((kernel, None)),
+            Err(error @ KernelError::NoHitLimit) => Some(Error::from(error).into()),
+            Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
+                Some(Error::from(error).into())
             }
-        }
+            Err(error) => return Err(holders::explain(error)),
+        },
     };
-    let threads = ThreadBreakpoints::of(in_form(Form::Tasks)?);
-    Ok((Box::new(threads), why))
+    let threads = in_form(Form::Tasks).map_err(holders::explain)?;
+    Ok((threads, why))
 }
 
 fn may_be_had_otherwise(error: &KernelError) -> bool {

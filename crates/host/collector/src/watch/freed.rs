@@ -26,12 +26,12 @@ const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
 /// Returns a note with the time of the allocator's first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
-    let name = Some(place.name()).filter(|_| place.is_object())?;
-    let mine = rows.iter().filter(|row| row.variable == name);
+    let name = Some(&place.name).filter(|_| place.is_object)?;
+    let mine = rows.iter().filter(|row| row.variable == *name);
     let found = mine.filter_map(|row| Some((row.first_ns, allocator(row)?)));
     let (after_ns, function) = found.min()?;
     let note = WatchNote::Freed {
-        variable: name.to_owned(),
+        variable: name.clone(),
         function: function.to_owned(),
         after_ns,
     };

@@ -9,105 +9,34 @@ use tiptoe_session::{EndCause, Reservations};
 
 use super::BEGINNING;
 use super::begin::Target;
-use super::breakpoints::{BreakpointReport, Breakpoints, Moved, placement, reservations};
+use super::breakpoints::{BreakpointReport, Breakpoints, placement, reservations};
 use super::initial_rules;
 use super::learned_code::LearnedCode;
 use super::variables::WatchedVariable;
 use crate::clock::TICK;
 use crate::drive::Targets;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 
 /// If no new code was hit, only one turn in this many learns.
 const SELDOM: u32 = 10;
 /// The pause between two checks of the allowance of threads' events, which only the loop can disable.
 const REST_TICK: Duration = Duration::from_millis(1);
 
-/// Breakpoints on all CPUs; `None` once they have moved to threads.
-pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
-
-pub(super) struct ThreadBreakpoints {
-    kernel: KernelBreakpoints,
-    attached: Option<AttachSummary>,
-}
-
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
     /// Threads that are not accounted for.
     unreserved: Unreserved,
+    /// The threads with breakpoints; `None` for all CPUs. Kept, because the events no longer exist when the counts are
+    /// read.
+    attached: Option<AttachSummary>,
     until_learn: u32,
-}
-
-pub(super) trait InKernel {
-    const BY: &str;
-
-    fn kernel(&mut self) -> &mut KernelBreakpoints;
-
-    fn attached(&self) -> Option<AttachSummary> {
-        None
-    }
-
-    /// Disables the events if the allowance is used up, unless the BPF program does so. Returns the time until the next
-    /// check.
-    fn rest(&mut self) -> Result<Duration, Error> {
-        Ok(TICK)
-    }
-
-    fn to_threads(&mut self) -> Result<Moved, Error> {
-        Ok(Ok(None))
-    }
-}
-
-impl InKernel for CpuBreakpoints {
-    const BY: &str = "cpu";
-
-    fn kernel(&mut self) -> &mut KernelBreakpoints {
-        self.0.as_mut().expect("replaced by those of threads")
-    }
-
-    fn to_threads(&mut self) -> Result<Moved, Error> {
-        if let Some(why) = self.kernel().set.move_to_threads()? {
-            return Ok(Err(Error::from(why).into()));
-        }
-        let moved = self.0.take().map(ThreadBreakpoints::of);
-        Ok(Ok(
-            moved.map(|moved| Box::new(moved) as Box<dyn Breakpoints>)
-        ))
-    }
-}
-
-impl InKernel for ThreadBreakpoints {
-    const BY: &str = "thread";
-
-    fn kernel(&mut self) -> &mut KernelBreakpoints {
-        &mut self.kernel
-    }
-
-    fn attached(&self) -> Option<AttachSummary> {
-        self.attached
-    }
-
-    fn rest(&mut self) -> Result<Duration, Error> {
-        let set = &mut self.kernel.set;
-        let is_resting = set.rest()?;
-        Ok(match set.allowance() {
-            Some(_) if !is_resting => REST_TICK,
-            _ => TICK,
-        })
-    }
-}
-
-impl ThreadBreakpoints {
-    pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // Kept, because the events no longer exist when the counts are read.
-        let attached = kernel.set.attached();
-        ThreadBreakpoints { kernel, attached }
-    }
 }
 
 impl KernelBreakpoints {
     pub(super) fn new(set: Watchpoints) -> KernelBreakpoints {
         KernelBreakpoints {
+            attached: set.attached(),
             set,
             learned: LearnedCode::default(),
             unreserved: Unreserved::default(),
@@ -125,11 +54,21 @@ impl KernelBreakpoints {
         self.until_learn -= 1;
         Ok(())
     }
+
+    /// Disables threads' events if the allowance is used up; on all CPUs, the BPF program does so. Returns the time
+    /// until the next check.
+    fn rest(&mut self) -> Result<Duration, Error> {
+        let is_resting = self.set.rest()?;
+        Ok(match self.set.allowance() {
+            Some(_) if self.attached.is_some() && !is_resting => REST_TICK,
+            _ => TICK,
+        })
+    }
 }
 
-impl<F: InKernel> Breakpoints for F {
+impl Breakpoints for KernelBreakpoints {
     fn allowance(&mut self) -> Option<u64> {
-        self.kernel().set.allowance()
+        self.set.allowance()
     }
 
     fn supply_initial_rules(
@@ -137,12 +76,11 @@ impl<F: InKernel> Breakpoints for F {
         target: &Target,
         variables: &[WatchedVariable],
     ) -> Result<(), Error> {
-        let KernelBreakpoints { set, learned, .. } = self.kernel();
-        initial_rules::supply(learned, set, target, variables)
+        initial_rules::supply(&mut self.learned, &mut self.set, target, variables)
     }
 
     fn start(&mut self, _at: &Targets, _target: &Target) -> Result<(), Error> {
-        Ok(self.kernel().set.start()?)
+        Ok(self.set.start()?)
     }
 
     fn poll(
@@ -152,17 +90,17 @@ impl<F: InKernel> Breakpoints for F {
         now: Duration,
     ) -> Result<Duration, Error> {
         let next = self.rest()?;
-        self.kernel().unreserved = self.kernel().set.follow_births()?;
-        self.kernel().learn(target, now)?;
+        self.unreserved = self.set.follow_births()?;
+        self.learn(target, now)?;
         Ok(next)
     }
 
     fn refresh(&mut self, _at: &Targets) -> Result<Window, Error> {
-        Ok(self.kernel().set.refresh()?)
+        Ok(self.set.refresh()?)
     }
 
     fn window(&mut self, _at: &Targets) -> Result<Window, Error> {
-        Ok(self.kernel().set.window()?)
+        Ok(self.set.window()?)
     }
 
     fn serve(
@@ -173,65 +111,65 @@ impl<F: InKernel> Breakpoints for F {
         _at: &Targets,
         _target: &Target,
     ) -> Result<Window, Error> {
-        Ok(self.kernel().set.serve(slot, index, point)?)
+        Ok(self.set.serve(slot, index, point)?)
     }
 
     fn forget(&mut self, address: u64) -> Result<(), Error> {
-        Ok(self.kernel().set.forget(address)?)
+        Ok(self.set.forget(address)?)
     }
 
-    fn move_to_threads(&mut self) -> Result<Moved, Error> {
-        self.to_threads()
+    fn move_to_threads(&mut self) -> Result<Result<(), Reason>, Error> {
+        if self.attached.is_none() {
+            if let Some(why) = self.set.move_to_threads()? {
+                return Ok(Err(Error::from(why).into()));
+            }
+            self.attached = self.set.attached();
+        }
+        Ok(Ok(()))
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {
-        self.kernel().set.each()
+        self.set.each()
     }
 
     fn hits(&mut self, variable: u32) -> Result<Hits, Error> {
-        Ok(self.kernel().set.hits(variable)?)
+        Ok(self.set.hits(variable)?)
     }
 
     /// Returns the cost of a hit, with the time of the BPF program.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
-        let set = &self.kernel().set;
-        let times = set.times()?;
+        let times = self.set.times()?;
         let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;
-        Ok(set.hit_cost().plus(Cost::between(own, own, own)))
+        Ok(self.set.hit_cost().plus(Cost::between(own, own, own)))
     }
 
     fn ended_by(&mut self, _at: &Targets) -> Option<EndCause> {
-        let has_execed = self.kernel().set.has_execed();
-        has_execed.then_some(EndCause::Exec)
+        self.set.has_execed().then_some(EndCause::Exec)
     }
 
     fn stop(&mut self, _at: &Targets, _target: &mut Target) {
-        let kernel = self.kernel();
         // After an error the accounting is incomplete, but the hits were counted.
-        if let Ok(unreserved) = kernel.set.follow_births() {
-            kernel.unreserved = unreserved;
+        if let Ok(unreserved) = self.set.follow_births() {
+            self.unreserved = unreserved;
         }
-        kernel.set.stop();
+        self.set.stop();
     }
 
     fn reservations(&mut self, _at: &Targets) -> Result<Vec<Reservations>, Error> {
-        let kernel = self.kernel();
-        let stats = kernel.set.reservations()?;
-        Ok(reservations(stats, kernel.unreserved.registers))
+        let stats = self.set.reservations()?;
+        Ok(reservations(stats, self.unreserved.registers))
     }
 
     fn report(&mut self, _at: &Targets) -> Result<BreakpointReport, Error> {
-        let attached = self.attached();
-        let KernelBreakpoints {
-            set, unreserved, ..
-        } = self.kernel();
+        let set = &mut self.set;
+        let by = self.attached.map_or("cpu", |_| "thread");
         Ok(BreakpointReport {
             via: Via::Kernel,
-            form: placement(F::BY, attached),
+            form: placement(by, self.attached),
             rows: set.read()?,
             drops: set.drops()?,
             missed: [0; 4],
-            refused: unreserved.threads,
+            refused: self.unreserved.threads,
             foreign: set.foreign()?,
             sees_kernel: set.sees_kernel(),
         })

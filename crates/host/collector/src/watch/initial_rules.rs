@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 
-use tiptoe_event::Access;
 use tiptoe_kernel::Watchpoints;
 
 use super::begin::Target;
@@ -32,7 +31,7 @@ pub(super) fn supply(
         for (start, code) in module.object.code_sections() {
             let start = start.wrapping_add(module.bias);
             for variable in variables {
-                for end in naming(variable.address(), start, code) {
+                for end in naming(variable.address, start, code) {
                     if learned.add_store(set, module, end)? {
                         learned.add_rule_in(set, module, end, 0)?;
                         functions.extend(function(module, end - 1));
@@ -41,9 +40,9 @@ pub(super) fn supply(
             }
         }
         for variable in variables {
-            let at = variable.address();
+            let at = variable.address;
             let is_here = module.text.iter().any(|text| text.contains(&at));
-            if variable.access() == Access::Execute && is_here {
+            if variable.is_code() && is_here {
                 learned.add_rule_in(set, module, at, 0)?;
                 functions.extend(function(module, at));
             }
@@ -75,7 +74,7 @@ fn supply_callers(
             let first = calls.partition_point(|(to, _)| *to < called);
             let to_it = calls[first..].iter().take_while(|(to, _)| *to == called);
             for (_, back) in to_it {
-                if learned.rules() >= MOST {
+                if learned.rules.len() >= MOST {
                     return Ok(());
                 }
                 learned.add_rule_in(set, module, *back, 1)?;

@@ -17,13 +17,11 @@ use tiptoe_wire::hits::{AsyncRequest, Epoch, HitReader, Hits as RecordedHits};
 
 use super::access_sums::AccessSums;
 use super::begin::{Target, one};
-use super::breakpoints::reservations;
-use super::breakpoints::{BreakpointReport, Breakpoints, placement};
+use super::breakpoints::{BreakpointReport, Breakpoints, placement, reservations};
 use super::holders;
 use super::variable_value::VariableValue;
 use super::variables::WatchedVariable;
-use crate::clock::RunClock;
-use crate::clock::TICK;
+use crate::clock::{RunClock, TICK};
 use crate::drive::Targets;
 use crate::error::Error;
 use crate::module::Cache;
@@ -130,7 +128,7 @@ impl InProcessWatch {
         let slots = slots(at, self.cpus)?;
         let pid = tracee(at)?.process.target.process.pid();
         self._booking = slots.begin(pid, all_slots, &self.points, &self.serving)?;
-        let hits = hits(at).ok_or_else(no_hits)?;
+        let hits = hits(at).ok_or(Error::NoHits)?;
         hits.allow(self.allowance.unwrap_or(0));
         let served = self.serving.iter().map(|index| &self.points[*index]);
         let served: Vec<WatchTarget> = served.map(watched).collect();
@@ -217,7 +215,7 @@ impl Breakpoints for InProcessWatch {
     }
 
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error> {
-        hits(at).ok_or_else(no_hits)?.set_on(true);
+        hits(at).ok_or(Error::NoHits)?.set_on(true);
         self.read_values(at, target);
         Ok(())
     }
@@ -289,7 +287,7 @@ impl Breakpoints for InProcessWatch {
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {
-        self.sums.take_accesses()
+        std::mem::take(&mut self.sums.accesses)
     }
 
     fn hits(&mut self, variable: u32) -> Result<Hits, Error> {
@@ -342,9 +340,9 @@ impl Breakpoints for InProcessWatch {
         Ok(BreakpointReport {
             via: Via::Agent,
             form: placement("agent", Some(attached)),
-            rows: self.sums.rows(),
-            drops: self.sums.drops(),
-            missed: [lost + self.holes, self.sums.late(), gaps, strays],
+            rows: self.sums.rows.values().cloned().collect(),
+            drops: self.sums.drops,
+            missed: [lost + self.holes, self.sums.late, gaps, strays],
             refused: hits.map_or(0, |hits| hits.refused()),
             foreign: 0,
             sees_kernel: false,
@@ -353,7 +351,7 @@ impl Breakpoints for InProcessWatch {
 }
 
 fn tracee(at: &Targets) -> Result<&Tracee, Error> {
-    at.traced.first().ok_or_else(no_hits)
+    at.traced.first().ok_or(Error::NoHits)
 }
 
 fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
@@ -362,16 +360,12 @@ fn hits(at: &Targets) -> Option<RecordedHits<'_>> {
 
 fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
     let words = hits(at).and_then(|hits| hits.accounting());
-    let words = words.ok_or_else(no_hits)?;
+    let words = words.ok_or(Error::NoHits)?;
     Ok(SharedSlots::new(words.atomics(), cpus)?)
 }
 
 /// After this many hits in a turn, more hits are expected soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
-
-fn no_hits() -> Error {
-    Error::NoHits
-}
 
 fn watched(point: &Watchpoint) -> WatchTarget {
     WatchTarget {

@@ -3,6 +3,7 @@
 //! the first hit.
 
 use std::collections::HashSet;
+use std::iter::once;
 
 use tiptoe_event::Store;
 use tiptoe_kernel::Watchpoints;
@@ -20,7 +21,7 @@ const MOST: usize = 12_000;
 pub(super) struct LearnedCode {
     /// The ends of store instructions.
     stores: HashSet<u64>,
-    rules: HashSet<u64>,
+    pub(super) rules: HashSet<u64>,
 }
 
 impl LearnedCode {
@@ -72,32 +73,20 @@ impl LearnedCode {
         target: &mut Target,
         row: &WatchHits,
     ) -> Result<(), Error> {
-        match row.callers.last() {
-            Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The address of the hit is no return address.
-            None => self.add_rule(set, target, row.key.ip, 0)?,
-        }
-        for word in &row.first.stack {
-            if target.module(*word).is_some() {
-                self.add_rule(set, target, *word, 1)?;
+        // The address of the hit is no return address.
+        let (last, back) = row
+            .callers
+            .last()
+            .map_or((row.key.ip, 0), |last| (*last, 1));
+        target.know(last);
+        let words = row.first.stack.iter().copied();
+        let words = words.filter(|word| target.module(*word).is_some());
+        for (at, back) in once((last, back)).chain(words.map(|word| (word, 1))) {
+            if let Some(module) = target.module(at.wrapping_sub(back)) {
+                self.add_rule_in(set, module, at, back)?;
             }
         }
         Ok(())
-    }
-
-    fn add_rule(
-        &mut self,
-        set: &mut Watchpoints,
-        target: &mut Target,
-        at: u64,
-        distance_back: u64,
-    ) -> Result<(), Error> {
-        target.know(at);
-        let at_rule = at.wrapping_sub(distance_back);
-        let Some(module) = target.module(at_rule) else {
-            return Ok(());
-        };
-        self.add_rule_in(set, module, at, distance_back)
     }
 
     pub(super) fn add_rule_in(
@@ -113,10 +102,6 @@ impl LearnedCode {
         let linked = at.wrapping_sub(distance_back).wrapping_sub(module.bias);
         let rule = module.object.unwind_table().rule(linked);
         Ok(set.insert_rule(at, rule.bits())?)
-    }
-
-    pub(super) fn rules(&self) -> usize {
-        self.rules.len()
     }
 }
 

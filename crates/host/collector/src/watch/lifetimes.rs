@@ -16,17 +16,17 @@ impl WatchedVariable {
     /// program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
-            .of_thread()
+            .of_thread
             .is_some_and(|owner| owner.has_ended(target.process))
         {
             return Some(VariableEnd::Thread);
         }
-        if target.read(self.address(), &mut [0]) || target.has_given_up_memory() {
+        if target.read(self.address, &mut [0]) || target.has_given_up_memory() {
             return None;
         }
         let maps = target.process.maps().unwrap_or_default();
         let is_gone =
-            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(self.address()));
+            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(self.address));
         is_gone.then_some(VariableEnd::Unmapped)
     }
 }
@@ -64,7 +64,7 @@ impl Run<'_> {
             let watched_ns = self.turns.watched_ns(index, turn.clock.elapsed());
             self.variables[index].lifetime.ended = Some(watched_ns);
             let ended = WatchNote::Ended {
-                variable: self.variables[index].name().to_owned(),
+                variable: self.variables[index].name.clone(),
                 cause,
                 after_ns: now.as_nanos() as u64,
             };
@@ -74,7 +74,7 @@ impl Run<'_> {
                 .iter()
                 .any(|variable| !variable.lifetime.has_ended())
             {
-                self.move_from(self.variables[index].address(), index, turn.at)?;
+                self.move_from(self.variables[index].address, index, turn.at)?;
                 // After the move, because the note promises that later accesses do not count.
                 turn.observer.note(&note);
             }
@@ -90,12 +90,12 @@ impl Run<'_> {
 /// Returns a note if other threads accessed a thread's variable after the thread was last seen. The memory may then
 /// belong to another thread, because stacks are reused.
 pub(super) fn note(variable: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<Note> {
-    let owner = variable.of_thread()?;
+    let owner = variable.of_thread?;
     let is_first = owner.tid == target.process.pid();
     if is_first || !variable.lifetime.has_ended() && !owner.has_ended(target.process) {
         return None;
     }
-    let (name, seen) = (variable.name(), variable.lifetime.seen);
+    let (name, seen) = (&variable.name, variable.lifetime.seen);
     is_accessed_later(rows, name, owner.tid, seen).then(|| {
         let (variable, seen_ns) = (name.to_owned(), seen.as_nanos() as u64);
         WatchNote::StackReused { variable, seen_ns }.into()

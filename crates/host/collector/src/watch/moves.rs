@@ -7,7 +7,6 @@ use super::Run;
 use super::begin::Target;
 use super::pointer_path::Change;
 use super::variables::WatchedVariable;
-use crate::clock::RunClock;
 use crate::drive::{Targets, Turn};
 use crate::error::Error;
 
@@ -23,17 +22,17 @@ impl WatchedVariable {
     /// Returns a note the first time that the pointers lead to the address of another variable.
     fn meet(&mut self, other: String) -> Option<WatchNote> {
         let is_known = std::mem::replace(&mut self.way.as_mut()?.is_alias, true);
-        let variable = self.name().to_owned();
+        let variable = self.name.clone();
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
     /// A removed variable keeps its address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
-        self.address() == address && !self.lifetime.has_ended()
+        self.address == address && !self.lifetime.has_ended()
     }
 
     fn look(&mut self, target: &Target) -> Option<Change> {
-        let (address, len) = (self.address(), self.len());
+        let (address, len) = (self.address, self.len);
         let way = self.way.as_mut().filter(|_| !self.lifetime.has_ended())?;
         way.look(address, len, target)
     }
@@ -44,7 +43,11 @@ impl Run<'_> {
         for index in 0..self.variables.len() {
             let note = match self.variables[index].look(&self.target) {
                 Some(Change::Moved(to)) => self.move_to(index, to, turn)?,
-                Some(Change::Lost) => Some(self.has_lost(index, turn.clock)),
+                Some(Change::Lost) => Some(WatchNote::PointersLost {
+                    variable: self.variables[index].name.clone(),
+                    address: self.variables[index].address,
+                    after_ns: turn.clock.elapsed().as_nanos() as u64,
+                }),
                 None => None,
             };
             if let Some(note) = note.map(Note::from) {
@@ -65,16 +68,16 @@ impl Run<'_> {
     ) -> Result<Option<WatchNote>, Error> {
         let mut others = self.variables.iter();
         if let Some(other) = others.find(|variable| variable.is_watched_at(to)) {
-            let other = other.name().to_owned();
+            let other = other.name.clone();
             return Ok(self.variables[index].meet(other));
         }
         let was_unset = self.variables[index].is_unset();
         let from = self.variables[index].move_to(to);
         self.move_from(from, index, turn.at)?;
         let after_ns = turn.clock.elapsed().as_nanos() as u64;
-        let variable = self.variables[index].name().to_owned();
+        let variable = self.variables[index].name.clone();
         if was_unset {
-            self.variables[index].look_for_object(&self.target);
+            self.variables[index].is_object = self.target.is_object(to);
             return Ok(Some(WatchNote::PointersSet { variable, after_ns }));
         }
         Ok(
@@ -98,28 +101,19 @@ impl Run<'_> {
         self.form.forget(from)
     }
 
-    fn has_lost(&self, index: usize, clock: RunClock) -> WatchNote {
-        let variable = &self.variables[index];
-        WatchNote::PointersLost {
-            variable: variable.name().to_owned(),
-            address: variable.address(),
-            after_ns: clock.elapsed().as_nanos() as u64,
-        }
-    }
-
     pub(super) fn move_notes(&self) -> Vec<Note> {
         let unset = self.variables.iter().filter(|variable| variable.is_unset());
         let unset = unset
             .filter(|variable| !variable.is_alias())
             .map(|variable| WatchNote::NeverFound {
-                variable: variable.name().to_owned(),
+                variable: variable.name.clone(),
             });
         let moved = self
             .variables
             .iter()
             .filter(|variable| variable.moves() > 0);
         let moved = moved.map(|variable| WatchNote::MovedTimes {
-            variable: variable.name().to_owned(),
+            variable: variable.name.clone(),
             times: variable.moves().into(),
         });
         unset.chain(moved).map(Note::from).collect()

@@ -19,7 +19,8 @@ const SHORTEST: Duration = Duration::from_millis(10);
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
-    next: Option<Duration>,
+    /// When the present turn ends.
+    pub(super) next: Option<Duration>,
 }
 
 pub(super) struct Registers<'a> {
@@ -56,7 +57,7 @@ impl Turns {
             return Err(Error::ManyVariables);
         }
         let room = REGISTERS as usize - usize::from(!all_slots);
-        let pinned: Vec<bool> = variables.iter().map(WatchedVariable::is_pinned).collect();
+        let pinned: Vec<bool> = variables.iter().map(|one| one.is_pinned).collect();
         let (slots, first) = match each {
             // The time, so that another variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
@@ -82,10 +83,6 @@ impl Turns {
     pub(super) fn start(&mut self) {
         self.rotation.start(0);
         self.next = self.each;
-    }
-
-    pub(super) fn next(&self) -> Option<Duration> {
-        self.next
     }
 
     pub(super) fn rotate(

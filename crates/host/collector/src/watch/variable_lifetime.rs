@@ -15,10 +15,6 @@ impl VariableLifetime {
         self.ended.is_some()
     }
 
-    pub(super) fn watched_ns(&self) -> Option<u64> {
-        self.ended
-    }
-
     /// Returns whether the variable is certainly removed, which takes two misses in a row.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {

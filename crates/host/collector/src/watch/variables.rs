@@ -24,20 +24,20 @@ pub(super) struct RequestedVariable {
 }
 
 pub(super) struct WatchedVariable {
-    name: String,
-    address: u64,
+    pub(super) name: String,
+    pub(super) address: u64,
     /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Each variable has
     /// its own, because hits are identified by address.
     nowhere: u64,
-    len: u8,
+    pub(super) len: u8,
     access: Access,
-    is_pinned: bool,
-    of_thread: Option<Owner>,
+    pub(super) is_pinned: bool,
+    pub(super) of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
     /// Whether the variable may be in an allocator's memory: requested by address or through pointers, and in no file's
     /// data.
-    is_object: bool,
+    pub(super) is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
 
@@ -189,18 +189,6 @@ impl Target {
 }
 
 impl WatchedVariable {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(super) fn len(&self) -> u8 {
-        self.len
-    }
-
     /// Returns whether both variables are at one address, or always will be.
     fn is_where(&self, other: &WatchedVariable) -> bool {
         let ways = self.way.as_ref().zip(other.way.as_ref());
@@ -215,11 +203,6 @@ impl WatchedVariable {
         std::mem::replace(&mut self.address, address)
     }
 
-    /// Records whether an allocator may take back the variable's memory.
-    pub(super) fn look_for_object(&mut self, target: &Target) {
-        self.is_object = target.is_object(self.address);
-    }
-
     pub(super) fn is_unset(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
@@ -229,24 +212,8 @@ impl WatchedVariable {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
 
-    pub(super) fn access(&self) -> Access {
-        self.access
-    }
-
-    pub(super) fn is_object(&self) -> bool {
-        self.is_object
-    }
-
-    pub(super) fn of_thread(&self) -> Option<Owner> {
-        self.of_thread
-    }
-
     pub(super) fn is_code(&self) -> bool {
         self.access == Access::Execute
-    }
-
-    pub(super) fn is_pinned(&self) -> bool {
-        self.is_pinned
     }
 
     /// Returns the breakpoint to open. After the variable's end its address is unmapped.

@@ -5,19 +5,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::Ebpf;
-use aya::programs::Program;
 use tiptoe_sys::host::bpf::{MappedArray, run_on_cpu, run_over_all};
 
 use crate::Error;
 use crate::cpus::online_cpus;
-use crate::programs::{array_fd, no_part};
-use crate::refusal::bpf_refusal;
+use crate::kernel_probe::errno::ENXIO;
+use crate::programs::{array_fd, program_fd};
 
 use super::LOAD;
 use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
 
 const TRIES: usize = 1000;
-const ENXIO: i32 = 6;
 /// The longest wait for tasks' ends, and the pause between rounds.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
@@ -41,32 +39,19 @@ pub(super) struct TaskRounds {
 
 impl Flush {
     pub(super) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
-        let failed = |error| bpf_refusal(LOAD, &error);
-        let kept = |fd: BorrowedFd<'_>| {
-            fd.try_clone_to_owned().map_err(|source| Error::Io {
-                what: "keep a BPF program".into(),
-                source,
-            })
+        let kept = |program| {
+            let kept = program_fd(bpf, program, LOAD)?.try_clone_to_owned();
+            kept.map_err(Error::io("keep a BPF program"))
         };
-        match (bpf.program(FLUSH), bpf.program(ALL_TASKS)) {
-            (Some(Program::RawTracePoint(flush)), _) => {
-                Ok(Flush::Cpus(kept(flush.fd().map_err(failed)?.as_fd())?))
-            }
-            (_, Some(Program::Iter(over_tasks))) => {
-                let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
-                let round = round.map_err(|source| Error::Io {
-                    what: "map the table of tasks".into(),
-                    source,
-                })?;
-                let over_tasks = kept(over_tasks.fd().map_err(failed)?.as_fd())?;
-                Ok(Flush::Tasks(Mutex::new(TaskRounds {
-                    over_tasks,
-                    round,
-                    times: Times::default(),
-                })))
-            }
-            _ => Err(no_part(FLUSH)),
+        if bpf.program(FLUSH).is_some() {
+            return Ok(Flush::Cpus(kept(FLUSH)?));
         }
+        let round = MappedArray::new(array_fd(bpf, "rounds")?, cgroups_layout::ROUND);
+        Ok(Flush::Tasks(Mutex::new(TaskRounds {
+            round: round.map_err(Error::io("map the table of tasks"))?,
+            over_tasks: kept(ALL_TASKS)?,
+            times: Times::default(),
+        })))
     }
 
     pub(super) fn now(&self) -> Result<(), Error> {
@@ -130,10 +115,7 @@ impl TaskRounds {
 }
 
 pub(super) fn over_tasks(program: BorrowedFd<'_>) -> Result<(), Error> {
-    run_over_all(program).map_err(|source| Error::Io {
-        what: "iterate over all tasks".into(),
-        source,
-    })
+    run_over_all(program).map_err(Error::io("iterate over all tasks"))
 }
 
 fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
@@ -144,12 +126,7 @@ fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
                 Ok(_) => {}
                 // The CPU went offline.
                 Err(e) if e.raw_os_error() == Some(ENXIO) => break,
-                Err(source) => {
-                    return Err(Error::Io {
-                        what: format!("read the current task of CPU {cpu}"),
-                        source,
-                    });
-                }
+                Err(e) => return Err(Error::io(format!("read the current task of CPU {cpu}"))(e)),
             }
         }
     }

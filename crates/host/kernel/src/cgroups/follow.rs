@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::ends::wait_to_read;
 
 use super::cgroups_layout::CgroupChange;
 use super::flush::Flush;
 use crate::Error;
+use crate::programs::Ring;
 
 /// Dropping this ends the thread, after all reports.
 #[derive(Debug)]
@@ -23,12 +23,9 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn start(ring: RingBuf<MapData>, flush: Arc<Flush>) -> Result<Follower, Error> {
+    pub(super) fn start(ring: Ring, flush: Arc<Flush>) -> Result<Follower, Error> {
         let (to_caller, changes) = channel();
-        let (is_over, ends) = pipe().map_err(|source| Error::Io {
-            what: "make a pipe".into(),
-            source,
-        })?;
+        let (is_over, ends) = pipe().map_err(Error::io("make a pipe"))?;
         let thread = std::thread::spawn(move || follow(ring, &flush, &to_caller, &is_over));
         Ok(Follower {
             changes,
@@ -63,18 +60,15 @@ impl Drop for Follower {
 }
 
 fn follow(
-    mut ring: RingBuf<MapData>,
+    mut ring: Ring,
     flush: &Flush,
     to_caller: &Sender<(Instant, CgroupChange)>,
     is_over: &PipeReader,
 ) {
     loop {
-        let [_, is_over] = wait_to_read([ring.as_fd(), is_over.as_fd()]);
+        let [_, is_over] = wait_to_read([ring.0.as_fd(), is_over.as_fd()]);
         let mut has_moved = false;
-        while let Some(bytes) = ring.next() {
-            let Some(change) = CgroupChange::read(&bytes) else {
-                continue;
-            };
+        for change in ring.read(CgroupChange::read) {
             if change == CgroupChange::Moved {
                 has_moved = true;
             } else if to_caller.send((Instant::now(), change)).is_err() {

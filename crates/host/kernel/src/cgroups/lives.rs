@@ -12,21 +12,6 @@ const SWITCH_NS: u64 = 100;
 /// Births and ends may always cost one part in this many of a CPU's time.
 const SHARE: u64 = 100;
 
-#[derive(Clone, Copy, Debug)]
-struct Lives {
-    births: u64,
-    switches: u64,
-    ns: u64,
-}
-
-impl Lives {
-    fn are_many(self) -> bool {
-        let births_ns = self.births.saturating_mul(LIFE_NS);
-        let switches_ns = self.switches.saturating_mul(SWITCH_NS);
-        births_ns > switches_ns && births_ns > self.ns / SHARE
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct LivesMeter {
     begun: Option<[u64; 2]>,
@@ -45,14 +30,16 @@ impl LivesMeter {
     pub(super) fn are_many(&self) -> bool {
         let both = self.begun.zip(counts());
         both.is_some_and(|([births, switches], now)| {
-            let lives = Lives {
-                births: now[0].saturating_sub(births),
-                switches: now[1].saturating_sub(switches),
-                ns: self.since.elapsed().as_nanos() as u64,
-            };
-            lives.are_many()
+            let births = now[0].saturating_sub(births);
+            let switches = now[1].saturating_sub(switches);
+            are_many(births, switches, self.since.elapsed().as_nanos() as u64)
         })
     }
+}
+
+fn are_many(births: u64, switches: u64, ns: u64) -> bool {
+    let births_ns = births.saturating_mul(LIFE_NS);
+    births_ns > switches.saturating_mul(SWITCH_NS) && births_ns > ns / SHARE
 }
 
 fn counts() -> Option<[u64; 2]> {
@@ -75,12 +62,8 @@ mod tests {
             (3_000, 60_000, false),
         ];
         for (births, switches, expected) in cases {
-            let lives = Lives {
-                births,
-                switches,
-                ns: 100_000_000,
-            };
-            assert_eq!(lives.are_many(), expected, "{lives:?}");
+            let are_many = are_many(births, switches, 100_000_000);
+            assert_eq!(are_many, expected, "{births} births, {switches} switches");
         }
     }
 }

@@ -6,7 +6,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use tiptoe_sys::host::bpf::put_event;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::programs::{array_fd, load_program, load_typed, map_mut, no_part};
+use crate::programs::{array_fd, load_program, load_typed, no_part, typed_map_mut};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
@@ -67,10 +67,7 @@ fn most_tasks() -> u32 {
 }
 
 pub(super) fn all_cpus() -> Result<usize, Error> {
-    aya::util::nr_cpus().map_err(|(_, source)| Error::Io {
-        what: "count the CPUs".into(),
-        source,
-    })
+    aya::util::nr_cpus().map_err(|(_, source)| Error::io("count the CPUs")(source))
 }
 
 pub(super) fn load(how: CountingMode, shape: Shape) -> Result<Ebpf, Error> {
@@ -145,10 +142,8 @@ fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
 pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     for (event, cpu, opened) in events.on_cpus() {
         let map = array_fd(bpf, &format!("event_{event}"))?;
-        put_event(map, cpu, opened).map_err(|source| Error::Io {
-            what: "have a BPF program read an event".into(),
-            source,
-        })?;
+        let put = put_event(map, cpu, opened);
+        put.map_err(Error::io("have a BPF program read an event"))?;
     }
     Ok(())
 }
@@ -156,15 +151,15 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();
-    let mut slots = HashMap::<_, u64, u32>::try_from(map_mut(bpf, "slot_of")?).map_err(failed)?;
+    let mut slots: HashMap<_, u64, u32> = typed_map_mut(bpf, "slot_of", LOAD)?;
     for (slot, id) in &given {
         slots.insert(id, slot, 0).map_err(failed)?;
     }
-    let mut owners = Array::<_, u64>::try_from(map_mut(bpf, "owners")?).map_err(failed)?;
+    let mut owners: Array<_, u64> = typed_map_mut(bpf, "owners", LOAD)?;
     for (slot, id) in &given {
         owners.set(*slot, id, 0).map_err(failed)?;
     }
-    let mut free = Queue::<_, u32>::try_from(map_mut(bpf, "free_slots")?).map_err(failed)?;
+    let mut free: Queue<_, u32> = typed_map_mut(bpf, "free_slots", LOAD)?;
     for slot in FIRST + given.len() as u32..shape.slots {
         free.push(slot, 0).map_err(failed)?;
     }

@@ -67,8 +67,7 @@ impl Tree {
         self.add_since(id, path, Instant::now());
     }
 
-    /// Adds a cgroup made at that time.
-    pub fn add_since(&mut self, id: u64, path: &str, since: Instant) {
+    pub(super) fn add_since(&mut self, id: u64, path: &str, since: Instant) {
         if self.nodes.contains_key(&id) {
             return;
         }
@@ -132,14 +131,8 @@ impl Tree {
         line.take(self.nodes.len().max(1))
     }
 
-    /// Returns the number of cgroups.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.nodes.len()
-    }
-
-    /// Returns whether no cgroup is known.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
     }
 }
 

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tiptoe_event::counter::nearest_of;
 use tiptoe_event::number;
-use tiptoe_sys::host::perf::Attr;
+use tiptoe_sys::host::perf::{self, Attr};
 
-use super::kind;
 use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
@@ -53,11 +52,11 @@ impl Pmu {
 
     pub(super) fn terms(&self, terms: &str) -> Result<Terms, Error> {
         let mut found = Terms {
-            attr: kind(self.number),
+            attr: perf::attr(self.number, 0),
             words: [0; 3],
             scale: 1.0,
             unit: String::new(),
-            cpus: self.cpus(),
+            cpus: read(&self.folder.join("cpumask")).and_then(|text| ranges(&text)),
         };
         self.read_terms(terms, &mut found, 0)?;
         let [config, config1, config2] = found.words;
@@ -65,10 +64,6 @@ impl Pmu {
         found.attr.__bindgen_anon_3.config1 = config1;
         found.attr.__bindgen_anon_4.config2 = config2;
         Ok(found)
-    }
-
-    fn cpus(&self) -> Option<Vec<u32>> {
-        read(&self.folder.join("cpumask")).and_then(|text| ranges(&text))
     }
 
     fn read_terms(&self, terms: &str, found: &mut Terms, depth: usize) -> Result<(), Error> {
@@ -150,8 +145,7 @@ fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
         .position(|known| *known == word)?;
     let (mut laid, mut rest) = (0, value);
     for range in bits.split(',') {
-        let (low, high) = range.split_once('-').unwrap_or((range, range));
-        let (low, high): (u32, u32) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        let (low, high) = bounds(range)?;
         if low > high || high >= u64::BITS {
             return None;
         }
@@ -166,11 +160,15 @@ fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
 fn ranges(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for range in text.split(',') {
-        let (low, high) = range.split_once('-').unwrap_or((range, range));
-        let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
+        let (low, high) = bounds(range)?;
         all.extend(low..=high);
     }
     Some(all)
+}
+
+fn bounds(range: &str) -> Option<(u32, u32)> {
+    let (low, high) = range.split_once('-').unwrap_or((range, range));
+    Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
 }
 
 fn read(path: &Path) -> Option<String> {

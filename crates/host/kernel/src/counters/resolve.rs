@@ -2,9 +2,9 @@
 
 use tiptoe_event::counter::Modifiers;
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_sys::host::perf::{Attr, CountedOn, abi};
+use tiptoe_sys::host::perf::{self, Attr, CountedOn, abi};
 
-use super::{pmu, software, tracepoint, with_config};
+use super::{pmu, tracepoint};
 use crate::Error;
 
 /// A resolved event.
@@ -50,7 +50,7 @@ pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
         },
         scale: 1.0,
         unit: String::new(),
-        attr: software(0),
+        attr: Attr::default(),
         is_pinned: counter.modifiers.pinned,
         is_exclusive: counter.modifiers.exclusive,
         is_of_own_pmu: matches!(counter.kind, CounterKind::Pmu { .. })
@@ -65,7 +65,7 @@ pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
             if config <= u64::from(abi::PERF_COUNT_SW_TASK_CLOCK) {
                 resolved.unit = "ns".into();
             }
-            software(config)
+            with_config(abi::PERF_TYPE_SOFTWARE, config)
         }
         CounterKind::Tracepoint { group, name } => {
             with_config(abi::PERF_TYPE_TRACEPOINT, tracepoint::id(group, name)?)
@@ -78,6 +78,12 @@ pub(crate) fn resolve(counter: &Counter<'_>) -> Result<KernelEvent, Error> {
     };
     modify(&mut resolved.attr, &counter.modifiers);
     Ok(resolved)
+}
+
+fn with_config(kind: u32, config: u64) -> Attr {
+    let mut attr = perf::attr(kind, 0);
+    attr.config = config;
+    attr
 }
 
 fn modify(attr: &mut Attr, modifiers: &Modifiers) {

@@ -4,22 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use tiptoe_event::counter::nearest_of;
-use tiptoe_sys::host::tracefs::Tracefs;
 
+use crate::programs::tracefs;
 use crate::{CounterRefusal, Error};
 
-pub(super) fn id(group: &str, name: &str) -> Result<u64, Error> {
-    match Tracefs::detect() {
-        Tracefs::Readable(root) => id_in(&root.join("events"), group, name),
-        Tracefs::Unreadable(_) => Err(Error::NoTracefs { is_mounted: true }),
-        Tracefs::NotMounted => Err(Error::NoTracefs { is_mounted: false }),
-    }
-}
-
-fn id_in(events: &Path, group: &str, name: &str) -> Result<u64, Error> {
+pub(crate) fn id(group: &str, name: &str) -> Result<u64, Error> {
+    let events = tracefs()?.join("events");
     let text = fs::read_to_string(events.join(group).join(name).join("id"));
     let id = text.ok().and_then(|text| text.trim().parse().ok());
-    id.ok_or_else(|| unknown(events, group, name))
+    id.ok_or_else(|| unknown(&events, group, name))
 }
 
 fn unknown(events: &Path, group: &str, name: &str) -> Error {

@@ -1,7 +1,7 @@
 //! `bpf/layout.h` in Rust. The maps' types are arrays of words, because aya's `Pod` is unsafe to implement.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
-use zerocopy::{FromBytes, transmute};
+use zerocopy::{FromBytes, IntoBytes, transmute};
 
 use crate::name::name_of;
 use crate::programs::{Cpu, histogram};
@@ -187,7 +187,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
 }
 
 /// What was not counted: `enum drop`, then `missed`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct WaitDrops {
     /// Waits without room, because too many threads waited.
@@ -211,19 +211,8 @@ pub struct WaitDrops {
 impl WaitDrops {
     /// Returns the sum of what was not counted.
     pub fn total(&self) -> u64 {
-        let Self {
-            no_stack: _,
-            no_room_to_wait,
-            no_room_for_row,
-            no_begin,
-            no_end,
-            negative,
-            nested,
-            missed,
-        } = *self;
-        let dropped = [no_room_to_wait, no_room_for_row, no_begin, no_end];
-        let more = [negative, nested, missed];
-        dropped.into_iter().chain(more).sum()
+        let all: [u64; size_of::<Self>() / 8] = transmute!(*self);
+        all.iter().sum::<u64>() - self.no_stack
     }
 }
 

@@ -2,13 +2,12 @@
 //! clone(2) spoilt.
 
 use std::collections::HashSet;
-use std::fmt;
 
-use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
+use aya::maps::{Array, HashMap, MapError};
 use aya::{Ebpf, Pod};
 
 use crate::Error;
-use crate::programs::{self, Link, attach, load_program, map, map_mut, no_part};
+use crate::programs::{self, Link, Ring, attach, load_program, typed_map, typed_map_mut};
 use crate::refusal::bpf_refusal;
 
 const BIRTHS: &[u8] = aya::include_bytes_aligned!("../../bpf/births.bpf.o");
@@ -27,19 +26,11 @@ const FOLLOW: &str = "follow the births of threads";
 #[derive(Debug)]
 pub(super) struct Births {
     bpf: Ebpf,
-    changes: Changes,
+    changes: Ring,
     /// As last read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,
-}
-
-struct Changes(RingBuf<MapData>);
-
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Changes")
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +65,8 @@ impl Births {
         }
         let links = PROGRAMS.map(|program| attach(&mut bpf, program));
         let links = links.into_iter().collect::<Result<_, _>>()?;
-        let changes = bpf.take_map("changes").ok_or_else(|| no_part("changes"))?;
         Ok(Births {
-            changes: Changes(RingBuf::try_from(changes).map_err(failed)?),
+            changes: Ring::take(&mut bpf, "changes", FOLLOW)?,
             lost: LostChanges::default(),
             links,
             bpf,
@@ -86,8 +76,7 @@ impl Births {
     /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
     /// returns all later changes, and may repeat some that are included.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
-        let map = map_mut(&mut self.bpf, "words")?;
-        let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;
+        let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
         self.links.pop(); // `clone_begins`, which runs at each system call
         self.changes()?; // discarded, because the map has all
@@ -96,8 +85,7 @@ impl Births {
 
     /// Returns the living threads with events, those of unread changes included.
     pub(super) fn threads_with_events(&self) -> Result<HashSet<u32>, Error> {
-        let map = map(&self.bpf, "threads")?;
-        let threads = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+        let threads: HashMap<_, u32, u32> = typed_map(&self.bpf, "threads", FOLLOW)?;
         let threads = threads.iter().flatten();
         let with_events = threads.filter(|(_, opening)| *opening != 0);
         Ok(with_events.map(|(tid, _)| tid).collect())
@@ -105,16 +93,14 @@ impl Births {
 
     /// Returns the changes since the last call, and the number of lost ones.
     pub(super) fn changes(&mut self) -> Result<(Vec<ThreadChange>, LostChanges), Error> {
-        let mut changes = Vec::new();
-        while let Some(record) = self.changes.0.next() {
-            let word = <[u8; 8]>::try_from(&*record).map_or(0, u64::from_ne_bytes);
-            changes.push(match word & BORN {
+        let changes = self.changes.read(|record| {
+            let word = u64::from_ne_bytes(record.try_into().ok()?);
+            Some(match word & BORN {
                 0 => ThreadChange::Ended(word as u32),
                 _ => ThreadChange::Born(word as u32),
-            });
-        }
-        let map = map_mut(&mut self.bpf, "words")?;
-        let words = Array::<_, u64>::try_from(map).map_err(failed)?;
+            })
+        });
+        let words: Array<_, u64> = typed_map(&self.bpf, "words", FOLLOW)?;
         let [births, ends] = LOST.map(|word| words.get(&word, 0).map_err(failed));
         let lost = LostChanges {
             births: births?,
@@ -133,11 +119,13 @@ impl Births {
     }
 
     pub(super) fn inheritance(&self, tid: u32) -> Result<Inheritance, Error> {
-        Ok(match self.get::<u32>("threads", tid)? {
-            None => Inheritance::Unknown,
-            Some(0) => Inheritance::NoEvents,
-            Some(opening) => Inheritance::Events(opening),
-        })
+        let threads: HashMap<_, u32, u32> = typed_map(&self.bpf, "threads", FOLLOW)?;
+        match threads.get(&tid, 0) {
+            Ok(0) => Ok(Inheritance::NoEvents),
+            Ok(opening) => Ok(Inheritance::Events(opening)),
+            Err(MapError::KeyNotFound) => Ok(Inheritance::Unknown),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     pub(super) fn begin(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
@@ -160,36 +148,22 @@ impl Births {
     }
 
     pub(super) fn spoilt(&self) -> Result<Vec<u32>, Error> {
-        let map = map(&self.bpf, "spoilt")?;
-        let map = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+        let map: HashMap<_, u32, u32> = typed_map(&self.bpf, "spoilt", FOLLOW)?;
         map.keys().collect::<Result<_, _>>().map_err(failed)
     }
 
     pub(super) fn is_cloning_since(&self, before_ns: u64) -> Result<bool, Error> {
-        let map = map(&self.bpf, "cloning")?;
-        let map = HashMap::<_, u32, u64>::try_from(map).map_err(failed)?;
+        let map: HashMap<_, u32, u64> = typed_map(&self.bpf, "cloning", FOLLOW)?;
         Ok(map.iter().flatten().any(|(_, began)| began <= before_ns))
     }
 
-    fn get<V: Pod>(&self, name: &str, key: u32) -> Result<Option<V>, Error> {
-        let map = map(&self.bpf, name)?;
-        let map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        match map.get(&key, 0) {
-            Ok(value) => Ok(Some(value)),
-            Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(failed(error)),
-        }
-    }
-
     fn set<V: Pod>(&mut self, name: &str, key: u32, value: V) -> Result<(), Error> {
-        let map = map_mut(&mut self.bpf, name)?;
-        let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
+        let mut map: HashMap<_, u32, V> = typed_map_mut(&mut self.bpf, name, FOLLOW)?;
         map.insert(key, value, 0).map_err(failed)
     }
 
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
-        let map = map_mut(&mut self.bpf, name)?;
-        let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
+        let mut map: HashMap<_, u32, V> = typed_map_mut(&mut self.bpf, name, FOLLOW)?;
         // The key is missing if the thread has ended, or if nothing was recorded.
         let _ = map.remove(&key);
         Ok(())

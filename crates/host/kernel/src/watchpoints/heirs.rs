@@ -108,7 +108,7 @@ impl Heirs {
 impl Watchpoints {
     /// Accounts for the registers of threads that were born or ended since the last call. Returns all failures so far.
     pub fn follow_births(&mut self) -> Result<Unreserved, Error> {
-        let watches: Vec<Watch> = self.watches().into_iter().map(|(watch, _)| watch).collect();
+        let watches = Watch::all(&self.serving);
         let Events::Tasks(tasks, _) = &mut self.events else {
             return Ok(Unreserved::default());
         };

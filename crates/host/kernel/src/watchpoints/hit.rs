@@ -15,11 +15,7 @@ const HITS: u64 = 30;
 /// Returns the cost, and whether this user may watch the kernel's accesses.
 pub(super) fn measure() -> Result<(Cost, bool), Error> {
     let word = AtomicU64::new(0);
-    let at = Breakpoint {
-        address: word.as_ptr() as u64,
-        len: 8,
-        access: Access::Write,
-    };
+    let at = stores_to(&word);
     let here = CountedOn::Thread(0);
     let (event, sees_kernel) = match open(&at, here, true) {
         Err(Error::BreakpointDenied) => (open(&at, here, false)?, false),
@@ -32,15 +28,19 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
 /// Returns the cost of a breakpoint that raises a signal, with the agent's handling.
 pub fn signal_cost() -> Result<Cost, Error> {
     let word = AtomicU64::new(0);
-    let at = Breakpoint {
-        address: word.as_ptr() as u64,
-        len: 8,
-        access: Access::Write,
-    };
+    let at = stores_to(&word);
     let _answered = SigtrapHandler::install().map_err(cannot_switch_on)?;
     let event = PerfEvent::signal_accesses(&at);
     let _event = event.map_err(|error| refusal(error, &at, CountedOn::Thread(0)))?;
     Ok(timed(&word))
+}
+
+fn stores_to(word: &AtomicU64) -> Breakpoint {
+    Breakpoint {
+        address: word.as_ptr() as u64,
+        len: 8,
+        access: Access::Write,
+    }
 }
 
 fn timed(word: &AtomicU64) -> Cost {

@@ -13,41 +13,22 @@ use std::os::unix::fs::FileExt;
 
 use aya::Ebpf;
 use aya::maps::Array;
-use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 
-use super::watch_program::not_passed;
+use super::watch_program::{PASS, not_passed};
 use crate::Error;
-use crate::programs::map_mut;
+use crate::programs::typed_map_mut;
 
 const GAP: u64 = 0;
 const FIRST: u64 = 1;
 const FOLLOWED: u64 = 2;
 
-#[derive(Debug)]
-pub(super) struct Memory(File);
-
-impl Memory {
-    pub(super) fn open(process: Process) -> Result<Memory, Error> {
-        Ok(Memory(process.open_memory()?))
-    }
-
-    /// Returns a variable's value; `None` if it is unreadable, or code.
-    fn value(&self, at: &Breakpoint) -> Option<u64> {
-        let mut bytes = [0; 8];
-        let part = bytes.get_mut(..usize::from(at.len))?;
-        (at.access != Access::Execute).then_some(())?;
-        self.0.read_exact_at(part, at.address).ok()?;
-        Some(u64::from_le_bytes(bytes))
-    }
-}
-
 /// Sets variables to `GAP`, because their events are about to be enabled or moved.
-pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> {
+pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[(usize, Breakpoint)]) -> Result<(), Error> {
     let mut known = words(bpf, "known")?;
     variables
         .iter()
-        .try_for_each(|index| known.set(*index, GAP, 0).map_err(not_passed))
+        .try_for_each(|(index, _)| known.set(*index as u32, GAP, 0).map_err(not_passed))
 }
 
 /// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
@@ -56,18 +37,19 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> 
 /// `reach_cpus` must interrupt each CPU that has an event: an earlier store's trap precedes the interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
-    memory: &Memory,
-    variables: &[(u32, Breakpoint)],
+    memory: &File,
+    variables: &[(usize, Breakpoint)],
     reach_cpus: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), Error> {
     let mut before = Vec::new();
     for (index, at) in variables {
-        let hits = hits(bpf, *index)?;
-        let value = memory.value(at);
+        let index = *index as u32;
+        let hits = hits(bpf, index)?;
+        let value = value(memory, at);
         words(bpf, "last")?
-            .set(*index, value.unwrap_or(0), 0)
+            .set(index, value.unwrap_or(0), 0)
             .map_err(not_passed)?;
-        before.push((*index, value.map(|_| hits)));
+        before.push((index, value.map(|_| hits)));
     }
     let is_reached = reach_cpus().is_ok();
     for (index, before) in before {
@@ -80,6 +62,15 @@ pub(super) fn end_gap(
     Ok(())
 }
 
+/// Returns a variable's value; `None` if it is unreadable, or code.
+fn value(memory: &File, at: &Breakpoint) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let part = bytes.get_mut(..usize::from(at.len))?;
+    (at.access != Access::Execute).then_some(())?;
+    memory.read_exact_at(part, at.address).ok()?;
+    Some(u64::from_le_bytes(bytes))
+}
+
 fn hits(bpf: &mut Ebpf, index: u32) -> Result<u64, Error> {
     words(bpf, "seen")?.get(&index, 0).map_err(not_passed)
 }
@@ -88,5 +79,5 @@ fn words<'b>(
     bpf: &'b mut Ebpf,
     name: &'static str,
 ) -> Result<Array<&'b mut aya::maps::MapData, u64>, Error> {
-    Array::try_from(map_mut(bpf, name)?).map_err(not_passed)
+    typed_map_mut(bpf, name, PASS)
 }

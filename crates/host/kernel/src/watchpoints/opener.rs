@@ -32,25 +32,16 @@ impl Opener<'_> {
 
     pub(super) fn run_at(&self, event: &PerfEvent) -> Result<(), Error> {
         let attached = event.run_program(self.program);
-        attached.map_err(|source| Error::Io {
-            what: "attach a BPF program to a breakpoint".into(),
-            source,
-        })
+        attached.map_err(Error::io("attach a BPF program to a breakpoint"))
     }
 }
 
 pub(super) fn cannot_switch_on(source: io::Error) -> Error {
-    Error::Io {
-        what: "switch a breakpoint on".into(),
-        source,
-    }
+    Error::io("switch a breakpoint on")(source)
 }
 
 pub(super) fn cannot_move(source: io::Error) -> Error {
-    Error::Io {
-        what: "move a breakpoint to another variable".into(),
-        source,
-    }
+    Error::io("move a breakpoint to another variable")(source)
 }
 
 pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: CountedOn) -> Error {
@@ -61,9 +52,6 @@ pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: CountedOn) -> Erro
         Some(ESRCH) => Error::NoSuchThread,
         Some(ENODEV | ENOENT | EOPNOTSUPP) => Error::NoBreakpoints,
         Some(EINVAL) => Error::BadBreakpoint { address, len },
-        _ => Error::Io {
-            what: format!("cannot watch {address:#x}"),
-            source,
-        },
+        _ => Error::io(format!("cannot watch {address:#x}"))(source),
     }
 }

@@ -36,15 +36,16 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(index: usize, at: &Breakpoint) -> Watch {
-        Watch::of(index, at.access)
-    }
-
-    pub(super) fn of(index: usize, access: Access) -> Watch {
-        let kind = match access {
+        let kind = match at.access {
             Access::Execute => Kind::Instruction,
             Access::Write | Access::ReadWrite => Kind::Data,
         };
         Watch { index, kind }
+    }
+
+    pub(super) fn all(serving: &[(usize, Breakpoint)]) -> Vec<Watch> {
+        let watch = |(index, at): &(usize, Breakpoint)| Watch::new(*index, at);
+        serving.iter().map(watch).collect()
     }
 
     fn holder(self) -> u64 {
@@ -86,8 +87,7 @@ impl Slots {
             booking: None,
         };
         if !takes_all {
-            let left = slots.accounting()?.reserve_wide(Kind::Data, 1, DEBUGGERS);
-            left.map_err(|error| slots.explain(&error))?;
+            slots.account(|all| all.reserve_wide(Kind::Data, 1, DEBUGGERS))?;
         }
         Ok(slots)
     }
@@ -117,12 +117,16 @@ impl Slots {
         Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
     }
 
+    fn account(
+        &self,
+        change: impl FnOnce(&Accounting<'_, Futex>) -> Result<(), AccountingError>,
+    ) -> Result<(), Error> {
+        change(&self.accounting()?).map_err(|error| self.explain(&error))
+    }
+
     /// Reserves a register on all CPUs, or on none.
     pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
-        let reserved = self
-            .accounting()?
-            .reserve_wide(watch.kind, 1, watch.holder());
-        reserved.map_err(|error| self.explain(&error))
+        self.account(|all| all.reserve_wide(watch.kind, 1, watch.holder()))
     }
 
     /// Gives one watch's register to another, on all CPUs or on none.
@@ -136,8 +140,7 @@ impl Slots {
                 new: request(to, cpu),
             })
             .collect();
-        let moved = self.accounting()?.modify_all(&replacements);
-        moved.map_err(|error| self.explain(&error))
+        self.account(|all| all.modify_all(&replacements))
     }
 
     /// Reserves a thread's register for each watch, or none.
@@ -153,18 +156,12 @@ impl Slots {
     }
 
     pub(super) fn release_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
-        let accounting = self.accounting()?;
-        watches
-            .iter()
-            .try_for_each(|watch| accounting.release(&watch.of_thread(tid)))
-            .map_err(|error| self.explain(&error))
+        let mut requests = watches.iter().map(|watch| watch.of_thread(tid));
+        self.account(|all| requests.try_for_each(|request| all.release(&request)))
     }
 
     pub(super) fn move_for(&self, tid: u32, from: Watch, to: Watch) -> Result<(), Error> {
-        let moved = self
-            .accounting()?
-            .modify(&from.of_thread(tid), &to.of_thread(tid));
-        moved.map_err(|error| self.explain(&error))
+        self.account(|all| all.modify(&from.of_thread(tid), &to.of_thread(tid)))
     }
 
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {

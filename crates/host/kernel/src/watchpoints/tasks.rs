@@ -35,8 +35,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Tasks {
     openings: Vec<Opening>,
-    served: Vec<(Watch, Breakpoint)>,
-    attached: AttachSummary,
+    pub(super) attached: AttachSummary,
     pub(super) heirs: Box<Heirs>,
 }
 
@@ -66,7 +65,7 @@ struct Attach<'a> {
     process: Process,
     opener: Opener<'a>,
     slots: &'a Slots,
-    served: &'a [(Watch, Breakpoint)],
+    served: &'a [(usize, Breakpoint)],
     watches: Vec<Watch>,
     births: Mutex<Births>,
     next: AtomicU32,
@@ -81,8 +80,9 @@ enum OpenOutcome {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serving {
-    pub in_kernel: bool,
-    pub is_on: bool,
+    pub(super) at: Breakpoint,
+    pub(super) in_kernel: bool,
+    pub(super) is_on: bool,
 }
 
 impl Tasks {
@@ -90,14 +90,14 @@ impl Tasks {
         process: Process,
         opener: Opener<'_>,
         slots: &Slots,
-        served: Vec<(Watch, Breakpoint)>,
+        served: &[(usize, Breakpoint)],
     ) -> Result<Tasks, Error> {
         let attach = Attach {
             process,
             opener,
             slots,
-            served: &served,
-            watches: served.iter().map(|(watch, _)| *watch).collect(),
+            served,
+            watches: Watch::all(served),
             births: Mutex::new(Births::follow(process.pid())?),
             next: AtomicU32::new(1),
         };
@@ -111,13 +111,8 @@ impl Tasks {
         Ok(Tasks {
             heirs: Box::new(Heirs::begin(births, booked, slots, &watches)?),
             openings,
-            served,
             attached,
         })
-    }
-
-    pub(super) fn attached(&self) -> AttachSummary {
-        self.attached
     }
 
     /// Enables all events, twice, because a thread may be born during the first pass.
@@ -141,20 +136,19 @@ impl Tasks {
     /// Makes a slot serve another watch. Each event is enabled right after its move, because the thread misses accesses
     /// in between.
     pub(super) fn serve(
-        &mut self,
+        &self,
         slot: usize,
-        watch: Watch,
-        at: Breakpoint,
+        from: Watch,
+        to: Watch,
         slots: &Slots,
         serving: Serving,
     ) -> Result<(), Error> {
-        let (from, _) = std::mem::replace(&mut self.served[slot], (watch, at));
         for tid in self.heirs.booked() {
-            slots.move_for(tid, from, watch)?;
+            slots.move_for(tid, from, to)?;
         }
         for opening in &self.openings {
             let event = &opening.events[slot];
-            let moved = event.move_breakpoint(&at, serving.in_kernel, true);
+            let moved = event.move_breakpoint(&serving.at, serving.in_kernel, true);
             moved.map_err(cannot_move)?;
             if serving.is_on {
                 event.enable().map_err(cannot_switch_on)?;

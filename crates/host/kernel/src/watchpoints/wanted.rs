@@ -1,13 +1,8 @@
 //! Evaluates conditions in tiptoe. `bpf/store.h` must give the same results in the kernel.
 
-use super::{Condition, Form, Operand, Operator, WatchWanted};
+use super::{Condition, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
-    /// Returns the process, if its threads get events.
-    pub(super) fn of_process(&self) -> Option<u32> {
-        (self.form == Form::Tasks).then_some(self.pid)
-    }
-
     /// Returns whether an access to `len` bytes counts. An unknown old value meets any condition.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
@@ -57,6 +52,7 @@ impl Condition {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Form;
     use super::*;
 
     fn wanted(only_changed: bool, conditions: &[(Operand, Operator, Operand)]) -> WatchWanted {

@@ -1,21 +1,22 @@
 //! Loads the program at the breakpoints with its settings.
 
-use std::os::fd::AsFd;
-
 use aya::Ebpf;
 use aya::maps::MapError;
-use aya::programs::Program;
 
 use super::opener::Opener;
-use super::{MOST_CONDITIONS, WatchWanted, single_hits, watch_layout};
+use super::{MOST_CONDITIONS, WatchWanted, watch_layout};
 use crate::Error;
-use crate::programs::{self, load_program, no_part};
+use crate::programs::{self, load_program, program_fd};
 use crate::refusal::bpf_refusal;
 
 const WATCH: &[u8] = aya::include_bytes_aligned!("../../bpf/watch.bpf.o");
 const PROGRAM: &str = "accessed";
 
 pub(super) const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
+
+pub(super) const SINGLE_HITS: &str = "accesses";
+/// The ring's size if single hits are not requested, because the kernel refuses an empty ring.
+const LEAST_RING: u32 = 4096;
 
 const LOAD: &str = "load the BPF program that counts accesses";
 
@@ -32,7 +33,7 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     let [by_thread, only_changed, one_by_one] = flags.map(u32::from);
     let mut loader = programs::loader();
     if !wanted.one_by_one {
-        loader.map_max_entries(single_hits::MAP, single_hits::LEAST);
+        loader.map_max_entries(SINGLE_HITS, LEAST_RING);
     }
     loader
         .override_global("process", &wanted.pid, true)
@@ -44,29 +45,24 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     let mut bpf = loader
         .load(WATCH)
         .map_err(|error| bpf_refusal(LOAD, &error))?;
-    let program = match bpf.program_mut(PROGRAM) {
-        Some(Program::PerfEvent(program)) => program,
-        _ => return Err(no_part(PROGRAM)),
-    };
-    let loaded = program.load();
-    loaded.map_err(|error| bpf_refusal(LOAD, &error))?;
-    load_program(&mut bpf, EXEC[0], LOAD)?;
+    for program in [PROGRAM, EXEC[0]] {
+        load_program(&mut bpf, program, LOAD)?;
+    }
     Ok(bpf)
 }
 
 pub(super) fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
-    let program = match bpf.program(PROGRAM) {
-        Some(Program::PerfEvent(program)) => program.fd(),
-        _ => return Err(no_part(PROGRAM)),
-    };
-    let program = program.map_err(|error| bpf_refusal(LOAD, &error))?.as_fd();
+    let program = program_fd(bpf, PROGRAM, LOAD)?;
     Ok(Opener { program, in_kernel })
 }
 
+pub(super) const READ: &str = "read the accesses";
+pub(super) const PASS: &str = "pass the program's code to the BPF program";
+
 pub(super) fn failed(error: MapError) -> Error {
-    bpf_refusal("read the accesses", &error)
+    bpf_refusal(READ, &error)
 }
 
 pub(super) fn not_passed(error: MapError) -> Error {
-    bpf_refusal("pass the program's code to the BPF program", &error)
+    bpf_refusal(PASS, &error)
 }

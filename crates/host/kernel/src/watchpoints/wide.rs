@@ -25,12 +25,12 @@ impl CpuEvents {
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
-        served: &[(Watch, Breakpoint)],
+        served: &[(usize, Breakpoint)],
     ) -> Result<CpuEvents, Error> {
         let cpus = online_cpus()?;
         let mut events = Vec::new();
-        for (slot, (watch, at)) in served.iter().enumerate() {
-            slots.reserve_wide(*watch)?;
+        for (slot, (index, at)) in served.iter().enumerate() {
+            slots.reserve_wide(Watch::new(*index, at))?;
             for cpu in &cpus {
                 events.push(CpuEvent {
                     event: open(at, CountedOn::Cpu(*cpu), in_kernel)?,

@@ -19,6 +19,19 @@ type Change = fn(&Path);
 
 thread_local!(static STATE: Cell<f64> = const { Cell::new(0.0) });
 
+impl PriceCache {
+    /// Returns a cache without a folder, which keeps nothing.
+    pub(crate) fn none() -> PriceCache {
+        PriceCache {
+            folder: None,
+            key: String::new(),
+            yardstick: OnceCell::new(),
+            measure_yardstick: || yardstick().ok(),
+            calibrated: Cell::new(None),
+        }
+    }
+}
+
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -71,18 +84,12 @@ fn a_second_run_does_not_measure() {
     assert_eq!(trap(&scratch.run(KEY, 2.0), 200.0), (100.0, false));
     let run = scratch.run(KEY, 2.0);
     assert_eq!(trap(&run, 200.0), (100.0, false));
-    let steps = || {
-        Some(Steps {
-            nop: 1.0,
-            push: 2.0,
-            single_step: 3.0,
-        })
-    };
+    let steps = || Some(Steps([1.0, 2.0, 3.0]));
     assert!(run.take(steps).is_some());
     assert_eq!(run.calibrated(), Some(Calibration::Now));
     let run = scratch.run(KEY, 2.0);
     let kept: Option<Steps> = run.take(|| None);
-    assert_eq!(kept.map(|steps| steps.push), Some(2.0));
+    assert_eq!(kept.map(|steps| steps.0), Some([1.0, 2.0, 3.0]));
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
 }
 
@@ -436,8 +443,7 @@ proptest! {
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));
-        let steps = Steps { nop: ns[0], push: ns[1], single_step: ns[2] };
-        assert!(comes_back(yardstick, &steps));
+        assert!(comes_back(yardstick, &Steps([ns[0], ns[1], ns[2]])));
         let [wait, passed_over, wake] = costs;
         assert!(comes_back(yardstick, &Calls { wait, passed_over, wake }));
         let numbers: Vec<f64> = shown.iter().flat_map(|(a, b, c)| [*a, *b, *c]).collect();

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
 use super::{ITER_CREATE, LINK_CREATE, MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call, descriptor};
 use crate::host::perf::PerfEvent;
 
@@ -27,20 +29,9 @@ unsafe impl Sync for MappedArray {}
 impl MappedArray {
     /// Maps `words` words of an array with BPF_F_MMAPABLE.
     pub fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
+        let (len, nowhere) = ((words * size_of::<u64>()).max(1), std::ptr::null_mut());
         // SAFETY: a new mapping where the kernel chooses.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                (words * size_of::<u64>()).max(1),
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let start = unsafe { mmap(nowhere, len, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(MappedArray { start, words })
     }
@@ -64,13 +55,9 @@ impl MappedArray {
 
 impl Drop for MappedArray {
     fn drop(&mut self) {
+        let len = (self.words * size_of::<u64>()).max(1);
         // SAFETY: mapped by `new` with this length; no reference outlives `self`.
-        unsafe {
-            libc::munmap(
-                self.start.as_ptr().cast(),
-                (self.words * size_of::<u64>()).max(1),
-            )
-        };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
     }
 }
 

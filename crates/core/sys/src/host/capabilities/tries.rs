@@ -2,12 +2,15 @@ use std::prelude::rust_2024::*;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{BpfKind, Check, Refusal};
 use crate::host::bpf::{self, UprobeCounters, UprobeTarget};
-use crate::host::perf::{CountedOn, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
+use crate::host::perf::{Access, Breakpoint, CountedOn, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
 
 const MEMBARRIER_QUERY: i32 = 0;
 const MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE: i64 = 1 << 5;
@@ -112,15 +115,11 @@ pub(super) fn thread_uprobes() -> Check {
 /// Opens a breakpoint on a word that is never written. Its signal needs Linux 5.13, as watching does.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
-    let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
-    attr.bp_type = abi::HW_BREAKPOINT_W;
-    attr.__bindgen_anon_3.bp_addr = &raw const WORD as u64;
-    attr.__bindgen_anon_4.bp_len = size_of_val(&WORD) as u64;
-    attr.set_exclude_kernel(1);
-    attr.set_exclude_hv(1);
-    attr.set_remove_on_exec(1);
-    attr.set_sigtrap(1);
-    perf(PerfEvent::open(attr, CountedOn::Thread(0)))
+    perf(PerfEvent::signal_accesses(&Breakpoint {
+        address: &raw const WORD as u64,
+        len: size_of_val(&WORD) as u8,
+        access: Access::Write,
+    }))
 }
 
 fn perf(opened: io::Result<PerfEvent>) -> Check {
@@ -185,24 +184,17 @@ pub(super) fn process_vm_readv() -> Check {
 /// the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name ends with a nul.
-    let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(Refusal::last("memfd_create"));
-    }
-    // SAFETY: the descriptor is new.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len(BYTES as u64)
-        .map_err(|error| Refusal::from("ftruncate", &error))?;
-    let (access, kind) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+    let refusal =
+        |call: &'static str| move |error: Errno| Refusal::from(call, &io::Error::from(error));
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create(c"tiptoe", flags).map_err(refusal("memfd_create"))?;
+    ftruncate(&file, BYTES as u64).map_err(refusal("ftruncate"))?;
+    let (access, kind) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
     // SAFETY: the kernel chooses the address, so this replaces no memory.
-    let code = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, kind, fd, 0) };
-    if code == libc::MAP_FAILED {
-        return Err(Refusal::last("mmap"));
-    }
+    let code = unsafe { mmap(std::ptr::null_mut(), BYTES, access, kind, &file, 0) };
+    let code = code.map_err(refusal("mmap"))?;
     // SAFETY: nothing refers to this mapping.
-    unsafe { libc::munmap(code, BYTES) };
+    let _ = unsafe { munmap(code, BYTES) };
     Ok(())
 }
 

@@ -20,14 +20,19 @@ const CHARGED: &str = "se.exec_start";
 impl Process {
     /// Returns a thread's stack pointer, unless it runs or is in a page fault.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
-        let text = self.read(&format!("task/{tid}/syscall"))?;
-        Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
+        Ok(self.thread_pointers(tid)?.map(|[stack, _]| stack))
     }
 
     /// Returns a thread's instruction pointer, unless it runs or is in a page fault.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
+        Ok(self
+            .thread_pointers(tid)?
+            .map(|[_, instruction]| instruction))
+    }
+
+    fn thread_pointers(self, tid: u32) -> Result<Option<[u64; 2]>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
-        Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
+        Ok(str::from_utf8(&text).ok().and_then(pointers))
     }
 
     /// Returns how long ago a thread ran, if known. The caller moves to that thread's CPU for a moment.
@@ -58,14 +63,11 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     charged(&own.ok()?)
 }
 
-fn stack_pointer(syscall: &str) -> Option<u64> {
-    number(syscall.split_whitespace().rev().nth(1)?)
-}
-
-fn instruction_pointer(syscall: &str) -> Option<u64> {
-    let mut words = syscall.split_whitespace().rev();
-    let (last, _) = (words.next()?, words.next()?);
-    number(last)
+/// Returns the stack pointer and the instruction pointer, the last words of a `syscall` file.
+fn pointers(syscall: &str) -> Option<[u64; 2]> {
+    let mut words = syscall.split_whitespace().rev().map(number);
+    let (instruction, stack) = (words.next()??, words.next()??);
+    Some([stack, instruction])
 }
 
 fn number(word: &str) -> Option<u64> {
@@ -88,13 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_pointer_is_before_the_last_word() {
+    fn the_pointers_are_the_last_words() {
         let asleep = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
-        assert_eq!(stack_pointer(asleep), Some(0x7f_fd10));
-        assert_eq!(stack_pointer("-1 0x7ffd 0x7f\n"), Some(0x7ffd));
-        assert_eq!(stack_pointer("running\n"), None);
-        assert_eq!(instruction_pointer(asleep), Some(0x7f_0012));
-        assert_eq!(instruction_pointer("running\n"), None);
+        assert_eq!(pointers(asleep), Some([0x7f_fd10, 0x7f_0012]));
+        assert_eq!(pointers("-1 0x7ffd 0x7f\n"), Some([0x7ffd, 0x7f]));
+        assert_eq!(pointers("running\n"), None);
     }
 
     #[test]

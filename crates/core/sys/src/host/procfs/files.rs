@@ -10,13 +10,14 @@
 
 use std::prelude::rust_2024::*;
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::mounts::is_foreign;
 use super::{Mapping, Process};
@@ -96,11 +97,8 @@ impl Process {
         }
         let file = self.open_in_root(path)?;
         let found = file.metadata().map_err(|e| Error::of_file(path, e))?;
-        if found.ino() == mapping.inode {
-            Ok(file)
-        } else {
-            Err(replaced())
-        }
+        let is_same = found.ino() == mapping.inode;
+        is_same.then_some(file).ok_or_else(replaced)
     }
 }
 
@@ -118,26 +116,8 @@ fn hold(path: &Path) -> io::Result<File> {
 
 /// Opens a path inside `root`, even if the path's links have `/` or `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: open_how has only integers, for which 0 is valid.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: `path` ends with a nul, `how` has its stated size, and both outlive the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            root.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())
 }
 
 #[cfg(test)]

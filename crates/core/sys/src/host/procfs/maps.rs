@@ -53,6 +53,29 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// Parses a maps file.
+    pub fn parse_all(bytes: &[u8]) -> Result<Vec<Mapping>> {
+        let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+        lines
+            .map(|line| parse_line(line).ok_or_else(|| bad(line)))
+            .collect()
+    }
+
+    /// Returns whether this is code from a file, which the process neither writes nor shares.
+    pub fn is_text(&self) -> bool {
+        self.has_perms(b"r-xp") && self.inode != 0
+    }
+
+    /// Returns whether the mapping has exactly these permissions.
+    pub fn has_perms(&self, word: &[u8; 4]) -> bool {
+        perms(word) == Some(self.perms)
+    }
+
+    /// Returns whether both mappings are of one file, or both of none.
+    pub fn same_file(&self, other: &Mapping) -> bool {
+        (self.inode, self.dev, &self.path) == (other.inode, other.dev, &other.path)
+    }
+
     /// Returns whether `address` is inside.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
@@ -69,13 +92,6 @@ impl Mapping {
         self.contains(address)
             .then(|| (address - self.start).wrapping_add(self.offset))
     }
-}
-
-pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Mapping>> {
-    let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
-    lines
-        .map(|line| parse_line(line).ok_or_else(|| bad(line)))
-        .collect()
 }
 
 fn bad(line: &[u8]) -> Error {
@@ -215,7 +231,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for line in ["x", "1-2", "1-2 r-xp", "1-2 rx 0 0:0 0", "1-2 r-xp g 0:0 0"] {
-            assert!(parse(line.as_bytes()).is_err(), "{line}");
+            assert!(Mapping::parse_all(line.as_bytes()).is_err(), "{line}");
         }
     }
 }

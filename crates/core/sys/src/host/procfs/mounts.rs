@@ -5,26 +5,34 @@
 use std::prelude::rust_2024::*;
 
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, memfd_create, statx};
+use rustix::process::geteuid;
 
 use super::Process;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount<'t> {
+pub(in crate::host) struct Mount<'t> {
     id: &'t str,
     device: &'t str,
-    kind: &'t str,
-    options: &'t str,
+    pub root: &'t str,
+    pub point: &'t str,
+    pub kind: &'t str,
+    pub options: &'t str,
 }
 
 impl<'t> Mount<'t> {
-    fn parse(line: &'t str) -> Option<Mount<'t>> {
+    /// Parses a line of `mountinfo`.
+    pub fn parse(line: &'t str) -> Option<Mount<'t>> {
         let (place, of) = line.split_once(" - ")?;
         let mut place = place.split(' ');
         let mut of = of.split(' ');
         Some(Mount {
             id: place.next()?,
             device: place.nth(1)?,
+            root: place.next()?,
+            point: place.next()?,
             kind: of.next()?,
             options: of.nth(1)?,
         })
@@ -40,8 +48,7 @@ impl<'t> Mount<'t> {
 
 /// Returns whether another user serves, or may have served, a held file's file system.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
-    // SAFETY: geteuid cannot fail.
-    let uid = unsafe { libc::geteuid() };
+    let uid = geteuid().as_raw();
     let tables = [process, Process::current()].map(|of| fs::read(of.path("mountinfo")));
     let tables = tables.map(|table| table.unwrap_or_default());
     let tables = tables
@@ -67,20 +74,9 @@ impl FileLocation {
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-        // SAFETY: statx has only integers, for which 0 is valid.
-        let mut found: libc::statx = unsafe { std::mem::zeroed() };
-        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-        // SAFETY: the path ends with a nul, and `found` outlives the call.
-        let failed = unsafe {
-            libc::statx(
-                held.as_raw_fd(),
-                c"".as_ptr(),
-                flags,
-                libc::STATX_TYPE,
-                &raw mut found,
-            )
-        };
-        (failed == 0).then(|| FileLocation {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(held, c"", flags, StatxFlags::TYPE).ok()?;
+        Some(FileLocation {
             mount: mount.trim().to_owned(),
             device: (found.stx_dev_major, found.stx_dev_minor),
         })
@@ -102,10 +98,7 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
 }
 
 fn memory_device() -> Option<(u32, u32)> {
-    // SAFETY: the name ends with a nul.
-    let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: the descriptor is new.
-    let memory = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    let memory = memfd_create(c"tiptoe", MemfdFlags::CLOEXEC).ok()?;
     Some(FileLocation::of(&memory.into())?.device)
 }
 

@@ -13,6 +13,7 @@ const FLAGS: usize = 9;
 const CHILDREN_USER: usize = 16;
 const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
+const EXIT_CODE: usize = 52;
 
 /// The clock's kind, in the three bits below the inverted process id.
 const CPUCLOCK_SCHED: i32 = 2;
@@ -56,6 +57,11 @@ impl Process {
         Ok(of_ticks(ticks))
     }
 
+    /// Returns the exit status of a zombie, as waitpid(2) does.
+    pub fn exit_status(self) -> Result<i32> {
+        Ok(self.stat_field(EXIT_CODE)? as i32)
+    }
+
     /// Returns whether the process is a kernel thread.
     pub fn is_kernel_thread(self) -> Result<bool> {
         const PF_KTHREAD: u64 = 0x0020_0000;
@@ -81,6 +87,7 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
+    // Not rustix's function, which panics if it cannot read /proc/self/auxv, as with file capabilities.
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))

@@ -40,6 +40,8 @@ pub struct Status {
     pub sig_ign: SignalSet,
     /// Signals with a handler.
     pub sig_cgt: SignalSet,
+    /// Whether the thread still has its memory, which it drops before it ends.
+    pub has_memory: bool,
 }
 
 impl Status {
@@ -72,9 +74,15 @@ impl Status {
             "SigBlk" => self.sig_blk = SignalSet(mask(value)?),
             "SigIgn" => self.sig_ign = SignalSet(mask(value)?),
             "SigCgt" => self.sig_cgt = SignalSet(mask(value)?),
+            "VmSize" => self.has_memory = true,
             _ => {}
         }
         Some(())
+    }
+
+    /// Returns whether the thread has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
     }
 
     /// Returns the id in the innermost pid namespace.

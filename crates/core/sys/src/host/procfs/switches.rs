@@ -1,10 +1,7 @@
 use std::prelude::rust_2024::*;
 
-use std::fs;
-use std::path::Path;
-
 use super::Process;
-use crate::host::error::{Error, Result};
+use crate::host::error::{Error, Result, read_text};
 
 impl Process {
     /// Returns a thread's context switches; fails if the thread has ended.
@@ -15,11 +12,8 @@ impl Process {
 
     /// Returns the context switches of all living threads.
     pub fn switches(self) -> Result<u64> {
-        let of_thread = |tid: &u32| {
-            let status = self.read(&format!("task/{tid}/status"));
-            status.map_or(0, |status| in_status(&String::from_utf8_lossy(&status)))
-        };
-        Ok(self.threads()?.iter().map(of_thread).sum())
+        let of_thread = |tid| self.thread_switches(tid).unwrap_or(0);
+        Ok(self.threads()?.into_iter().map(of_thread).sum())
     }
 }
 
@@ -34,8 +28,7 @@ pub fn births_of_all() -> Result<u64> {
 }
 
 fn in_stat(key: &str) -> Result<u64> {
-    let path = Path::new("/proc/stat");
-    let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+    let text = read_text("/proc/stat")?;
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     let number = line.and_then(|number| number.trim().parse().ok());
     number.ok_or_else(|| Error::malformed("/proc/stat"))
@@ -43,8 +36,7 @@ fn in_stat(key: &str) -> Result<u64> {
 
 /// Returns how many threads there are.
 pub fn tasks_of_all() -> Result<u64> {
-    let path = Path::new("/proc/loadavg");
-    let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+    let text = read_text("/proc/loadavg")?;
     let running_and_all = text.split(' ').nth(3);
     let all = running_and_all.and_then(|both| both.split_once('/')?.1.parse().ok());
     all.ok_or_else(|| Error::malformed("/proc/loadavg"))

@@ -21,7 +21,7 @@ const MOST_SAVED: Duration = Duration::from_millis(200);
 const FOLLOWED_NS: f64 = 15.0;
 
 pub struct CallBudget {
-    share: f64,
+    pub share: f64,
     call_ns: f64,
     accounts: RefCell<Accounts>,
 }
@@ -44,17 +44,13 @@ impl CallBudget {
             Follow::Times | Follow::TimedValues => 2.0,
         };
         Some(CallBudget {
-            share: plan.share()?,
+            share: plan.request.budget_share()?,
             call_ns: FOLLOWED_NS + clock_readings * clock::reading_ns(),
             accounts: RefCell::new(Accounts {
                 cpu_time: used,
                 ..Accounts::default()
             }),
         })
-    }
-
-    pub fn leave(&mut self, part: f64) {
-        self.share *= 1.0 - part;
     }
 
     /// Adds what was earned, subtracts what threads spent, and refills those threads from the rest.

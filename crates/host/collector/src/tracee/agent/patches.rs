@@ -1,20 +1,19 @@
 //! What the agent has patched in a process, and what is counted there.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use tiptoe_attach::inject::Masks;
 use tiptoe_attach::link::Link;
-use tiptoe_symbol::Function;
 use tiptoe_sys::host::limits::address_space;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{Site, arena};
 
 use crate::error::{Error, Reason};
-use crate::module::{FileKey, Module, Object};
+use crate::module::{FileKey, Module};
 use crate::planner::{self, Follow, PatchPlan, PlannedSite, ProcessState};
 use crate::resolve::Probe;
-use crate::tracee::{Candidate, Counter, Coverage, Plan, Source, TracedProcess, check_broken_off};
+use crate::tracee::{Candidate, Counter, Coverage, Plan, Source, TracedProcess};
+use crate::tracee::{check_broken_off, refusals};
 use site_writes::{addresses_of, install};
 
 pub mod costly_traps;
@@ -38,7 +37,8 @@ pub struct Patches {
     pub gates: Vec<AgentCounter>,
     pub hooks: Vec<u64>,
     pub later: PlanState,
-    unread: Vec<UnreadFunction>,
+    /// Counters by index, and their probes, whose parameters are not looked up yet.
+    unread: Vec<(usize, Probe)>,
 }
 
 pub struct AgentCounter {
@@ -90,12 +90,6 @@ pub struct FirstHooks {
     pub hold: Option<u64>,
 }
 
-pub struct UnreadFunction {
-    pub counter: usize,
-    pub object: Rc<Object>,
-    pub function: Function,
-}
-
 impl Patches {
     /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas
     /// that could not be mapped. Reads `maps` again if the program has mapped something in an
@@ -129,7 +123,7 @@ impl Patches {
         }
     }
 
-    /// Arms hooks and probes in libraries loaded later. Returns the probes' sites, and the probes that the agent
+    /// Arms hooks and probes in libraries loaded later. Returns the probes' addresses, and the probes that the agent
     /// cannot take.
     pub fn arm_later(
         &mut self,
@@ -137,7 +131,7 @@ impl Patches {
         maps: &[Mapping],
         modules: &[Module],
         probes: &mut Vec<Probe>,
-    ) -> Result<(Vec<Site>, Vec<Candidate>), Error> {
+    ) -> Result<(Vec<u64>, Vec<Candidate>), Error> {
         let (process, link) = (on.process, on.link);
         let state = self.later.process_state(link, on.plan, maps);
         let planned = planner::plan(&state, modules, probes);
@@ -155,10 +149,10 @@ impl Patches {
             .extend(hooks.iter().map(|hook| hook.site.address));
         let all = hooks.into_iter().chain(planned.probes.iter().flatten());
         self.later.note_sites(all, &lost);
-        let sites = planned.probes.iter().flatten().map(|probe| probe.site);
-        let sites = sites.collect();
+        let sites = planned.probes.iter().flatten();
+        let addresses = sites.map(|planned| planned.site.address).collect();
         let left = self.install_probes(on, probes, planned.probes, &lost)?;
-        Ok((sites, left))
+        Ok((addresses, left))
     }
 
     /// Arms all hooks, guards first. Returns the addresses of armed hooks.
@@ -201,8 +195,7 @@ impl Patches {
     ) -> Result<Vec<Candidate>, Error> {
         let is_gate = |left: &Candidate| left.probe.follow == Follow::Gate;
         let (gates, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_gate);
-        let gates = gates.into_iter();
-        let mut refusals = gates.map(|gate| gate.refusal(&Reason::AgentCannot));
+        let mut refusals = refusals(gates, &Reason::AgentCannot);
         if self.gates.is_empty()
             && let Some((event, why)) = refusals.next()
         {
@@ -217,25 +210,20 @@ impl Patches {
         on: &mut Arming,
         traps: Vec<(Probe, PlannedSite)>,
     ) -> Result<(), Error> {
-        if traps.is_empty() {
-            return Ok(());
-        }
         let (mut probes, sites): (Vec<Probe>, Vec<PlannedSite>) = traps.into_iter().unzip();
         self.later.note_sites(sites.iter(), &[]);
         let sites = sites.into_iter().map(Ok).collect();
         let left = self.install_probes(on, &mut probes, sites, &[])?;
-        let left = left.into_iter();
-        let refusals = left.map(|left| left.refusal(&Reason::CannotPatch));
-        on.coverage.refuse(refusals);
+        on.coverage.refuse(refusals(left, &Reason::CannotPatch));
         Ok(())
     }
 
     /// Looks up the parameters of functions whose probes were installed since the last call. Must not run while a
     /// loading thread waits, because a library's debug file may take a second.
     pub fn read_parameters(&mut self) {
-        for unread in self.unread.drain(..) {
-            if let Some(counter) = self.counters.get_mut(unread.counter) {
-                counter.parameters = unread.object.parameter_registers(&unread.function);
+        for (index, probe) in self.unread.drain(..) {
+            if let Some(counter) = self.counters.get_mut(index) {
+                counter.parameters = probe.object.parameter_registers(&probe.function);
             }
         }
     }

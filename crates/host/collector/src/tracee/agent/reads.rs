@@ -61,7 +61,7 @@ impl InProcess {
         };
         // An ended process never completes a record.
         let has_ended = process.target.has_ended();
-        self.read_rings(process, clock, if has_ended { 0 } else { PATIENCE });
+        self.read_records(process, clock, if has_ended { 0 } else { PATIENCE });
         let rings = self.rings.borrow();
         let enabled = process.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
@@ -81,19 +81,19 @@ impl InProcess {
         };
         let over = patches.follows_calls()
             && (process.target.has_ended() || process.presence.has_execed(&process.target));
-        let ended = |reading| match over {
-            true => calls::at_the_end(reading),
-            false => reading,
+        let ended = |mut measured: Measured| {
+            if over {
+                measured.reading = calls::at_the_end(measured.reading);
+            }
+            measured
         };
-        let all = |one: &AgentCounter| Measured {
-            reading: ended(reading(one)),
-            times: calls::histogram(&counts.totals, one.site.slot, one.follow),
+        let all = |one: &AgentCounter| {
+            ended(Measured {
+                reading: reading(one),
+                times: calls::histogram(&counts.totals, one.site.slot, one.follow),
+            })
         };
         let parts = |one: &AgentCounter| {
-            let ended = |part: Measured| Measured {
-                reading: ended(part.reading),
-                ..part
-            };
             if let Some(keys) = &keys {
                 let timed = counts.timed_values.get(&one.site.slot).into_iter();
                 let timed = timed.flat_map(|values| by_timed_value(keys, values, one.follow));

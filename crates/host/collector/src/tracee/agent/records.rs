@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tiptoe_attach::link::Link;
 use tiptoe_event::{Reading, Records};
 use tiptoe_price::clock::Moment;
 use tiptoe_session::Call;
@@ -80,7 +79,7 @@ pub struct Rings {
     counter_count: usize,
     rings: BTreeMap<u32, ThreadRing>,
     reports_calls: bool,
-    calls: Vec<RecordedCall>,
+    pub calls: Vec<RecordedCall>,
 }
 
 struct RecordedProbe {
@@ -119,12 +118,9 @@ impl Rings {
         self.counter_count = counters.len();
     }
 
-    fn seen(&self, slot: u32) -> u64 {
-        let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
-        probe.map_or(0, |probe| probe.seen)
-    }
-
-    fn read(&mut self, data: &Data, clock: RunClock, patience: u32) {
+    /// Reads the available records. Gives up an incomplete one after `patience` looks.
+    pub fn read(&mut self, data: &Data, counters: &[AgentCounter], clock: RunClock, patience: u32) {
+        self.learn(counters);
         for (slab, ring) in data
             .entered()
             .filter_map(|slab| Some((slab, data.ring(slab)?)))
@@ -157,24 +153,13 @@ impl Rings {
         }
     }
 
-    /// Reads the available records. Gives up an incomplete one after `patience` looks.
-    pub fn read_available(
-        &mut self,
-        link: &Link,
-        counters: &[AgentCounter],
-        clock: RunClock,
-        patience: u32,
-    ) {
-        self.learn(counters);
-        self.read(&link.data(), clock, patience);
-    }
-
     /// Returns a reading with the records that were read. Unread records count as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;
         };
-        let seen = self.seen(slot);
+        let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
+        let seen = probe.map_or(0, |probe| probe.seen);
         let unseen = records.recorded.saturating_sub(seen);
         let records = Records {
             recorded: seen,
@@ -186,9 +171,5 @@ impl Rings {
             records: Some(records),
             ..reading
         }
-    }
-
-    pub fn take_calls(&mut self) -> Vec<RecordedCall> {
-        std::mem::take(&mut self.calls)
     }
 }

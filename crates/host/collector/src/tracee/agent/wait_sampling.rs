@@ -30,7 +30,7 @@ const LEAST_TIMED: f64 = 0.1;
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
-    share: f64,
+    pub share: f64,
     timed_ns: f64,
     known: RefCell<BudgetState>,
 }
@@ -62,7 +62,7 @@ struct Waiter {
 impl Thinning {
     /// `used` is the process's CPU time so far. `None` if waits are not watched, or their cost is unlimited.
     pub fn of(plan: &Plan, used: Duration) -> Option<Thinning> {
-        let share = plan.share().filter(|_| plan.locks())?;
+        let share = plan.request.budget_share().filter(|_| plan.locks())?;
         let now = clock::ticks();
         let known = BudgetState {
             at: Instant::now(),
@@ -76,10 +76,6 @@ impl Thinning {
             timed_ns: TIMED_NS + 2.0 * clock::reading_ns(),
             known: RefCell::new(known),
         })
-    }
-
-    pub fn leave(&mut self, part: f64) {
-        self.share *= 1.0 - part;
     }
 
     pub fn look(&self, used: Duration, link: &Link) {

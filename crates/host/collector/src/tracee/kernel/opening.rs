@@ -15,7 +15,8 @@ use crate::error::{AgentOption, Error, Reason};
 use crate::module::FileKey;
 use crate::planner::{Follow, PlannedSite};
 use crate::resolve::Probe;
-use crate::tracee::{Candidate, Counter, Coverage, Patches, Plan, TracedProcess, against, step_at};
+use crate::tracee::{Candidate, Counter, Coverage, Patches, Plan, TracedProcess};
+use crate::tracee::{against, refusals, step_at};
 
 mod patched_code;
 
@@ -34,8 +35,7 @@ impl KernelOpening<'_> {
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
-            self.coverage
-                .refuse(refuse_all(probes, &Reason::CannotPatch));
+            self.coverage.refuse(refusals(probes, &Reason::CannotPatch));
             return Ok(Vec::new());
         }
         if let Some(option) = plan.against_kernel() {
@@ -43,7 +43,7 @@ impl KernelOpening<'_> {
                 return Err(self.coverage.or_agent(Error::AgentOnly(option)));
             }
             let why = Error::AgentOnly(option).into();
-            self.coverage.refuse(refuse_all(probes, &why));
+            self.coverage.refuse(refusals(probes, &why));
             return Ok(Vec::new());
         }
         let probes = self.entries_only(probes)?;
@@ -62,7 +62,7 @@ impl KernelOpening<'_> {
         self.note_unsplit()?;
         let (files, places) = places(&probes)?;
         let prices = |share| (share, prices(&probes, plan.fetch_kernel_costs()));
-        let prices = plan.share().map(prices);
+        let prices = plan.request.budget_share().map(prices);
         self.process.note_begun();
         let set = UprobeSet::open(self.process.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
@@ -76,8 +76,7 @@ impl KernelOpening<'_> {
             Err(error) if self.process.target.link.is_some() => {
                 let why = error.to_string();
                 self.coverage.note(KernelNote::TakesNoProbe { why });
-                self.coverage
-                    .refuse(refuse_all(probes, &Reason::CannotPatch));
+                self.coverage.refuse(refusals(probes, &Reason::CannotPatch));
                 return Ok(Vec::new());
             }
             Err(error) => return Err(self.coverage.or_agent(error.into())),
@@ -102,13 +101,12 @@ impl KernelOpening<'_> {
         &mut self,
         probes: Vec<Candidate>,
     ) -> Result<Vec<(Probe, PlannedSite)>, Error> {
-        let (mut traps, mut others) = (Vec::new(), Vec::new());
-        for candidate in probes {
-            match candidate.trap {
-                Some(trap) => traps.push((candidate.probe, trap)),
-                None => others.push(candidate),
-            }
-        }
+        let has_trap = |candidate: &Candidate| candidate.trap.is_some();
+        let (trapped, others): (Vec<_>, Vec<_>) = probes.into_iter().partition(has_trap);
+        let trapped = trapped.into_iter();
+        let mut traps: Vec<_> = trapped
+            .filter_map(|one| Some((one.probe, one.trap?)))
+            .collect();
         if !others.is_empty() {
             traps.extend(self.open(others)?);
         }
@@ -129,20 +127,13 @@ impl KernelOpening<'_> {
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (index, candidate) in probes.into_iter().enumerate() {
             let Candidate { probe, why, trap } = candidate;
-            match (refusals.remove(&index), trap) {
-                (Some(Reason::BrokenOff), _) => {
-                    self.coverage.unattached += 1;
-                    continue;
+            if let Some(refusal) = refusals.remove(&index) {
+                match (refusal, trap) {
+                    (Reason::BrokenOff, _) => self.coverage.unattached += 1,
+                    (_, Some(trap)) => traps.push((probe, trap)),
+                    (why, None) => self.coverage.refused.push((probe.event, why)),
                 }
-                (Some(_), Some(trap)) => {
-                    traps.push((probe, trap));
-                    continue;
-                }
-                (Some(why), None) => {
-                    self.coverage.refused.push((probe.event, why));
-                    continue;
-                }
-                (None, _) => {}
+                continue;
             }
             if let Some(why) = why {
                 left.entry(why.to_string())
@@ -179,7 +170,7 @@ impl KernelOpening<'_> {
             return Err(Error::ReturnProbes);
         }
         self.coverage
-            .refuse(refuse_all(returns, &Reason::ReturnProbes));
+            .refuse(refusals(returns, &Reason::ReturnProbes));
         Ok(entries)
     }
 
@@ -257,11 +248,6 @@ fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> 
 fn prices(probes: &[Candidate], costs: KernelCosts) -> Vec<f64> {
     let price = |candidate: &Candidate| costs.of(step_at(&candidate.probe)).ns;
     probes.iter().map(price).collect()
-}
-
-/// Returns each event with its own reason, or `why`.
-fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> impl Iterator<Item = (String, Reason)> {
-    probes.into_iter().map(move |one| one.refusal(why))
 }
 
 /// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel

@@ -83,8 +83,8 @@ impl Throttle {
         }
     }
 
-    pub fn leave(&mut self, part: f64) {
-        self.account.share *= 1.0 - part;
+    pub fn halve_budget(&mut self) {
+        self.account.share /= 2.0;
     }
 
     fn plan(&mut self, now: Instant, took: Duration) {

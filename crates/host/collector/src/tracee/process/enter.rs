@@ -59,10 +59,10 @@ impl TracedProcess {
             return Some(error.into());
         }
         let program = modules.iter().find(|module| module.is_program)?;
-        if let Some(reason) = program.object.image.header().refusal_in_process() {
+        let header = program.object.image.header();
+        if let Some(reason) = header.refusal_in_process() {
             return Some(Reason::Program(reason));
         }
-        let header = program.object.image.header();
         if let Some(reason) = unpatchable(header).filter(|_| plan.locks()) {
             return Some(reason);
         }

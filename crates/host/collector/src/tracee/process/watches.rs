@@ -19,11 +19,16 @@ pub struct ArmedThreads {
 }
 
 impl TracedProcess {
-    fn watching(&self) -> Result<&Link, Error> {
-        match self.presence.left.get() {
-            None => self.link(),
-            Some(_) => Err(Error::AgentLeft),
+    /// Writes a request's words for the agent.
+    fn put(&self, words: impl Iterator<Item = u64>) -> Result<&Link, Error> {
+        let link = match self.presence.left.get() {
+            None => self.link()?,
+            Some(_) => return Err(Error::AgentLeft),
+        };
+        for (index, word) in words.enumerate() {
+            link.plan().put_address(index, word);
         }
+        Ok(link)
     }
 
     pub fn hits(&self) -> Option<Hits<'_>> {
@@ -33,12 +38,8 @@ impl TracedProcess {
 
     /// Opens breakpoints for all threads, also for later ones.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
-        let link = self.watching()?;
-        let head = [cpus.into()];
         let words = watched.iter().flat_map(WatchTarget::words);
-        for (index, word) in head.into_iter().chain(words).enumerate() {
-            link.plan().put_address(index, word);
-        }
+        let link = self.put([cpus.into()].into_iter().chain(words))?;
         let answer = link.ask(Request::Observe, watched.len());
         match (answer, link.data().outcome()) {
             (Ok(()), _) => Ok(opened(link)),
@@ -55,11 +56,7 @@ impl TracedProcess {
     }
 
     pub fn turn(&self, number: usize, watched: WatchTarget) -> Result<(), Error> {
-        let link = self.watching()?;
-        let words = [number as u64].into_iter().chain(watched.words());
-        for (index, word) in words.enumerate() {
-            link.plan().put_address(index, word);
-        }
+        let link = self.put([number as u64].into_iter().chain(watched.words()))?;
         Ok(link.ask(Request::Turn, 1)?)
     }
 }

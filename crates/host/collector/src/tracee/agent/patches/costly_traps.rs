@@ -7,7 +7,6 @@
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};
-use tiptoe_patch::Strategy;
 use tiptoe_price::TrapAlternatives;
 
 use super::Arming;
@@ -64,7 +63,7 @@ fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
     // At another address, the probe of the kernel could be inside another patch.
     let is_there = site.site.address == probe.address();
     let counts = probe.follow == Follow::No && against(probe).is_none();
-    site.strategy == Strategy::Trap && is_there && counts
+    site.is_trap() && is_there && counts
 }
 
 fn why(costs: &TrapAlternatives, step: Step) -> Reason {

@@ -20,17 +20,14 @@ pub fn put_on(
         return Err(Error::ReplacesBlock(name.clone()));
     }
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
+    let (guards, roomless): (Vec<&PlannedSite>, Vec<&PlannedSite>) =
+        guards.partition(|hook| hook.has_room(lost));
     let is_needed = |hook: &&PlannedSite| hook.location != HookLocation::Elsewhere;
-    if guards
-        .clone()
-        .filter(is_needed)
-        .any(|hook| !hook.has_room(lost))
-    {
+    if roomless.iter().any(is_needed) {
         return Err(Error::NoRoomForHooks);
     }
-    let guards = guards.filter(|hook| hook.has_room(lost));
     let (words, others): (Vec<&PlannedSite>, Vec<&PlannedSite>) =
-        guards.partition(|hook| hook.site.fits_word());
+        guards.into_iter().partition(|hook| hook.site.fits_word());
     let outcomes = install(link, &words, lost, None)?;
     let mut armed: Vec<u64> = addresses_of(&words, outcomes).collect();
     let order = write_trampolines(link, &others, lost)?;

@@ -7,7 +7,7 @@ use tiptoe_session::EventNote;
 
 use crate::error::{Error, Reason};
 use crate::module::Module;
-use crate::resolve::{Limit, Limits, Probe};
+use crate::resolve::{Limits, Probe};
 
 /// Returns probes of the chosen implementations. Adds the IFUNCs without a probe to `refused`.
 pub fn chosen(
@@ -20,9 +20,7 @@ pub fn chosen(
     let chosen = link.resolve(&resolvers)?;
     let mut probes = Vec::new();
     for (ifunc, address) in ifuncs.into_iter().zip(chosen) {
-        let home = modules
-            .iter()
-            .find(|m| m.text.iter().any(|range| range.contains(&address)));
+        let home = modules.iter().find(|module| module.contains(address));
         let function = home.and_then(|module| {
             let image = &module.object.image;
             let found = image.function_containing(address.wrapping_sub(module.bias))?;
@@ -31,11 +29,9 @@ pub fn chosen(
         });
         match function {
             Some((module, function)) => {
-                let limit = match ifunc.follow.is_followed() {
-                    true => Limits::new(module, modules).of(&function),
-                    false => Limit::None,
-                };
-                let Some(follow) = limit.of_wish(ifunc.follow, &ifunc.event, refused) else {
+                let limits = Limits::new(module, modules);
+                let allowed = limits.allowed(&function, ifunc.follow, &ifunc.event, refused);
+                let Some(follow) = allowed else {
                     continue;
                 };
                 let selected = EventNote::Selected {

@@ -1,10 +1,9 @@
 //! Installs planned probes, and the counters that read them.
 
-use tiptoe_patch::Strategy;
 use tiptoe_sys::host::attach_progress;
 
 use super::site_writes::install;
-use super::{AgentCounter, Arming, Patches, UnreadFunction};
+use super::{AgentCounter, Arming, Patches};
 use crate::error::{Error, Reason};
 use crate::planner::{Follow, PlannedSite};
 use crate::probe_slots::SlotKey;
@@ -61,11 +60,7 @@ impl Patches {
         }
         self.later.probe_slots.insert(key, slot);
         if probe.follow == Follow::Record && probe.offset == 0 {
-            self.unread.push(UnreadFunction {
-                counter: self.counters.len(),
-                object: probe.object.clone(),
-                function: probe.function.clone(),
-            });
+            self.unread.push((self.counters.len(), probe.clone()));
         }
         let all = match probe.follow {
             Follow::Gate => &mut self.gates,
@@ -79,7 +74,7 @@ impl Patches {
             },
             site: plan.site,
             file: probe.object.key,
-            trap: plan.strategy == Strategy::Trap,
+            trap: plan.is_trap(),
             follow: probe.follow,
             parameters: None,
         });

@@ -161,7 +161,12 @@ impl PlanState {
         libraries.extend(modules.iter().filter_map(library));
         let seen: HashSet<u64> = libraries.iter().map(|library| library.base).collect();
         let gone = fresh.iter().filter(|base| !seen.contains(base));
-        let gone: Vec<Library> = gone.map(|base| nothing_at(*base)).collect();
+        let nothing_at = |base: &u64| Library {
+            base: *base,
+            start: 0,
+            end: 0,
+        };
+        let gone: Vec<Library> = gone.map(nothing_at).collect();
         libraries.extend(gone);
         libraries
     }
@@ -173,12 +178,4 @@ pub fn library(module: &Module) -> Option<Library> {
         start: module.text.iter().map(|range| range.start).min()?,
         end: module.text.iter().map(|range| range.end).max()?,
     })
-}
-
-fn nothing_at(base: u64) -> Library {
-    Library {
-        base,
-        start: 0,
-        end: 0,
-    }
 }

@@ -66,7 +66,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
-    if tasks::is_only_one() {
+    if tasks::count() == 1 {
         // In a program with several threads the agent's thread registers, because that takes 10 to 20 ms there.
         membarrier::register()?;
     }

@@ -33,13 +33,17 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
     let digits = words.nth(START_STACK)?;
+    decimal(digits).filter(|stack| *stack != 0)
+}
+
+/// Returns the number that digits write; `None` if other bytes are among them.
+fn decimal(digits: &[u8]) -> Option<usize> {
     let value = |sum: usize, digit: &u8| {
         sum.wrapping_mul(10)
             .wrapping_add(digit.wrapping_sub(b'0') as usize)
     };
     let all_digits = digits.iter().all(u8::is_ascii_digit);
-    let found = digits.iter().fold(0, value);
-    (all_digits && found != 0).then_some(found)
+    all_digits.then(|| digits.iter().fold(0, value))
 }
 
 /// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or
@@ -113,11 +117,7 @@ unsafe fn find<T>(
 unsafe fn remove(entry: *mut *mut c_char) {
     // SAFETY: as in `find`.
     unsafe {
-        let mut byte = *entry;
-        while *byte != 0 {
-            *byte = 0;
-            byte = byte.add(1);
-        }
+        string(entry).fill(0);
         let mut at = entry;
         while !(*at).is_null() {
             *at = *at.add(1);
@@ -126,57 +126,43 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it.
-unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
-    // SAFETY: as in `find`. The rest moves to the left within its string.
+/// Returns an entry's string, without the NUL. The search must have a bound, because otherwise the compiler replaces it
+/// by a call of `strlen`.
+unsafe fn string<'a>(entry: *mut *mut c_char) -> &'a mut [u8] {
+    /// The longest string that the kernel passes, with its NUL (execve(2)).
+    const MOST: usize = 32 << 12;
+    // SAFETY: as in `find`.
     unsafe {
-        let value = (*entry).add(PRELOAD.len());
-        let mut rest = value;
-        loop {
-            let is_ours = is_agent(rest, agent);
-            while *rest != 0 && *rest as u8 != b':' {
-                rest = rest.add(1);
-            }
-            if *rest == 0 && !is_ours {
-                return; // not found: this is the user's own list
-            }
-            if *rest == 0 {
-                return remove(entry);
-            }
-            rest = rest.add(1);
-            if is_ours {
-                break;
-            }
-        }
-        let (mut from, mut to) = (rest, value);
-        while *from != 0 {
-            *to = *from;
-            (from, to) = (from.add(1), to.add(1));
-        }
-        while *to != 0 {
-            *to = 0;
-            to = to.add(1);
-        }
+        let start = (*entry).cast::<u8>();
+        let len = (0..MOST).take_while(|at| *start.add(*at) != 0);
+        core::slice::from_raw_parts_mut(start, len.count())
     }
 }
 
-unsafe fn is_agent(name: *const c_char, agent: i32) -> bool {
-    let mut at = name;
-    let mut number = 0i32;
-    // SAFETY: as in `find`. Reading stops at the first byte that differs, at the latest at the string's end.
-    unsafe {
-        for byte in DESCRIPTORS {
-            if *at as u8 != *byte {
-                return false;
-            }
-            at = at.add(1);
-        }
-        while (*at as u8).is_ascii_digit() {
-            number = number
-                .wrapping_mul(10)
-                .wrapping_add(i32::from(*at as u8 - b'0'));
-            at = at.add(1);
-        }
-        number == agent && matches!(*at as u8, 0 | b':')
+/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it.
+unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
+    // SAFETY: as in `find`.
+    let list = unsafe { string(entry) }.get_mut(PRELOAD.len()..);
+    let Some(list) = list else { return };
+    let mut end = 0;
+    let is_ours = |name: &[u8]| {
+        end += name.len() + 1;
+        is_agent(name, agent)
+    };
+    if !list.split(|byte| *byte == b':').any(is_ours) {
+        return; // this is the user's own list
     }
+    match list.len().checked_sub(end) {
+        Some(rest) => {
+            list.copy_within(end.., 0);
+            list.iter_mut().skip(rest).for_each(|byte| *byte = 0);
+        }
+        // SAFETY: as above.
+        None => unsafe { remove(entry) },
+    }
+}
+
+fn is_agent(name: &[u8], agent: i32) -> bool {
+    let number = name.strip_prefix(DESCRIPTORS).and_then(decimal);
+    number == Some(agent as usize)
 }

@@ -58,6 +58,12 @@ impl File {
     pub fn fd(&self) -> i32 {
         self.fd
     }
+
+    pub fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        let into = buffer.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes at most the buffer's length.
+        unsafe { call(nr::READ, [self.fd as usize, into, buffer.len(), 0, 0, 0]) }.ok()
+    }
 }
 
 impl Drop for File {

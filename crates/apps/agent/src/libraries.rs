@@ -254,11 +254,8 @@ impl Libraries {
     }
 
     /// Ends a task. If not `whole`, tiptoe must plan the library anew.
-    pub fn done(&self, library: &Library, whole: bool) {
-        self.end_task(library, if whole { 0 } else { STALE });
-    }
-
-    fn end_task(&self, library: &Library, task: u64) {
+    pub fn end_task(&self, library: &Library, whole: bool) {
+        let task = if whole { 0 } else { STALE };
         // Release: pairs with the Acquire in `stale`.
         let ended = library.task.compare_exchange(PATCH, task, Release, Relaxed);
         if ended.is_ok() {
@@ -291,7 +288,7 @@ impl Libraries {
         for library in self.used() {
             if library.met.load(Relaxed) != walk {
                 library.entry.store(0, Relaxed);
-                self.end_task(library, 0);
+                self.end_task(library, true);
             }
         }
         found
@@ -357,7 +354,7 @@ impl Libraries {
     fn stale(&self, data: &Data) -> bool {
         let mut found = WalkResult::default();
         for library in self.used() {
-            // Acquire: pairs with the Release in `done`.
+            // Acquire: pairs with the Release in `end_task`.
             if library.task.load(Acquire) == STALE {
                 library.task.store(0, Relaxed);
                 self.report(library, data, &mut found);

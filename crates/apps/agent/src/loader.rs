@@ -92,18 +92,10 @@ impl Entry {
         // SAFETY: as in `Record::entries`.
         let name = unsafe { (*self.0).name };
         // SAFETY: names in the loader's list end with a zero, at which reading stops.
-        let bytes = (0..LONGEST).map(|at| unsafe { name.add(at).read() } as u8);
-        let mut same = 0;
-        for byte in bytes.take_while(|byte| *byte != 0) {
-            same = match NAME.get(same) {
-                Some(next) if *next == byte => same + 1,
-                _ => usize::from(byte == b'/'),
-            };
-            if same == NAME.len() {
-                return true;
-            }
-        }
-        false
+        let len = (0..LONGEST).take_while(|at| unsafe { name.add(*at).read() } != 0);
+        // SAFETY: as above.
+        let name = unsafe { core::slice::from_raw_parts(name.cast::<u8>(), len.count()) };
+        name.windows(NAME.len()).any(|part| part == NAME)
     }
 
     /// Returns the offset that the loader adds to the object's addresses.

@@ -85,11 +85,7 @@ fn may_exceed_limit() -> bool {
 fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     let list = File::open(ProcFile::Maps)?;
     let image = memory::image();
-    let mut lines = Lines::new(|buffer| {
-        let into = buffer.as_mut_ptr() as usize;
-        // SAFETY: the kernel writes at most the buffer's length.
-        unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
-    });
+    let mut lines = Lines::new(|buffer| list.read(buffer));
     for line in &mut lines {
         let (mut start, end) = (line.start as usize, line.end as usize);
         // The list may end with a page in the kernel's half, which is not the program's.

@@ -65,7 +65,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
     let at = match (far, anywhere) {
         (Some(at), _) => at,
-        (None, true) => mmap(0, len, 0, flags, fd, 0)?,
+        (None, true) => mmap(0, len, flags, fd, 0)?,
         (None, false) => reserve(at, len, flags, fd)?,
     };
     if anywhere {
@@ -125,7 +125,7 @@ pub fn is_far(at: usize) -> bool {
 
 /// Maps a range without access. `flags` must contain [`FIXED_NOREPLACE`].
 fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
-    match mmap(at, len, 0, flags, fd, 0) {
+    match mmap(at, len, flags, fd, 0) {
         Err(EAGAIN) => in_pieces(at, len, flags, fd),
         mapped => mapped,
     }
@@ -138,7 +138,7 @@ fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errn
     while done < len {
         let next = piece.min(len - done);
         let offset = if fd < 0 { 0 } else { done };
-        let mapped = match mmap(at + done, next, 0, flags, fd, offset) {
+        let mapped = match mmap(at + done, next, flags, fd, offset) {
             Ok(got) if got == at + done => unlock(got, next).map(|()| done += next),
             Ok(got) => {
                 unmap(got, next);
@@ -155,16 +155,10 @@ fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errn
     Ok(at)
 }
 
-fn mmap(
-    at: usize,
-    len: usize,
-    protection: usize,
-    flags: usize,
-    fd: i32,
-    offset: usize,
-) -> Result<usize, Errno> {
+/// Maps memory without access.
+fn mmap(at: usize, len: usize, flags: usize, fd: i32, offset: usize) -> Result<usize, Errno> {
     // SAFETY: without MAP_FIXED, mmap replaces nothing.
-    unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, offset]) }
+    unsafe { call(nr::MMAP, [at, len, 0, flags, fd as usize, offset]) }
 }
 
 pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
@@ -189,15 +183,11 @@ pub fn image() -> core::ops::Range<usize> {
     start..end.next_multiple_of(PAGE)
 }
 
-fn protect(page: usize, protection: usize) -> Result<(), Errno> {
-    // SAFETY: the callers pass a new page of the agent, or a page of code, which stays readable and executable.
-    unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
-}
-
 /// Makes a page of code writable, or read-only again, and leaves it executable throughout.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
-    protect(page, READ | EXEC | write)
+    // SAFETY: the page is code, which stays readable and executable.
+    unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
 /// Makes a range of the program's code a mapping of its own. The advice has no other effect, because private pages of a
@@ -230,19 +220,10 @@ pub fn not_forked(len: usize) -> Result<usize, Errno> {
     Ok(at)
 }
 
-pub fn stack() -> Result<usize, Errno> {
-    not_forked(STACK)
-}
-
 /// Maps `more` zeroed bytes right after a range. Fails if something is mapped there.
 pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
     let end = at + len;
-    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
-    let got = map(end, more, READ | WRITE, flags, -1)?;
-    if got != end {
-        unmap(got, more);
-        return Err(Errno(17));
-    }
+    exactly(end, more, READ | WRITE)?;
     let _ = advise(end, more, DONTDUMP);
     Ok(())
 }

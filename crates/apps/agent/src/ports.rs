@@ -49,11 +49,8 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {
         return false;
     };
-    let mut written = [0; 16];
-    for (to, call) in written.chunks_exact_mut(8).zip(calls) {
-        to.copy_from_slice(&call.to_le_bytes());
-    }
-    let opened = text.write(address + Port::CALLS_OFFSET as u64, &written)
+    let calls = calls.map(u64::to_le_bytes);
+    let opened = text.write(address + Port::CALLS_OFFSET as u64, calls.as_flattened())
         && text.write(address + Port::OPEN_OFFSET as u64, &[1]);
     if opened {
         word.store(address as usize, Relaxed);

@@ -4,7 +4,6 @@
 
 use core::ops::Range;
 
-use tiptoe_sys::raw::{call, nr};
 use tiptoe_uprobe::feed::{Line, Lines};
 use tiptoe_uprobe::patcher::Text;
 
@@ -82,11 +81,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
 /// Returns the start of the file whose code is at an address, and the mapping of that code.
 fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     let list = File::open(ProcFile::Maps)?;
-    let lines = Lines::new(|buffer: &mut [u8]| {
-        let into = buffer.as_mut_ptr() as usize;
-        // SAFETY: the kernel writes at most the buffer's length.
-        unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
-    });
+    let lines = Lines::new(|buffer: &mut [u8]| list.read(buffer));
     let mut first = Line::default();
     for line in lines {
         if line.offset == 0 {

@@ -162,42 +162,12 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Runs `act` over `count` sites in batches, with the index of each batch's first site.
-fn in_batches(
-    count: usize,
-    site: impl Fn(usize) -> Option<Site>,
-    mut act: impl FnMut(usize, &[Site]),
-) {
-    let mut batch = [Site::default(); BATCH];
-    let mut start = 0;
-    while start < count {
-        let mut len = 0;
-        while let (Some(slot), Some(next)) = (batch.get_mut(len), site(start + len))
-            && start + len < count
-        {
-            *slot = next;
-            len += 1;
-        }
-        if len == 0 {
-            return;
-        }
-        act(start, batch.get(..len).unwrap_or(&[]));
-        start += len;
-    }
-}
-
 /// Changes code while the loader maps nothing. This needs no lock if the other threads are stopped, nor in a forked
 /// child, which may have its parent's mark of the loader.
-fn patched<R>(
-    shared: &Shared,
-    other_threads: OtherThreads,
-    change: impl FnOnce(OtherThreads) -> R,
-) -> R {
+fn patched<R>(shared: &Shared, other_threads: OtherThreads, change: impl FnOnce() -> R) -> R {
     match other_threads {
-        OtherThreads::Running if shared.is_home() => {
-            shared.libraries.while_mapped(|| change(other_threads))
-        }
-        _ => change(other_threads),
+        OtherThreads::Running if shared.is_home() => shared.libraries.while_mapped(change),
+        OtherThreads::Running | OtherThreads::Stopped => change(),
     }
 }
 
@@ -224,29 +194,25 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     space::add_sites(shared, data, count, |index| {
         Some((first + index, plan.site(index)?))
     });
-    in_batches(
-        count,
-        |index| plan.site(index),
-        |start, sites| {
-            let outcomes = patched(shared, other_threads(plan), |other_threads| {
-                patcher::arm(&text, sites, other_threads)
-            });
-            for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
-                data.set_result(start + offset, *outcome as u64);
-                shared.set_armed(first + start + offset, *outcome == Outcome::Done);
-            }
-        },
-    );
+    let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
+    let others = other_threads(plan);
+    by_batch(sites, |indices, sites| {
+        let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
+        for (index, outcome) in indices.iter().zip(outcomes) {
+            data.set_result(*index, outcome as u64);
+            shared.set_armed(first + index, outcome == Outcome::Done);
+        }
+    });
     signals::reinstall_handlers();
     0
 }
 
-/// Returns a function from an index of the plan to the table's site at that address.
-fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
-    |index| {
+/// Returns the table's sites at the plan's first `count` addresses, with the index of each address.
+fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (usize, Site)> {
+    (0..count).map_while(|index| {
         let found = shared.table.find(plan.address(index))?;
-        Some(found.site)
-    }
+        Some((index, found.site))
+    })
 }
 
 /// Makes the table find earlier sessions' records with the listed trampolines again, although later records at the same
@@ -272,18 +238,17 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    in_batches(count, listed(shared, plan), |start, sites| {
-        let outcomes = patched(shared, other_threads(plan), |other_threads| {
-            patcher::arm(&text, sites, other_threads)
-        });
-        for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
-            let found = shared.table.find(plan.address(start + offset));
+    let others = other_threads(plan);
+    by_batch(listed(shared, plan, count), |indices, sites| {
+        let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
+        for (index, outcome) in indices.iter().zip(outcomes) {
+            let found = shared.table.find(plan.address(*index));
             // The hook may still be there, because an earlier session could not remove it.
             let is_patched = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
-            let done = is_patched || *outcome == Outcome::Done;
-            data.set_result(start + offset, if done { 0 } else { *outcome as u64 });
+            let done = is_patched || outcome == Outcome::Done;
+            data.set_result(*index, if done { 0 } else { outcome as u64 });
             if let Some(found) = found {
                 shared.set_library(found.index, None);
                 shared.set_armed(found.index, done);
@@ -298,12 +263,12 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 /// there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    in_batches(count, listed(shared, plan), |start, sites| {
+    by_batch(listed(shared, plan, count), |indices, sites| {
         let outcomes = take_out(shared, &text, sites);
-        for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
-            data.set_result(start + offset, *outcome as u64);
-            if let Some(found) = shared.table.find(plan.address(start + offset)) {
-                let is_patched = is_still_patched(&text, &found.site, *outcome);
+        for (index, outcome) in indices.iter().zip(outcomes) {
+            data.set_result(*index, outcome as u64);
+            if let Some(found) = shared.table.find(plan.address(*index)) {
+                let is_patched = is_still_patched(&text, &found.site, outcome);
                 shared.set_armed(found.index, is_patched);
             }
         }
@@ -354,7 +319,7 @@ pub fn rearm(shared: &Shared) {
         if shared.is_armed(index)
             && shared.is_live(index)
             && let Some(site) = shared.table.site(index)
-            && patched(shared, OtherThreads::Running, |_| {
+            && patched(shared, OtherThreads::Running, || {
                 patcher::rearm(&text, &site)
             })
             && let Some(data) = shared.data()

@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tiptoe_sync::ThreadLock;
-use tiptoe_sys::raw::{Errno, getpid};
+use tiptoe_sys::raw::{Errno, futex, getpid};
 use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
 use tiptoe_uprobe::thunks::{RECORD_WORDS, Thunks};
@@ -330,6 +330,12 @@ impl Shared {
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Its addresses stay
         // mapped.
         (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
+    }
+
+    pub fn wake_agents_thread(&self) {
+        if let Some(owner) = self.data().and_then(|data| data.owner()) {
+            futex::wake(owner, u32::MAX);
+        }
     }
 
     fn geometry(&self) -> Geometry {

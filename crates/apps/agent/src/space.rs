@@ -145,11 +145,7 @@ impl Space {
             return None;
         };
         let began = clockwork::counter();
-        let reading = self.feed.read_again(LOOKS, |buffer| {
-            let into = buffer.as_mut_ptr() as usize;
-            // SAFETY: the kernel writes at most the buffer's length.
-            unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
-        });
+        let reading = self.feed.read_again(LOOKS, |buffer| list.read(buffer));
         drop(list);
         let now = clockwork::counter();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
@@ -368,7 +364,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     if let Some(shared) = shared::get() {
         count(shared, slots::CHANGES);
         if space.feed.is_unsure() {
-            wake(shared);
+            shared.wake_agents_thread();
         }
     }
     Some(result)
@@ -390,13 +386,7 @@ pub fn loading(begins: bool) {
     }
     if !begins {
         space.feed.end_unseen();
-        shared::get().map(wake);
-    }
-}
-
-fn wake(shared: &Shared) {
-    if let Some(owner) = shared.data().and_then(|data| data.owner()) {
-        raw::futex::wake(owner, u32::MAX);
+        shared::get().map(Shared::wake_agents_thread);
     }
 }
 

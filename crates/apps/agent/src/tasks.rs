@@ -22,10 +22,10 @@ pub fn each(mut act: impl FnMut(u32)) {
     each_task(|task| act(task.tid()));
 }
 
-pub fn is_only_one() -> bool {
+pub fn count() -> usize {
     let mut count = 0;
     each(|_| count += 1);
-    count == 1
+    count
 }
 
 pub fn each_task(mut act: impl FnMut(&Task)) {

@@ -27,8 +27,7 @@ impl Text for SelfMemory {
         match &self.0 {
             // SAFETY: the buffer is ours for its whole length.
             Some(file) => unsafe { through(nr::PREAD64, file.fd(), address, to, bytes.len()) },
-            // SAFETY: as above.
-            None => unsafe { directly(nr::PROCESS_VM_READV, address, to, bytes.len()) },
+            None => read_directly(address, bytes),
         }
     }
 

@@ -72,7 +72,7 @@ pub fn start(session: SessionGuard) -> Result<(), (SessionGuard, Errno)> {
 }
 
 fn spawn(id: &AtomicU32) -> Result<(), Errno> {
-    let stack = memory::stack()?;
+    let stack = memory::not_forked(STACK)?;
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
     let tid = unsafe { tiptoe_spawn(FLAGS, stack + STACK, id.as_ptr(), 0) };
@@ -90,7 +90,7 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     for _ in 0..LOOKS {
         // The flag is stored each time, because a session that begins now must end, too. Relaxed: it orders nothing.
         shared.must_leave.store(true, Ordering::Relaxed);
-        wake(shared);
+        shared.wake_agents_thread();
         sleep_ns(LOOK_NS);
         if shared.data().is_none() && shared.lock.is_free() {
             return;
@@ -115,7 +115,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
             ThreadLockState::Requested(tid) | ThreadLockState::Ending(tid) => former = tid,
             ThreadLockState::Borrowed => {}
         }
-        wake(shared);
+        shared.wake_agents_thread();
         sleep_ns(LOOK_NS);
     }
     let session = SessionGuard(shared);
@@ -125,12 +125,6 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
         sleep_ns(LOOK_NS);
     }
     shared.data().map(|_| session)
-}
-
-fn wake(shared: &Shared) {
-    if let Some(owner) = shared.data().and_then(|data| data.owner()) {
-        futex::wake(owner, u32::MAX);
-    }
 }
 
 /// Ends the session on a thread of the program, if the agent's thread cannot start again.

@@ -4,7 +4,7 @@
 use tiptoe_wire::futex::entry;
 
 use crate::activities::{Activities, Activity};
-use crate::calls::{FIRST, Thread};
+use crate::calls::Thread;
 
 impl Thread<'_> {
     /// Counts all waits as left. Must be called only if the thread has ended.
@@ -16,13 +16,6 @@ impl Thread<'_> {
     }
 
     pub(crate) fn counts_left(&self, wait: &Activity) {
-        let Some(entry) = self.entry_of(wait) else {
-            return;
-        };
-        entry.add(entry::CALLS, 1);
-        entry.add(entry::LEFT, 1);
-        if wait.operation & FIRST != 0 {
-            entry.add(entry::EPISODES, 1);
-        }
+        self.count(wait, entry::LEFT);
     }
 }

@@ -125,17 +125,9 @@ impl<'a> Activities<'a> {
 
     /// Returns whether a call is inside a reported wait. If so, records the call's futex and checksum in that wait,
     /// because the last futex's waker ends the wait.
-    #[inline(always)]
-    pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
-        match self.sp(0) {
-            0 => false,
-            _ => self.is_within_reported_slow(sp, futex, seen),
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn is_within_reported_slow(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
+    pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         let mut noted = (0..activity::DEPTH).take_while(|index| self.may_be_on(*index, sp));
         let is_reported = |index: &u32| {
             let operation = self.0.load(at(*index, activity::OPERATION));

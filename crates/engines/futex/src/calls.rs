@@ -22,7 +22,7 @@ const OPERATION: u32 = 0xffff;
 const LOCK_SHIFT: u32 = 16;
 const LOCK: u64 = 7;
 /// In [`Activity::operation`]: the wait begins an episode.
-pub(crate) const FIRST: u64 = 1 << 32;
+const FIRST: u64 = 1 << 32;
 /// In [`Activity::operation`]: the holder or number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
 const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
@@ -247,24 +247,26 @@ impl<'a> Thread<'a> {
         entry
     }
 
+    /// Counts a wait, and in the word `end` how it ended.
     #[inline(always)]
-    pub(crate) fn entry_of(&self, wait: &Activity) -> Option<Entry<'a>> {
-        self.entry(&Key {
+    pub(crate) fn count(&self, wait: &Activity, end: u32) -> Option<Entry<'a>> {
+        let entry = self.entry(&Key {
             address: wait.address,
             site: wait.site,
             via: wait.via,
             scope: self.scope,
-        })
+        })?;
+        entry.add(entry::CALLS, 1);
+        entry.add(end, 1);
+        if wait.operation & FIRST != 0 {
+            entry.add(entry::EPISODES, 1);
+        }
+        Some(entry)
     }
 
     #[inline(always)]
     fn counted(&self, wait: &Activity, end: End) -> Option<Entry<'a>> {
-        let entry = self.entry_of(wait)?;
-        entry.add(entry::CALLS, 1);
-        entry.add(end.word(), 1);
-        if wait.operation & FIRST != 0 {
-            entry.add(entry::EPISODES, 1);
-        }
+        let entry = self.count(wait, end.word())?;
         let readers = owner::readers(wait.lock_state());
         if readers != 0 {
             entry.found_readers(readers.into());

@@ -191,7 +191,7 @@ impl<'a> InOrder<'a> {
         InOrder { hand_overs, ahead }
     }
 
-    /// As [`HandOvers::is_cut`].
+    /// Returns what [`HandOvers::is_cut`] returns.
     pub fn is_cut(&self) -> bool {
         self.hand_overs.is_cut()
     }

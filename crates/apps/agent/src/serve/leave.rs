@@ -62,27 +62,18 @@ fn restore(
 /// Restores sites while threads run. If trap bytes are not allowed, sites that need one stay, and are reported as if
 /// their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
+    const OTHERS: OtherThreads = OtherThreads::Running;
+    let disarm = |sites| patched(shared, OTHERS, || patcher::disarm(text, sites, OTHERS));
     if !is_quiet(shared) {
-        return patched(shared, OtherThreads::Running, |other_threads| {
-            patcher::disarm(text, sites, other_threads)
-        });
+        return disarm(sites);
     }
     let mut outcomes = [Outcome::Unmapped; BATCH];
     for (site, outcome) in sites.iter().zip(&mut outcomes) {
         if site.fits_word() {
-            let [one, ..] = patched(shared, OtherThreads::Running, |other_threads| {
-                patcher::disarm(text, core::slice::from_ref(site), other_threads)
-            });
-            *outcome = one;
+            [*outcome, ..] = disarm(core::slice::from_ref(site));
         }
     }
     outcomes
-}
-
-fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
-    restore(shared, text, OtherThreads::Running, |site| {
-        site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
-    })
 }
 
 /// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
@@ -105,8 +96,10 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
-    let whole = restore_trapping(shared, &text);
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
+    let whole = restore(shared, &text, OtherThreads::Running, |site| {
+        site.flags.has(SiteFlags::HOOK) && is_left(site)
+    });
     let left = armed(shared).any(|(_, site)| is_left(&site));
     if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
         return end(shared);
@@ -162,9 +155,9 @@ pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();
     let text = SelfMemory::open();
-    let other_threads = match tasks::is_only_one() {
-        true => OtherThreads::Stopped,
-        false => OtherThreads::Running,
+    let other_threads = match tasks::count() {
+        1 => OtherThreads::Stopped,
+        _ => OtherThreads::Running,
     };
     let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS);
     if restore(shared, &text, other_threads, is_left) {

@@ -57,7 +57,7 @@ pub fn patch(shared: &Shared, data: &Data) {
     let text = SelfMemory::open();
     for (number, library) in shared.libraries.tasks() {
         let whole = patch_one(shared, &text, number, library);
-        shared.libraries.done(library, whole);
+        shared.libraries.end_task(library, whole);
     }
     answered(data);
 }
@@ -74,8 +74,8 @@ fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Librar
     let sites = indices().filter(|index| shared.is_armed(*index));
     let sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
     by_batch(sites, |indices, sites| {
-        let outcomes = patched(shared, OtherThreads::Running, |other_threads| {
-            patcher::arm(text, sites, other_threads)
+        let outcomes = patched(shared, OtherThreads::Running, || {
+            patcher::arm(text, sites, OtherThreads::Running)
         });
         for (index, outcome) in indices.iter().zip(outcomes) {
             shared.set_armed(*index, outcome == Outcome::Done);

@@ -26,10 +26,6 @@ pub fn learn_layout() {
     }
 }
 
-fn layout() -> u64 {
-    LAYOUT.load(Ordering::Relaxed) // as in `learn_layout`
-}
-
 fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut len) = (0u64, 0u64);
     let args = [
@@ -46,7 +42,8 @@ fn robust_list(tid: u32) -> Option<u64> {
 }
 
 pub fn send_held_threads() {
-    let Some(offset) = layout().checked_sub(1) else {
+    // Relaxed: as in `learn_layout`.
+    let Some(offset) = LAYOUT.load(Ordering::Relaxed).checked_sub(1) else {
         return;
     };
     let memory = SelfMemory::open();

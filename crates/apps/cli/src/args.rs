@@ -110,7 +110,6 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Regression: a row of a help table was broken at the terminal's edge.
     #[test]
     fn rows_of_tables_fit_eighty_columns() {
         use clap::CommandFactory;

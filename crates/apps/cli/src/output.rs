@@ -32,7 +32,6 @@ pub enum Output {
     Stderr,
     /// A file that gets its name when it is complete.
     Whole(Rc<WholeFile>, PathBuf),
-    /// A device, pipe or descriptor.
     Direct(File, PathBuf),
 }
 

@@ -14,7 +14,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         return runs(args);
     }
     if args.is_one_of_runs {
-        // Must end when its parent ends: it then gets SIGTERM, and cleans up.
+        // This process must end with its parent: the kernel then sends SIGTERM, at which it cleans up.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     tiptoe_dev::clean_up_on_signals().map_err(Failure::NoSignals)?;
@@ -29,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     print(&printed)
 }
 
-/// If a signal ends this process, the others end too.
+/// Runs the bench in several processes, which end if a signal ends this one.
 fn runs(args: &BenchArgs) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(Failure::NotRun)?;
     let mut tables: Vec<Table> = Vec::new();

@@ -172,7 +172,7 @@ impl Tiptoe {
         }
     }
 
-    /// Returns the milliseconds from the last of `times` signals to tiptoe's end.
+    /// Returns the ms from the last of `times` signals to tiptoe's end.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

@@ -117,8 +117,7 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options. Fails if `stress` is to have more threads than there are
-/// CPUs.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` requests more threads than there are CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     if let Breakpoints::Stress(stress) = bench {
         fit(stress.threads)?;

@@ -1,10 +1,9 @@
-//! Runs the same bench in several processes, because the addresses of a process's memory and its calibration
-//! affect a result, and are the same for all its rounds.
+//! Runs the same bench in several processes, because a process's addresses and calibration affect all its results.
 
 use crate::table::{Table, TableRow, median_and_spread};
 
 impl Table {
-    /// Returns the medians. Only notes that all runs have are kept, and no lines in another tool's form.
+    /// Returns the medians. Keeps only the notes that all runs have, and no lines in another tool's form.
     pub fn of_runs(runs: &[Table]) -> Table {
         let Some(first) = runs.first() else {
             return Table::default();

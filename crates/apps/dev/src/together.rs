@@ -42,16 +42,14 @@ pub(crate) struct ThreadShare {
     start: Instant,
     end: Instant,
     cpu: Duration,
-    /// How long it was ready but had no CPU.
+    /// How long the thread was ready but had no CPU.
     queued: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     pub(crate) done: u64,
-    /// From the first start to the last end.
     wall: Duration,
-    /// Sums over the threads.
     lived: Duration,
     cpu: Duration,
     queued: Duration,
@@ -101,7 +99,7 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// Otherwise stores to data in the same cache lines would slow down some cases and not others.
+/// Data in cache lines of its own, because stores to other data in its lines would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
@@ -189,7 +187,6 @@ mod tests {
         }
     }
 
-    /// Regression: eight threads on one CPU had the rate of eight CPUs.
     #[test]
     fn threads_that_take_turns_have_the_rate_of_one() {
         let now = Instant::now();

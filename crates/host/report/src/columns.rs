@@ -15,7 +15,6 @@ const JOINED: &str = "\u{a0}";
 /// Names are never shortened to less, because the rest could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
-/// The indent of further lines of a text without a label.
 const INDENT: usize = 2;
 
 const HINT: &str = "hint: ";
@@ -45,12 +44,10 @@ pub(crate) fn whole(name: &str) -> String {
     joined(&printable(name))
 }
 
-/// Returns the text, padded on the left to `width` columns.
 pub(crate) fn right(text: &str, width: usize) -> String {
     spaces(width.saturating_sub(columns(text))) + text
 }
 
-/// Returns the text, padded on the right to `width` columns.
 pub(crate) fn left(text: &str, width: usize) -> String {
     text.to_owned() + &spaces(width.saturating_sub(columns(text)))
 }
@@ -256,7 +253,6 @@ mod tests {
         );
     }
 
-    /// Regression: a command that was broken into lines could not be copied.
     #[test]
     fn a_long_command_has_a_line_of_its_own() {
         let options = Options {

@@ -147,7 +147,6 @@ mod tests {
         assert_eq!(own_line(&session), Some(both));
     }
 
-    /// Regression: `--budget 1%` ended with a cost of 11.99% without a reason.
     #[test]
     fn a_cost_above_the_budget_has_its_reason() {
         let event = |via, cost_ns| Event {
@@ -172,7 +171,6 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), None);
     }
 
-    /// Regression: the note claimed that each call is counted, even for a disabled trap.
     #[test]
     fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
         let trap = Event {
@@ -193,7 +191,6 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
     }
 
-    /// Regression: a price measured while the machine's speed changed was used silently.
     #[test]
     fn an_unsteady_calibration_is_said() {
         let mut cost = Cost::default();

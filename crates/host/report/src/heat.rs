@@ -76,7 +76,6 @@ impl HeatScale {
         }
     }
 
-    /// Returns the buckets per cell, and the number of cells.
     fn cells(self) -> (i64, usize) {
         let buckets = self.last - self.first + 1;
         let each = (buckets + CELLS - 1) / CELLS;

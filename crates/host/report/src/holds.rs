@@ -8,7 +8,6 @@ use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// Returns the table; `None` without recorded holds.
 pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
     let shown = &locks.holds[..options.shown(locks.holds.len())];

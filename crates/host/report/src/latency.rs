@@ -35,7 +35,6 @@ const TIMES: [Column; 7] = [
 ];
 /// The columns that a narrow terminal omits, in this order.
 const SPARE: &[&str] = &["mean", "p90", "self", HEAT, LEFT.heading];
-/// The heading of the column by which rows are sorted.
 const TOTAL: &str = "total";
 
 const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Column {
@@ -150,7 +149,6 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the sum of the omitted rows, if any, to the column of totals.
 fn add_left_out(
     grid: &mut Grid,
     columns: &Columns,

@@ -45,14 +45,12 @@ fn none_line(locks: &Locks) -> String {
     }
 }
 
-/// Returns the number of unfinished waits that are in no row.
 pub(crate) fn without_row(locks: &Locks) -> u64 {
     let open = locks.rows.iter().filter_map(|row| row.unfinished.as_ref());
     let in_rows = open.fold(0, |sum: u64, open| sum.saturating_add(open.waits));
     locks.unfinished.saturating_sub(in_rows)
 }
 
-/// Returns the lines on a deadlock, with a hint at the command that shows it.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
     let ring: Vec<&WaitingThread> = deadlock.waits.iter().collect();
     let hint = format!(
@@ -92,12 +90,10 @@ fn total(row: &Lock) -> String {
     }
 }
 
-/// Returns whether some waits were seen only in part.
 fn is_at_least(row: &Lock) -> bool {
     row.early.is_some() || row.unfinished.is_some() || row.left > 0
 }
 
-/// Returns the call site with the most waiting time, and the number of others.
 fn from(row: &Lock) -> String {
     let others = match row.callsites {
         0 | 1 => String::new(),
@@ -241,7 +237,6 @@ fn unfinished(lock: &Lock) -> Option<LineBelow> {
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on how many readers held a rwlock while others waited.
 fn readers(lock: &Lock) -> Option<LineBelow> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
@@ -254,7 +249,6 @@ fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
-/// Returns the line on the holders, by share of the waiting time.
 fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
@@ -285,7 +279,6 @@ fn holder_name(holder: &Holder) -> String {
     }
 }
 
-/// Returns the line on the call sites that ended the waits, by share of the waiting time.
 fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);

@@ -28,7 +28,6 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }
 
-/// Formats a rate per second; `-` if the time is 0.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {
         return "-".to_owned();
@@ -108,7 +107,6 @@ pub(crate) fn since_start(ns: u64) -> String {
     format!("{seconds:>6}.{rest:09}")
 }
 
-/// Returns a bucket's lower end.
 pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
     (bucket as f64 / f64::from(scale).exp2()).exp2()
 }

@@ -195,7 +195,6 @@ mod tests {
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
     }
 
-    /// Regression: rows beyond the limit had their number printed, but not their sum.
     #[test]
     fn scopes_beyond_the_limit_are_summed() {
         let (mut all, events) = scopes();
@@ -222,7 +221,6 @@ mod tests {
         );
     }
 
-    /// Regression: the time outside all scopes was divided among the entries of others.
     #[test]
     fn the_sums_time_per_entry_is_that_of_entered_scopes() {
         let (mut all, events) = scopes();

@@ -11,7 +11,6 @@ use crate::{
     refusals, scopes, stat, table, waits, watch,
 };
 
-/// The most processes named in the first line.
 const PROCESSES: usize = 3;
 
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment

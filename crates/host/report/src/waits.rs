@@ -83,7 +83,6 @@ fn mode(wait: &Wait) -> String {
     }
 }
 
-/// Returns the call site with the most waiting time, and the number of others.
 fn callsite_text(wait: &Wait) -> String {
     let Some(callsite) = &wait.callsite else {
         return "(not known)".to_owned();

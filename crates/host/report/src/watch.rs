@@ -137,7 +137,6 @@ fn instruction_text(row: &Accesses) -> String {
     }
 }
 
-/// Returns the lines below a row: the values, then each stack.
 fn below(row: &Accesses, options: &Options) -> Vec<LineBelow> {
     let mut lines = values(row, options.details(VALUES))
         .into_iter()

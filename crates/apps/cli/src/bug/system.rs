@@ -57,7 +57,6 @@ const SETTINGS: [&str; 25] = [
     "/sys/module/apparmor/parameters/enabled",
 ];
 
-/// Where distributions for x86-64 have their C library.
 const C_LIBRARIES: [&str; 5] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/libc.so.6",

@@ -46,7 +46,6 @@ fn ignored_budget(session: &Session) -> Option<Note> {
     notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
-/// Prints what each process's threads wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = instrument::target(common, TargetOf::Locks)?;

@@ -37,7 +37,6 @@ pub fn check<'a>(
     Ok(under)
 }
 
-/// Returns the first given option that needs the agent.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),

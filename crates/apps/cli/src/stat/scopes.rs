@@ -38,7 +38,6 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome))
 }
 
-/// Fails for options that counts of scopes do not have.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),

@@ -10,7 +10,7 @@ const PROGRAM: &str = include_str!("find_object.c");
 pub(super) struct FindObject(Workshop);
 
 impl FindObject {
-    /// `None` if this libc has no such function.
+    /// Compiles the program; `None` if this libc lacks the function.
     pub(super) fn compile() -> Result<Option<FindObject>, Error> {
         match Workshop::new("resolve", PROGRAM) {
             Ok(workshop) => Ok(Some(FindObject(workshop))),

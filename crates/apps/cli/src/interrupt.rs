@@ -107,8 +107,8 @@ pub fn unsaid(notes: NotesTo) -> Option<Note> {
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs.
-/// It must stay ignored, for the command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs. The
+/// signal must stay ignored, for the command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
@@ -163,7 +163,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
-        // Not `say`, because it may wait for the terminal.
+        // `say` is not called, because it may wait for the terminal.
         terminal::write_raw(&format!("{}\n", Notice::NotBegun));
     }
     end_command(signal);

@@ -1,6 +1,6 @@
 //! What the status line shows while a run attaches and counts, and when.
 //!
-//! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the
+//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
 //! A thread may take the line's lock while it holds [`RUN`], never the other way round. The thread that draws never

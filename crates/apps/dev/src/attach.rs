@@ -74,7 +74,7 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
 }
 
 /// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target, while the
-/// agent is injected and patches, and while it only patches. A waiting thread, if there is one, injects the agent.
+/// agent is injected and patches, and while it only patches. The injection borrows a waiting thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

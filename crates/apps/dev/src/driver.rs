@@ -213,8 +213,8 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Ignored, because the bench is already returning an error. The driver must have detached when this
-        // returns.
+        // This must wait until the driver has detached. Its error is ignored, because the bench is already returning
+        // one.
         let _ = self.end();
     }
 }

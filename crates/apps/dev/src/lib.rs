@@ -42,9 +42,9 @@ pub use temporary::{clean_up_on_signals, stay_if_ending};
 /// A bench.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// Its name.
+    /// The bench's name.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// What the bench measures, in one line.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }

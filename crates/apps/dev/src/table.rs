@@ -16,7 +16,7 @@ pub struct Table {
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// One sentence each, such as on skipped cases.
+    /// Remarks of one sentence each, such as on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -25,7 +25,7 @@ pub struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableRow {
-    /// Such as `off` or `count`, or a binary.
+    /// The case, such as `off` or `count`, or a binary.
     pub case: String,
     /// The probed function's first instruction.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
-//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too
-//! high: it excludes waits, and threads that share a CPU would count as if each had its own.
+//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high,
+//! because CPU time excludes waits, and threads that share a CPU would count as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -125,8 +125,8 @@ impl Gate {
 }
 
 /// Runs `each` in this many pinned threads, with the thread's number, and `during` in the calling thread. The
-/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and each
-/// thread's second value.
+/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and the second
+/// value that `each` returned in each thread.
 pub(crate) fn together<A: Send>(
     threads: u32,
     during: impl FnOnce(),

@@ -12,7 +12,7 @@ use crate::{Options, printable};
 /// Replaces a space inside a name: no line ends there while the name fits. [`Options::wrapped`] prints a space.
 const JOINED: &str = "\u{a0}";
 
-/// Names are never shortened to less, because the rest could not be recognized.
+/// Names are never shortened to fewer columns, because the rest could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
 const INDENT: usize = 2;
@@ -71,7 +71,7 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
-    // Without styles, because a cut before a style's end would colour the following text.
+    // The text is cut without styles, because a cut before a style's end would colour the following text.
     format!("{}…", first_columns(&plain(text), room.saturating_sub(1)))
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn unit_ns(ns: f64) -> String {
 
 /// Formats a time to three digits, in at most six characters. From 1,000 s on it has whole seconds.
 pub(crate) fn time(ns: f64) -> String {
-    // The limits, because 999.5, 9.995 and 99.95 would be rounded to four digits.
+    // The limits are below powers of ten, because 999.5, 9.995 and 99.95 would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     if ns < 999.5 {
         return format!("{ns:.0}ns");

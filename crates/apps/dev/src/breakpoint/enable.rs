@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved,
-//! because a slot is held from open to close.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved, because
+//! an event holds its slot from open to close.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers
-//! take batches of threads.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
+//! them in batches.
 //!
 //! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal`
 //! makes the same calls without accounting, so the price of accounting is the difference of `tiptoe` and

@@ -139,7 +139,7 @@ fn thread_ns() -> u64 {
 
 /// Returns a pair's time, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // Aligned, because a lock and its value are slower in two cache lines, and the stack begins at a random
+    // The lock is aligned, because it and its value are slower in two cache lines, and the stack begins at a random
     // address.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);

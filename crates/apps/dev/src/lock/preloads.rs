@@ -1,5 +1,5 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each needs its own
-//! program, because it cannot be unloaded.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each tool needs its own
+//! program, because a preloaded library cannot be unloaded.
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 pub struct PlanGroup {
     /// Whether the group must always have its counters.
     pub is_pinned: bool,
-    /// The leader is first.
+    /// The group's events, the leader first.
     pub events: Vec<PlanEvent>,
 }
 

@@ -11,7 +11,7 @@ use crate::workshop::{Program, Workshop};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArmMethod {
-    /// As in `tiptoe watch`, with its BPF program.
+    /// Events on each CPU, with a BPF program, as in `tiptoe watch`.
     CpuWide,
     /// Threads inherit the event, as with `--via kernel-task`.
     PerTask,

@@ -81,7 +81,7 @@ impl OtherWatcher {
 
 impl Drop for OtherWatcher {
     fn drop(&mut self) {
-        // Fails if the tool has ended with the program.
+        // These fail if the tool has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

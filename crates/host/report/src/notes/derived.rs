@@ -76,7 +76,7 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// The most events without a hit that a note names beside hit events. More such events are from a glob.
+/// The most events without a hit that a note names beside hit events. If there are more, they are from a glob.
 const FEW_IDLE: usize = 3;
 
 /// Returns the note on why events have no hit; `None` if all were hit or another note says why.

@@ -106,7 +106,7 @@ struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first checking CPU sees the lock free. Void if the number of releases is no longer `given`.
+    /// The first checking CPU sees the lock free. The event is void if the number of releases is no longer `given`.
     IsSeen {
         lock: usize,
         given: u64,

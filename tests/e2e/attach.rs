@@ -94,7 +94,6 @@ fn detach_restores_the_original_bytes() {
     );
 }
 
-/// The program checks all results, so a torn patch or a damaged register fails the test.
 #[test]
 fn attaches_to_functions_hot_in_64_threads() {
     let program = target("hot");
@@ -138,7 +137,7 @@ fn a_signal_while_it_attached_lost_the_report() {
     both.sort_by_key(Process::pid);
     let [mut first, mut second] = both;
     let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
-    // No thread of a stopped process can be borrowed, so the attach takes seconds.
+    // tiptoe can borrow no thread of a stopped process, so the attach takes seconds.
     second.signal(libc::SIGSTOP);
     first.go();
     for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {

@@ -123,7 +123,7 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint and its other text. A command is the whole hint, or backquoted text with arguments.
+/// Returns the commands in a hint, and its other text. A command is the whole hint, or backquoted text with arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -131,7 +131,6 @@ fn commands(hint: &str) -> (Vec<&str>, String) {
     let parts = hint.split('`').enumerate();
     let is_command = |(at, part): &(usize, &str)| {
         let is_program = part.starts_with("tiptoe ") || part.starts_with("ps ");
-        // `tiptoe lock` alone is a name, not a command.
         at % 2 == 1 && is_program && part.split(' ').count() > 2
     };
     let (commands, rest): (Vec<_>, Vec<_>) = parts.partition(is_command);
@@ -197,7 +196,7 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// Regression: `probe` offered kernel-task, which it refuses.
+/// Regression: the error of `probe --via` offered kernel-task, which `probe` refuses.
 #[test]
 fn the_words_of_via_were_another_commands() {
     let hot = target("hot").display().to_string();
@@ -220,7 +219,7 @@ fn the_words_of_via_were_another_commands() {
     }
 }
 
-/// `pidof` separates process ids by spaces.
+/// The ids come from `pidof`, which separates them by spaces.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [

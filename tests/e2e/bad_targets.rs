@@ -40,8 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Another process writes the file: a child forked by another test could inherit the descriptor, and a file
-        // open for writing cannot be executed (ETXTBSY).
+        // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -92,7 +91,7 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD: the kernel counts or, without the right to, the program does not start.
+/// A setuid program ignores LD_PRELOAD. So the kernel must count; if tiptoe may not use it, the program is not started.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -111,7 +110,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // Started by root, the program gets no more rights, so the agent may enter.
+    // A program started by root gets no more rights, so the agent may enter.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -287,7 +286,7 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends Ctrl-C to tiptoe and to the command.
+/// A terminal sends the signal to tiptoe and to the command.
 #[test]
 fn ctrl_c_of_a_command() {
     for round in 0..scaled(200).max(10) {

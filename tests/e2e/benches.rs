@@ -49,7 +49,7 @@ fn watching_is_measured_in_every_way() {
             .unwrap_or_else(|| panic!("no {case}, {site}: {table:#}"));
         assert!(found.next().is_none(), "{case}, {site} twice: {table:#}");
         let value = row["value"].as_f64().expect("a number");
-        // 0 if no thread had to be stopped.
+        // The time is 0 if no thread had to be stopped.
         let is_still = site == "still" && value == 0.0;
         assert!(value > 0.0 || is_still, "{row}");
         assert!(row["spread"].is_number(), "{row}");

@@ -56,7 +56,7 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Regression: a new thread begins with all signals blocked, so a hook's trap byte killed the program.
+/// Attaches while threads are born. Regression: a new thread has all signals blocked, so a hook's trap byte killed it.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -153,7 +153,6 @@ fn threads_of_java_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Regression: a trap byte killed a program that blocks signals by inline system calls.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {

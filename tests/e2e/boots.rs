@@ -12,10 +12,9 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// In seconds; an emulated CPU is slow.
+/// The limit in seconds, because an emulated CPU is slow.
 const LIMIT: &str = "400";
 
-/// Each command writes its report to `/report`, as a line of JSON.
 const COMMANDS: [(&str, &str); 11] = [
     ("doctor", "tiptoe doctor --json >/report"),
     ("musl", "tiptoe probe add --json -o /report -- hot 2 1000"),
@@ -51,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The machine's script, of which only the lines of [`run`](COMMANDS) are read.
+/// The machine's script. The test reads only the lines of [`run`](COMMANDS).
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -108,8 +107,8 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // Emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a CPU may run
-    // an int3 that the kernel has already removed (`Oops: int3`).
+    // The machine is emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a
+    // CPU may run an int3 that the kernel has already removed (`Oops: int3`).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,

@@ -84,7 +84,6 @@ fn check(child: std::io::Result<Child>, said: &str, exit: i32) {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
 }
 
-/// Regression: the checksum took hours, during which no signal ended tiptoe.
 #[test]
 fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     let folder = Folder::new("terabytes");
@@ -94,7 +93,6 @@ fn no_checksum_is_computed_of_a_debug_file_of_terabytes() {
     check(run, "is too large to be read whole", 2);
 }
 
-/// Regression: tiptoe allocated the size that a section's header claimed.
 #[test]
 fn sections_of_gigabytes_cost_no_memory() {
     const CLAIMED: u64 = 3 << 30;
@@ -159,7 +157,7 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Regression: the signals set a flag that was checked only after the attach.
+/// Regression: a signal set a flag that was checked only after the attach.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");

@@ -89,7 +89,7 @@ fn it_writes_the_files_that_it_prints() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// The files of an existing folder would be sent with the report.
+/// The folder's files would be sent with the report.
 #[test]
 fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");

@@ -114,7 +114,7 @@ fn each<T>(all: &[(&str, T)], least: u64, check: impl Fn(&T) -> Result<(), Strin
 
 type Build = fn() -> Result<Program, String>;
 
-/// Quick programs are first, because `make test` runs only those.
+/// Quick programs are first.
 const PROGRAMS: [(&str, Build); 16] = [
     ("perl", || Program::new("perl", &["-e", PERL], "seed\n")),
     ("libm", || Ok(Program::at(target("libm"), &[], "go\n"))),

@@ -1,5 +1,5 @@
 //! `tiptoe stat --for-each-cgroup`. If the kernel counts all events for each task, tiptoe reads the tasks' fields;
-//! otherwise it counts at switches. Both ways are tested.
+//! otherwise it counts at switches.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ mod without;
 /// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// `None` selects the tasks' fields.
+/// What is counted besides; with `None`, tiptoe reads the tasks' fields.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -24,7 +24,7 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns a weaker check if the kernel hid ends of tasks, whose last work is then in no cgroup.
+/// Returns `check`, or a weaker one if the kernel hid ends of tasks, whose last work is then in no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {
@@ -76,7 +76,6 @@ fn session_with(output: &Output, allowed: &str) -> Value {
     assert!(output.status.success(), "{text}");
     let line = text.lines().rfind(|line| line.starts_with('{'));
     let session = Report::parse(line.unwrap_or_else(|| panic!("no session: {text}"))).value;
-    // Some machines hide tasks from tracing.
     let notes = session["notes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_amiss = |note: &&Value| {
         let note = note.to_string();
@@ -359,7 +358,6 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     assert_eq!(value(&session, Some(&name), CALLS), 100.0);
 }
 
-/// Programs read these keys.
 #[test]
 fn the_json_of_cgroups_keeps_its_form() {
     let Some(within) = cgroup() else { return };

@@ -1,5 +1,5 @@
 //! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can do
-//! what is requested. A uprobe at `push` costs a third of a trap.
+//! what is requested.
 
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn the_trap_stays_for_what_only_the_agent_can_do() {
     }
 }
 
-/// tiptoe may open too few files for uprobes on all functions.
+/// tiptoe may open fewer files than uprobes on all functions need.
 #[test]
 fn the_trap_stays_where_the_kernel_takes_no_probe() {
     let (tiptoe, report) = Probe::new(&["many_*"]).launch(&target("costly"));

@@ -49,8 +49,8 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// The system calls must be restartable in the trampoline. In `read` a comparison precedes the call, and runs again
-/// after a signal.
+/// The system calls must be restartable in the trampoline. In `read` a comparison precedes the system call; both run
+/// again after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);
@@ -118,7 +118,6 @@ fn children_never_count_for_their_parent() {
     }
 }
 
-/// libc's calls before the child's exec must not count for the parent.
 #[test]
 fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
     let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];

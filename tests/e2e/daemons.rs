@@ -1,4 +1,4 @@
-//! Daemons that give up root. /proc/self then belongs to root, so they may not open files in it.
+//! Daemons that give up root. Their /proc/self then belongs to root, so they may not open files in it.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// A killed tiptoe does not stop the threads, so some of libc's hooks stay until another attach.
+/// Waits until the code is restored; after a killed tiptoe, only the program's own. It stopped no threads, so hooks in
+/// libc stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {

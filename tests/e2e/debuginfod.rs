@@ -41,7 +41,7 @@ impl StrippedProgram {
         StrippedProgram { folder, build_id }
     }
 
-    /// A member of a variable needs the variable's type.
+    /// Watches a variable's member, which needs the variable's type.
     fn watch(&self, urls: &str, cache: &str) -> Command {
         let mut tiptoe = command();
         tiptoe.args(["watch", "stats.state", "--via", "agent", "--changed", "--"]);

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Cgroup, Process, command, installed, is_root, root, skipped, target};
 
-/// Replacements are applied in this order. Capital words are the test's programs and cgroups.
+/// The replacements in commands, applied in this order. Capital words are the test's programs and cgroups.
 const REPLACED: &[(&str, &str)] = &[
     ("$(pidof redis-server)", "REDIS"),
     ("-p 9410", "-p REDIS"),
@@ -182,7 +182,6 @@ fn runnable(line: &str) -> String {
     }
 }
 
-/// Commands in other blocks would not be run by these tests.
 #[test]
 fn every_command_is_in_a_block_that_is_run() {
     for Page { name, text } in &*PAGES {
@@ -196,7 +195,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// An unused replacement must not remain, because it might change another command.
+/// An unused replacement might change another command.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();

@@ -38,7 +38,7 @@ fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
 }
 
-/// Each row that is not fine must have its limits and a command.
+/// Asserts that each row that is not fine has its limits and a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
         let row = find_row(report, name);
@@ -104,8 +104,8 @@ fn through(words: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// Returns what does not work. Verdict and status of `doctor INSTRUMENT` must agree. `pid` is a process of the same
-/// user.
+/// Returns what does not work, and asserts that verdict and status of `doctor INSTRUMENT` agree. `pid` is a process of
+/// the same user.
 fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
     let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
@@ -239,8 +239,7 @@ fn what_the_verdict_promises_works() {
     users.end();
 }
 
-/// Regression: doctor said that nothing can be probed if `vm.memfd_noexec` is 2, but the agent's file needs no right
-/// to execute.
+/// Regression: doctor said that nothing can be probed if `vm.memfd_noexec` is 2.
 #[test]
 fn probes_work_where_memory_files_are_not_executable() {
     if !is_root() {
@@ -339,7 +338,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// Regression: cap_sys_ptrace made the row `ok`, although it may give no access.
+/// Regression: cap_sys_ptrace made the row `ok`, although this right may give no access.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {

@@ -102,7 +102,6 @@ fn a_hold_from_before_the_trace_is_a_lower_bound() {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the report was "no thread waited for a lock".
 #[test]
 fn a_deadlock_from_before_the_attach_is_reported() {
     check(&Probe::lock().with(&["--duration", "0.2"]));

@@ -62,7 +62,7 @@ fn a_trap_stays_on_with_the_budget_off() {
     assert!(!notes(run.good()).contains("switched off"));
 }
 
-/// tiptoe must have read the CPU time before the end, because a dead process's /proc is empty.
+/// tiptoe must read the CPU time before the target's end, because a dead process's /proc is empty.
 #[test]
 fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
     let mut waiting = WaitingTarget::through(&["env"], &target("hot"), &["1", "0"]);
@@ -112,8 +112,8 @@ fn the_cost_of_a_rejected_call_is_reported() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and steps the others, at
-/// different prices.
+/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and single-steps other
+/// instructions, at different prices.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();
@@ -132,7 +132,6 @@ fn uprobe_prices_differ_by_instruction() {
     );
 }
 
-/// Returns a hit's nanoseconds on each instruction.
 fn prices() -> [u64; 5] {
     let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
     let run = Probe::new(&shapes)

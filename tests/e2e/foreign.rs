@@ -28,8 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Returns `None`, with a note, without uprobes. Each test needs its own file: when a uprobe is removed, the
-    /// kernel restores the file's byte in every process with uprobes there, even if the trap byte is ours.
+    /// Starts the program; `None`, with a note, if the kernel has no uprobes. Each test needs its own file: when a
+    /// uprobe is removed, the kernel restores the file's byte in each process with uprobes, even if the trap is ours.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -95,8 +95,8 @@ impl LoadedProgram {
         }
     }
 
-    /// Returns the functions whose foreign probe is not hit while another is hit 100 times; the program calls all in
-    /// turn.
+    /// Returns the functions whose foreign probe is not hit while another is hit 100 times. The program calls all
+    /// functions in turn.
     fn dead(&self, foreign: &[ForeignProbe]) -> Vec<&str> {
         let until = Instant::now() + Duration::from_secs(20);
         let before: Vec<u64> = foreign.iter().map(ForeignProbe::count).collect();

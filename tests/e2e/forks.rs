@@ -30,7 +30,7 @@ fn a_program_without_forks_has_no_cost_of_forks() {
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries are copied: all of mappings with a private page.
+    /// Pages whose page-table entries are copied: all pages of each mapping with a private page.
     pages: u64,
 }
 
@@ -78,7 +78,6 @@ fn added(probe: &Probe) -> [u64; 2] {
     [mappings, traced.pages.saturating_sub(bare.pages)]
 }
 
-/// Regression: because of a hook in one page, a fork copied the entries of all.
 #[test]
 fn one_patched_page_made_forks_copy_all_code() {
     let [mappings, pages] = added(&Probe::new(&["called"]));
@@ -86,8 +85,7 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Regression: forks copied the pages of private mappings for each 60 KiB of trampolines, so with `--latency` a fork
-/// took 5.5 times as long.
+/// Regression: with `--latency` a fork took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {
     for options in [&[][..], &["--latency"]] {

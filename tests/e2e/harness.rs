@@ -1,4 +1,4 @@
-//! Everything that a test starts ends with it, however it ends.
+//! Everything that a test starts ends with the test, however the test ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -31,7 +31,6 @@ fn a_test_program_that_is_killed_leaves_nothing() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let front = tests.spawn().expect("our own program").id().cast_signed();
-        // Kills are spread over the first half second.
         std::thread::sleep(Duration::from_millis((round as u64 * 7_919 + 13) % 500));
         let chain = chain(front);
         let victim = chain[(round % 3).min(chain.len() - 1)];

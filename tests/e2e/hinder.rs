@@ -10,7 +10,7 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// Regression: tiptoe waited ten seconds for an agent that the exec had removed.
+/// Regression: tiptoe waited ten seconds for an agent that was removed by the exec.
 #[test]
 fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);
@@ -57,8 +57,7 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     assert!(target.finish().1.success());
 }
 
-/// Regression: the former session's thread unmapped the new session's memory, so the program died; later, a thread
-/// was held until a wait for the former thread had timed out.
+/// Regression: the former session's thread unmapped the new session's memory, so the program died.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {
@@ -82,7 +81,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // The thread that a dead tiptoe borrowed must begin no session either.
+    // The thread that a killed tiptoe borrowed must begin no session either.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);
@@ -103,7 +102,6 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     assert_eq!((report.via("agent"), report.count("add")), (1, 2000));
 }
 
-/// Regression: another process's stores at the same address used up the watch's allowance.
 #[test]
 fn other_processes_at_the_same_address_do_not_disable_a_watch() {
     let Some(_turn) = watch::turn() else { return };

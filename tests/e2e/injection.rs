@@ -1,4 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, and is killed meanwhile.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio. It may be killed meanwhile.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -152,8 +152,8 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache, which tags lines
-/// by few address bits. Offsets are random, so two may be equal, but not all.
+/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
+/// random, so two may be equal, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
@@ -201,8 +201,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Another process writes the file: a child forked by another test could inherit the descriptor, and a file open
-    // for writing cannot be executed (ETXTBSY).
+    // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

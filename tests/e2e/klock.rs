@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Returns `None` if perf cannot count.
+/// Counts by tiptoe and by perf; `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -106,7 +106,7 @@ fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// Some kernels have already removed perf's events from an exiting thread.
+/// Returns whether a thread waited while it exited. Some kernels have then already removed perf's events from it.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
@@ -149,7 +149,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Spinlocks are left out, because interrupts on a thread wait for them and would count for the thread.
+    // Spinlocks are excluded: an interrupt that waits for one counts for the interrupted thread.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -193,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap downgrades its lock once its mapping is out of the tree.
+    // munmap downgrades its lock once the mapping is out of the tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -400,7 +400,8 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran for the watched process and for any. Another process contends first.
+/// Returns how often the BPF programs ran, for the watched process and in all. The watched process runs only if
+/// `contends`.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();

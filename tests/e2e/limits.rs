@@ -35,7 +35,7 @@ fn says(report: &Report, words: &str) {
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    // Trampolines may stay.
+    // Mappings of trampolines may stay.
     let mut lines = maps.lines().filter(|line| !line.contains(" r-xs "));
     let segments = lines.any(|line| line.contains("tiptoe-data") || line.contains("tiptoe-plan"));
     (fds.count(), segments)
@@ -222,7 +222,7 @@ fn a_full_disk() {
     waiting.end();
 }
 
-/// Regression: the lines of all calls were deleted. As many lines must stay as found room.
+/// As many lines must stay as found room.
 #[test]
 fn a_full_disk_took_the_records_along() {
     if !is_root() {

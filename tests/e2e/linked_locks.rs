@@ -8,10 +8,10 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer waits may be by tiptoe's clock: the first waits calibrate it and fault in memory, and a thread may
-/// be preempted between readings of both clocks.
+/// How much longer waits may be by tiptoe's clock. The first waits calibrate the clock and fault in memory, and a
+/// thread may be preempted between readings of both clocks.
 const FIRST_NS: u64 = 10_000_000;
-/// With fewer waits, a percentile may be one of the first.
+/// With fewer waits, a percentile may be one of the first waits.
 const MANY: u64 = 500;
 
 fn traced(options: &[&str]) -> Run {

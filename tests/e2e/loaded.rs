@@ -228,7 +228,6 @@ fn python_imports_an_extension() {
     }
 }
 
-/// Regression: a borrowed thread stayed stopped until another thread released the loader's lock.
 #[test]
 fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
     if !is_root() {

@@ -8,7 +8,7 @@ use tiptoe_tests::{Probe, rust_target, scaled, skipped, target};
 use crate::locks::rows;
 
 const SCENARIOS: [&str; 9] = [
-    // Regression: eight quick threads wake each other, and were blamed for a slow thread's holds.
+    // Regression: eight quick threads, which wake each other, were blamed for a slow thread's holds.
     "barging",
     // Regression: each holder wakes one waiter, so all were blamed alike.
     "turns",
@@ -17,7 +17,7 @@ const SCENARIOS: [&str; 9] = [
     "short",
     "trylock",
     "writers",
-    // Regression: the last reader was blamed for all.
+    // Regression: the last reader was blamed for all readers.
     "readers",
     "conditions",
 ];
@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// A thread's name is the name of its function.
+/// Returns a holder's function, which its thread has as its name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {

@@ -68,7 +68,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and of later threads, so not of the agent's.
+/// Counts calls of the first thread and of threads that it starts later; the agent's is not among them.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -110,7 +110,7 @@ fn check_all_and<'a>(
     }
 }
 
-/// Up to this number, all waits may be joins, because threads of a short run may never contend.
+/// Up to this number of waits, all may be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
 fn check(

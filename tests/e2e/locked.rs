@@ -106,7 +106,6 @@ const FLAGS: &[u32] = &[
     ON_FAULT,
 ];
 
-/// Regression: 261 MB of segments and tables were locked.
 #[test]
 fn a_program_locks_no_memory_of_the_agents() {
     for flags in FLAGS {

@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// No wake may be lost, and only one thread may hold the lock.
+/// Asserts that no wake is lost, and that only one thread holds the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -295,7 +295,6 @@ fn holds_are_timed() {
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");
         assert!(count > 0);
-        // Only one thread holds the lock at a time.
         let time = report.value["duration_ns"].as_u64();
         assert!(
             Some(slow_ns + quick_ns) <= time,

@@ -9,7 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // A program's variable may have the name of one of tiptoe's.
+    // A variable of the program may have the name of one of tiptoe's.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -164,7 +164,7 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// Regression: the call returned on the thread's own block, which lacks tiptoe's words.
+/// Regression: a call returned while the thread used its own block, which lacks tiptoe's words.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");

@@ -169,7 +169,7 @@ fn deadlocks_of_a_container_had_no_ring() {
     }
 }
 
-/// Regression: unfinished waits counted as left, and `--by thread` had ids that /proc lacks.
+/// Regression: unfinished waits counted as left, and `--by thread` printed ids that /proc lacks.
 #[test]
 fn threads_of_a_container_were_taken_for_ended_ones() {
     if !is_root() {
@@ -201,8 +201,6 @@ fn threads_of_a_container_were_taken_for_ended_ones() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// Regression: the second thread waited in vain for the agent's thread that the first had started, and then started
-/// another.
 #[test]
 fn threads_that_entered_namespaces_at_once_started_two_agents() {
     if !is_root() {

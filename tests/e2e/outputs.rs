@@ -1,4 +1,4 @@
-//! `-o FILE` in a folder to which others may write, and beside a command that owns stderr.
+//! `-o FILE` in a folder to which other users may write, and beside a command that owns stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -105,7 +105,6 @@ fn notes_were_printed_to_the_commands_stderr() {
     if !is_root() {
         return skipped("the notes of all instruments", "needs root");
     }
-    // Another test may hold all debug registers.
     let _turn = tiptoe_tests::breakpoint::RegisterLock::wait();
     let shared = SharedFolder::new("notes");
     let path = shared.0.join("report");

@@ -18,7 +18,6 @@ fn ends_well(process: Process) {
     );
 }
 
-/// At full scale, six functions are patched and restored a million times.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn probes_are_added_and_removed_under_64_threads() {

@@ -32,7 +32,7 @@ fn is_measured(calibrated: &Value) -> bool {
     calibrated == "now" || calibrated == "unsteady"
 }
 
-/// The second run measures again, and keeps a second file, only if the CPUs' state has changed.
+/// Asserts that the second run measures again, and keeps a second file, only if the CPUs' state has changed.
 fn twice(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);

@@ -38,7 +38,7 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// Compares only the program's output, because the functions' counts are unknown.
+/// Counts everything, but compares only the program's output, because the counts are unknown.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");
@@ -123,8 +123,8 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Without address randomisation, libraries are right below the stack, and room for trampolines is below them.
-/// Regression: arenas were also planned above the stack, where no process has addresses.
+/// Regression: arenas were also planned above the stack, where no process has addresses. Without randomisation,
+/// libraries are right below the stack.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
     let Some(path) = installed("sqlite3") else {
@@ -150,8 +150,7 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     );
 }
 
-/// Regression: in 7% of runs the agent's short mappings left no hole for a segment of 88 GiB, so the kernel mapped it
-/// next to the libraries.
+/// Regression: in 7% of runs the kernel found no hole for a segment of 88 GiB, and mapped it next to the libraries.
 #[test]
 fn segments_are_never_placed_next_to_libraries() {
     for _ in 0..40 {

@@ -37,7 +37,6 @@ fn a_command_begins_after_the_signal_and_without_the_descriptor() {
     let name = file.to_str().expect("UTF-8");
     let script = r#"cat "$0"; [ -e /proc/self/fd/3 ] && echo inherited; true"#;
     for instrument in INSTRUMENTS {
-        // Another test may hold all debug registers.
         let _turn = (instrument[0] == "watch").then(tiptoe_tests::breakpoint::RegisterLock::wait);
         let rest = ["--ready-fd", "3", "--", "sh", "-c", script, name];
         let ran = with_file(&file, &[instrument, &rest].concat());
@@ -146,7 +145,7 @@ fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTipto
     (second, attached)
 }
 
-/// Only the first process calls `add`, before the second is attached.
+/// Returns a report in which only the first process called `add`, before the second was attached.
 fn count_of_the_first(options: &[&str]) -> Option<Report> {
     if !is_root() {
         skipped("uprobes", "needs root");

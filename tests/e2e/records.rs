@@ -81,7 +81,7 @@ impl RecordedLines {
     }
 }
 
-/// The second argument of the calls counts up from 0.
+/// Asserts the order: the calls' second argument counts up from 0.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -353,7 +353,6 @@ fn the_records_of_a_killed_tiptoe_were_lost() {
     assert!(line["at_ns"].is_u64(), "{line}");
 }
 
-/// Regression: an old value of a register was printed as an argument.
 #[test]
 fn arguments_that_the_function_does_not_have_were_printed() {
     let name = format!("tiptoe-signatures-{}", std::process::id());

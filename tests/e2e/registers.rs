@@ -17,7 +17,7 @@ const STEPS: u32 = 40;
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
-/// Never waits, because only one thread makes requests.
+/// Never waits for a lock, because only one thread makes requests.
 struct NoWait;
 
 impl Wait for NoWait {
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// A debugger is attached once it takes a register.
+/// An idle child. A debugger is attached to it once it takes a register.
 struct Idle {
     child: Child,
     is_traced: bool,

@@ -191,7 +191,6 @@ programs! {
     callers_are_found_as_without_a_tracer:
         everything ["ret_caller", "-O2"] LOOKS, everything_of_some ["ret_caller", "-O0"] LOOKS;
     backtraces_of_a_program_are_unchanged: both ["ret_trace"] VIEWS;
-    /// The first `backtrace()` loads libgcc_s during the trace.
     backtraces_by_an_unwinder_that_is_loaded_later: both ["ret_trace", "-static-libgcc", "-static-libstdc++"] VIEWS;
     #[ignore = "nightly: as backtraces_of_a_program_are_unchanged"]
     rusts_own_backtraces: both ["ret_backtrace"] &[""], everything ["ret_backtrace"] &[""];
@@ -227,13 +226,12 @@ programs! {
     /// C's cleanup handlers find their frames by address.
     #[ignore = "nightly: as threads_end_inside_cpp"]
     threads_end_inside_c: both ["ret_cancel"] CANCELS;
-    /// C's cleanup handlers are found by unwinding.
     #[ignore = "nightly: one of five builds of one program"]
     threads_end_inside_c_with_unwinding: both ["ret_cancel", "-fexceptions"] CANCELS;
     threads_end_inside_cpp: both ["ret_cancel_cc"] CANCELS;
 
     exceptions_leave_probed_frames: both ["ret_throw"] THROWS;
-    /// libgcc's unwinder is in the program, where no hook knows it by its library.
+    /// libgcc's unwinder is in the program, where no hook can find it by its library.
     #[ignore = "nightly: one of five builds of one program"]
     exceptions_with_a_statically_linked_unwinder: both ["ret_throw", "-static-libgcc", "-static-libstdc++"] THROWS;
     #[ignore = "nightly: one of five builds of one program"]
@@ -247,7 +245,6 @@ programs! {
         started ["ret_throw", "-O0"] &["fibers", "through_c"],
         started ["ret_throw", "-fomit-frame-pointer", "-Os"] &["fibers", "through_c"];
     panics_leave_probed_frames: both ["ret_panic"] &[""];
-    /// Regression: a forced unwinding's stop function was also called for return thunks.
     a_stop_function_was_called_for_return_thunks: both ["ret_forced"] FORCED;
     #[ignore = "nightly: one of several builds of one program"]
     stop_functions_with_a_statically_linked_unwinder:
@@ -312,7 +309,6 @@ fn calls_from_generated_code_are_only_counted() {
     }
 }
 
-/// Regression: another session had taken the address of the earlier session's trampoline.
 #[test]
 fn calls_returned_through_the_trampoline_of_an_earlier_session() {
     let program = target("hot");
@@ -371,7 +367,6 @@ fn the_second_event_of_a_function_was_dropped_silently() {
         let (kind, _) = second.split_once(':').expect("a kind");
         assert_eq!(refusal["event"], format!("{kind}:hot:add"));
     }
-    // An event requested twice is one event.
     let run = Probe::new(&["add", "uprobe:add", "ad?"]).run(&target("hot"), &["1", "1000"]);
     assert_eq!(run.good().count("add"), 1000);
     assert!(run.good().value["refusals"].is_null());

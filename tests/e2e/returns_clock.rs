@@ -10,7 +10,7 @@ use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 
-/// A return right after a fork is not counted, because the fork takes the thread's slab away.
+/// Asserts that all calls are counted. A return right after a fork is not, because the fork takes the thread's slab.
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;

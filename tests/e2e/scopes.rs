@@ -258,7 +258,6 @@ fn lines(options: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Regression: `-I` and `--csv` were refused.
 #[test]
 fn scopes_had_no_intervals_and_no_csv() {
     if stat("page-faults").is_none() {

@@ -138,7 +138,6 @@ fn a_forked_child_made_calls_of_the_agents() {
     }
 }
 
-/// Regression: a program that handles its system calls itself (prctl) got SIGSYS for the agent's calls.
 #[test]
 fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
     let program = target("dispatched");

@@ -10,8 +10,7 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent wrote to and closed descriptors named in a running program's environment. Given another
-/// process's segments, the agent served the process that held them.
+/// Regression: the agent wrote to and closed descriptors named in a running program's environment.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";

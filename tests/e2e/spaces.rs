@@ -2,7 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Adjacent mappings of a file count as one.
+/// Returns the number and the bytes of mappings of code. Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -22,7 +22,6 @@ fn code(pid: u32) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Three threads change mappings of code a thousand times a second while a fourth hits traps.
 #[test]
 fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
     let program = target("mappings");
@@ -92,7 +91,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert_eq!(report.via("kernel"), 0, "{said}");
 }
 
-/// Counts of functions whose code is mapped twice are lower bounds.
+/// Asserts the counts. Those of functions whose code is mapped twice are lower bounds.
 fn check(how: &str, report: &Report, expected: &ExpectedCounts, is_at_least: bool) {
     report.assert_exact(expected);
     for name in ["long_one", "tiny"] {

@@ -21,7 +21,6 @@ fn ways() -> Vec<Probe> {
     ways
 }
 
-/// Regression: the call site was the library's template.
 #[test]
 fn waits_in_templates_are_the_programs_own() {
     // Without optimisation, code addresses frames by %rbp, which our BPF programs do not follow.

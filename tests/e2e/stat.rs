@@ -352,7 +352,7 @@ fn lines_of_several_runs_lacked_a_column() {
     assert_eq!(columns, [8; 2], "{text}");
 }
 
-/// Omits the cost, whose words depend on chance.
+/// Returns what is printed without the cost, whose words depend on chance.
 fn printed(options: &[&str], arguments: &[&str]) -> String {
     let run = counted(options, arguments);
     let text = talk(&run);
@@ -365,7 +365,6 @@ fn printed(options: &[&str], arguments: &[&str]) -> String {
     text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Programs read these lines and keys.
 #[test]
 fn the_report_keeps_its_form() {
     const EVENTS: [&str; 2] = ["-e", "task-clock,page-faults"];

@@ -84,7 +84,6 @@ fn intervals_are_printed_above_the_status_line() {
     assert!(!status_lines(&written).is_empty(), "{written:?}");
 }
 
-/// A command may write to its terminal at any time.
 #[test]
 fn no_status_line_is_mixed_with_a_commands_output() {
     let script = "i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done; echo done";

@@ -44,7 +44,7 @@ impl Mapping {
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Memory that need not be near code is mapped in this range.
+    /// Returns whether the mapping is in the range for memory that need not be near code.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -85,7 +85,6 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
         let least = if is_fixed { 2 } else { 8 };
         assert!(different.len() >= least, "{arenas:x?}");
         println!("{} different arenas of 8: {arenas:x?}", different.len());
-        // Distances from the code must differ, too.
         let distances = found.iter().map(|maps| {
             let code = maps.iter().find(|m| m.path.ends_with("/libc.so.6"))?.start;
             let arena = maps.iter().rfind(|m| m.is_arenas() && m.start < code)?;

@@ -2,7 +2,6 @@
 
 use tiptoe_tests::{Probe, target};
 
-/// Regression: the parent got SIGTRAP stops from the agent's trap bytes in its child's copy of the code.
 #[test]
 fn a_tracer_saw_our_trap_bytes_in_its_child() {
     for mode in ["traceme", "own", "seize", "attach"] {

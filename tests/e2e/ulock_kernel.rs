@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// Up to this number, all waits may be joins, because threads of a short run may never contend.
+/// In a short run, all waits may be joins, up to this number.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
@@ -192,7 +192,6 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
-        // The program reads its clock outside the call, so its time is longer.
         let reported = row["total_ns"].as_u64().unwrap_or(0);
         assert!(reported > 0 && reported <= own, "{reported} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
@@ -447,7 +446,7 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: a second tiptoe waited for the first one's agent, then reported it as a lock.
+/// Regression: a second tiptoe reported the word at which the first one's agent waits.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

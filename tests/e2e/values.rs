@@ -47,7 +47,6 @@ fn values_without_room_are_counted_together() {
     assert!(notes.contains("room"), "{notes}");
 }
 
-/// Regression: only 251 of 256 values were counted separately.
 #[test]
 fn five_of_256_values_found_no_room() {
     let report = by("arg0", &[]);

@@ -25,7 +25,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Takes the lock, because other tests count free debug registers.
+/// Takes the lock of debug registers if the instrument is a watch, because other tests count free ones.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -92,7 +92,6 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-/// Regression: accesses between the first enabled event and the start of the clock were reported at 0.
 #[test]
 fn the_first_accesses_of_a_running_program_had_no_time() {
     on(EVERY, |via| {

@@ -96,7 +96,6 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
-/// Regression: a thread's inherited breakpoints were accounted for only at its first hit.
 #[test]
 fn threads_are_accounted_for_at_their_birth() {
     let Some(_turn) = turn() else { return };

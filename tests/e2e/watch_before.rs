@@ -16,7 +16,7 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
+/// Returns a watch's lines and report. Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);

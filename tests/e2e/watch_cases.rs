@@ -78,7 +78,7 @@ fn assert_part(run: &Run, path: &str, expected: &Value, found: &Value) {
     );
 }
 
-/// Parts below a backend's name are only expected of that backend.
+/// Checks a scenario. Parts below a backend's name are expected only of that backend.
 fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &Value) {
     let (program, arguments) = arguments.split_first().expect("a program");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -182,7 +182,7 @@ scenarios! {
             "hits": [1], "notes": "~called exec", "stderr": "!called exec"
         }
 
-    /// Regression: a stack without room for a signal frame killed the program. The alternate stack must be used.
+    /// Regression: a stack without room for a signal frame killed the program.
     stores_on_a_stack_without_room_for_a_signal_are_seen:
         [EVERY] ["small_stacks", "coroutine"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
@@ -234,7 +234,7 @@ const REFUSALS: &[Refusal] = refusals! {
     [KERNELS] ["libc.so.6:environ"] "no binary `libc", "not loaded";
     [EVERY] ["owner", "--when", "new = 1"] "new = 1";
     [EVERY] ["share", "--when", "new > 1"] "share";
-    // Regression: of two watches of one variable by an unset pointer, the second counted nothing.
+    // Regression: the second of two watches of one variable, by an unset pointer, counted nothing.
     [EVERY] ["own_node->next"] "each thread has its own `own_node->next`";
     [EVERY] ["late->next", "late->next:4"] "are at the same address";
     [AUTO] ["stats.hits", "stats.state", "owner", "total"] "--all-slots";

@@ -69,7 +69,6 @@ fn assert_form(form: &Form, name: &str) {
     form.assert_is(&std::fs::read_to_string(file).expect("a form"));
 }
 
-/// Programs read these lines and keys.
 #[test]
 fn the_json_keeps_its_form() {
     on(EVERY, |via| {

@@ -37,9 +37,8 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Each entry has its kind, tag, whether it has children, attributes and forms.
+/// Returns the table of abbreviations: each has its kind, tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
-    // The names stand for DWARF numbers.
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];
     let [name, size, of_type, line, sibling] = [0x03, 0x0b, 0x49, 0x3b, 0x01];
@@ -181,7 +180,6 @@ fn write_sections(folder: &Path, total: usize, variable_at: u64) -> std::io::Res
         abbrev.as_mut().expect("a file").write_all(&kinds)?;
         line.as_mut().expect("a file").write_all(&lines(of_lines))?;
     }
-    // The last unit covers all code.
     let last = unit(0, 0, [0, 1 << 30], &variable(variable_at));
     info?.write_all(&last)?;
     let mut text = file("str")?;

@@ -64,7 +64,6 @@ fn a_variable_behind_a_null_pointer_was_refused() {
     });
 }
 
-/// Regression: the second pointer was reported as never set.
 #[test]
 fn a_second_pointer_to_an_object_was_never_found() {
     on(EVERY, |via| {

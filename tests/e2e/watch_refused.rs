@@ -16,7 +16,7 @@ use crate::watch::{hits, turn, watch};
 const THREADS: u64 = 50;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits for a lock that the agent's thread holds for a moment.
+/// Waits by yielding for a lock that the agent's thread holds for a moment.
 struct Yield;
 
 impl Wait for Yield {
@@ -60,7 +60,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
     }
 }
 
-/// Gives all registers of the process to another holder, in the place of its one thread's.
+/// Releases the register of the process's one thread, and reserves all registers for another holder.
 fn take_all(words: Words<'_>, pid: u32) {
     let cpus = available_parallelism().expect("CPUs").get() as u32;
     let geometry = Geometry::of_process(cpus).expect("few CPUs");

@@ -10,8 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// All 50 chains have more threads than the accounting has room for (16,384), so ended threads must be released; the
-/// ring of births and ends has room for all (65,536), even if tiptoe reads it late.
+/// The threads of a chain. All 50 chains have more than the accounting has room for (16,384), so ended threads must be
+/// released. The ring of births and ends has room for all (65,536), even if tiptoe reads it late.
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -32,7 +32,7 @@ fn total(program: &mut Process) -> u64 {
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Returns the hits without a cause, which the agent has on some virtual machines. Nothing else may be lost.
+/// Returns the hits without a cause, which the agent has on some virtual machines. Asserts that no others are lost.
 fn strays(report: &Report, via: &str) -> u64 {
     if via != "agent" {
         is_whole(report);
@@ -93,7 +93,6 @@ fn later_threads_inherit_the_breakpoints() {
         (&attached["threads"], &attached["without"]),
         (&1.into(), &0.into())
     );
-    // Each thread but the first stores once.
     let sides = &report.value["watch"]["reservations"];
     let count = |key| sides[0][key].as_u64().expect("a count");
     assert_eq!((count("reservations"), count("unreserved")), (total + 1, 0));

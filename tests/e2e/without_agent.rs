@@ -8,7 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Starts `program` through other commands.
+/// Counts a `program` that other commands start; the kernel must count.
 fn by_kernel(
     through: &[&str],
     program: &Path,
@@ -144,7 +144,6 @@ fn counts_of_go_were_not_split_and_nothing_said_so() {
     }
 }
 
-/// Regression: calls of `deep` that restarted with a larger stack were counted twice.
 #[test]
 fn calls_of_go_are_counted_once_if_a_stack_grows() {
     if !is_root() {

@@ -1,10 +1,10 @@
 //! Computes a BPF program's stack use from its instructions.
 
 /// Returns how many bytes below the frame pointer (r10) these instructions reach, ignoring branches. If a value added
-/// to an address is not constant, the last known distance is kept.
+/// to an address is not constant, the address's last known distance is kept.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
-    // `None` unless computed from the frame pointer.
+    // Each register's distance from the frame pointer; `None` if the register was computed otherwise.
     let mut from_frame = [None; 16];
     from_frame[10] = Some(0);
     let mut instructions = program.iter();

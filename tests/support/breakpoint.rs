@@ -1,4 +1,4 @@
-//! Takes debug registers. Such tests must run one at a time, because a CPU has only four.
+//! Takes debug registers. Tests that do this must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ impl Breakpoint {
         Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Changes what it stops at.
+    /// Changes what the breakpoint stops at.
     pub fn change(&self, access: Access) -> io::Result<()> {
         let words = attr(access);
         // SAFETY: the perf_event_attr has the stated size, and outlives the call.
@@ -112,7 +112,7 @@ fn answer(result: i64) -> io::Result<()> {
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the right, which other checkouts' tests share.
+    /// Waits for the right, also while tests of other checkouts have it.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{keeper, turn};
 
-/// A cgroup. Only one exists at a time, because some tests count all cgroups.
+/// A cgroup. Only one may exist at a time, because some tests count all cgroups.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -20,7 +20,7 @@ impl Cgroup {
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The keeper removes cgroups with its name if this process is killed.
+        // If this process is killed, the keeper removes cgroups with this name.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);
@@ -31,18 +31,18 @@ impl Cgroup {
         })
     }
 
-    /// Returns its folder.
+    /// Returns the cgroup's folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns its name.
+    /// Returns the folder's name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
     }
 
-    /// Makes a cgroup within it.
+    /// Makes a cgroup within this one.
     pub fn make(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir(&path).expect("a cgroup");
@@ -66,9 +66,9 @@ impl Cgroup {
 }
 
 impl Cgroup {
-    /// Kills all processes in it.
+    /// Kills all processes in the cgroup.
     pub fn kill(&self) {
-        // Missing before Linux 5.14.
+        // This file is missing before Linux 5.14.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
 }

@@ -1,7 +1,7 @@
 //! Makes roots of Debian releases, programs for them, machines, and kernels, by apt in `target/test-roots`.
 //!
-//! A program must run inside and outside of its root, so it names the loader and libraries by their paths outside,
-//! which a link makes valid after a chroot.
+//! A program must run inside and outside of its root. So it names the loader and libraries by their paths outside;
+//! a link makes them valid after a chroot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,7 +120,7 @@ fn made(name: &str, release: &str, make: impl FnOnce(&Packages, &Path)) -> Resul
     let folder = root().join("target/test-roots");
     let place = folder.join(name);
     if !place.exists() {
-        // Another run may make the same folder, so this one is renamed when complete.
+        // Another run may make the same folder, so the folder is renamed when complete.
         let part = folder.join(format!("{name}-{}", std::process::id()));
         let packages = Packages::new(release, &part);
         let reached = packages.reach();
@@ -212,7 +212,7 @@ mkdir -p root/proc root/dev"#;
     run(shell.args(["-c", script]).current_dir(folder)).expect("a root");
 }
 
-/// The folder's `root` will be renamed to `place`.
+/// Rewrites the links of a root that will be renamed to `place`.
 fn link(folder: &Path, place: &Path) {
     let script = r#"set -e
 cd root

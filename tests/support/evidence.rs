@@ -6,7 +6,7 @@ use std::process::Command;
 
 const OF_PROCESS: &[&str] = &["cmdline", "status", "maps", "limits", "cgroup"];
 const OF_THREAD: &[&str] = &["comm", "status", "wchan", "stack", "syscall"];
-/// gdb may wait for a process that does not stop.
+/// Runs gdb with a limit, because it may wait for a process that does not stop.
 const GDB: &[&str] = &["-k", "1", "10", "gdb", "-nx", "-batch", "-ex"];
 
 /// Writes each process's state and stacks into `folder`. Skips unreadable files, because a process may end.

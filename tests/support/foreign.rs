@@ -36,7 +36,8 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol`. Hits count only in the youngest thread. `None` without uprobe events.
+    /// Returns the first instruction of `symbol`. Its hits count only in the youngest thread. `None` without uprobe
+    /// events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -56,12 +57,12 @@ impl ProbePoint {
         self
     }
 
-    /// Puts a uprobe there until dropped.
+    /// Puts a uprobe there, until the result is dropped.
     pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe there until dropped.
+    /// Puts a return uprobe there, until the result is dropped.
     pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }

@@ -1,5 +1,5 @@
-//! The form of a report: what programs rely on, without numbers. It is a set of lines, because their number and order
-//! depend on chance.
+//! The form of a report: what programs rely on, without numbers. A form is a set of lines, because the number and
+//! order of lines depend on chance.
 
 use std::collections::BTreeSet;
 

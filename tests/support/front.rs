@@ -5,7 +5,7 @@
 //! ```
 //!
 //! If the front is killed, the keeper gets SIGTERM. If the keeper is killed, the test process gets SIGKILL, and the
-//! front, also a subreaper, kills the rest. Each must be forked while its parent has one thread, because
+//! front, also a subreaper, kills the rest. Each process must be forked while its parent has one thread, because
 //! `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
@@ -16,7 +16,7 @@ use crate::keeper::{
     wait_signal,
 };
 
-/// Puts a keeper above the calling process, which must have one thread. Only the kept, new process returns.
+/// Puts a keeper above the caller, which must have one thread. Only the new, kept process returns.
 pub fn keep_this_process() {
     if std::env::var_os(KEPT).is_some() {
         return;
@@ -55,7 +55,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Forwards SIGTERM. Returns the keeper's exit status.
+/// Waits for the keeper, and forwards SIGTERM to it. Returns its exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {

@@ -11,7 +11,7 @@ const TRACEPOINT: u32 = 2;
 const INHERIT: u64 = 1 << 1;
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// Counts a thread and its later threads.
+/// Counts the calls of a thread and of threads that it starts later.
 #[derive(Debug)]
 pub struct Futexes {
     waits: File,

@@ -1,8 +1,8 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
 //! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, it kills all and removes the [`Leftovers`]. `xtask` includes this file, because it must not link what it
-//! tests.
+//! SIGTERM, the keeper kills all and removes the [`Leftovers`]. `xtask` includes this file, because it must not link
+//! what it tests.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// Names the [`Leftovers`]. A process with it needs no keeper.
+/// The variable that names the [`Leftovers`]. A process that has it needs no keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
-/// Where a failing test saves its state.
+/// The variable that names the folder of a failed test's state.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
 /// The status of a test that ran out of time.
 pub const OUT_OF_TIME: i32 = 124;
@@ -27,7 +27,7 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// The keeper killed it: it ran out of time, or SIGTERM came.
+    /// The keeper killed it, because it ran out of time or the keeper got SIGTERM.
     Killed(i32),
 }
 
@@ -41,11 +41,8 @@ impl End {
     }
 }
 
-/// Makes the caller end with its keeper. Resets and unblocks signals, because nohup starts children with some ignored.
-/// May only make system calls, because it runs between fork and exec.
-///
-/// # Errors
-/// The keeper has already ended.
+/// Makes the caller end with its keeper; fails if the keeper has ended. Resets and unblocks signals, because nohup
+/// starts children with some ignored. Must make system calls only, because it runs between fork and exec.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
     // SAFETY: neither call touches memory. Children must not inherit a runner's descriptors.
     unsafe {
@@ -76,17 +73,17 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// Makes the folder. Only for a keeper, because any other process would leave it if killed.
+    /// Makes the folder. Only a keeper may do this: if another process were killed, the folder would stay.
     pub fn prepare(&self) {
         let folder = &self.folder;
-        // A killed process with the same id may have left it.
+        // A killed process with the same id may have left the folder.
         remove_folder(folder);
         let made = fs::create_dir(folder)
             .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)));
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns a kept test's variables. The cache of prices must not be the user's.
+    /// Returns a kept test's environment, with a cache of prices that is not the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -102,7 +99,7 @@ impl Leftovers {
     }
 }
 
-/// Makes the caller a keeper until `front` ends. A new session keeps a terminal's signals from it.
+/// Makes the caller a keeper until `front` ends, in a new session, which gets no signals of a terminal.
 pub fn be_keeper(front: i32) {
     // SAFETY: the calls touch no memory.
     unsafe {
@@ -121,7 +118,7 @@ pub fn adopt() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Blocks the keeper's signals. Must precede the fork, because a signal could otherwise be lost.
+/// Blocks the keeper's signals. This must precede the fork; otherwise a signal could be lost.
 pub fn block_signals() {
     let set = signals();
     // SAFETY: the set outlives the call. SIGCHLD gets its default, because ignored children cannot be waited for.
@@ -131,7 +128,7 @@ pub fn block_signals() {
     }
 }
 
-/// Waits for `test`, `limit` or SIGTERM. Then kills all and removes the leftovers.
+/// Waits until `test` ends, `limit` is over or SIGTERM arrives. Then kills all and removes the leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
@@ -164,7 +161,7 @@ fn wait_for(test: i32, limit: Option<Duration>) -> End {
     }
 }
 
-/// Kills and reaps everything below. Prints what does not end.
+/// Kills and reaps all descendants. Prints those that do not end.
 pub fn kill_all() {
     let until = Instant::now() + DYING;
     loop {
@@ -198,7 +195,7 @@ pub fn below(root: i32) -> Vec<i32> {
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
-        // The name, in parentheses, may contain parentheses and spaces.
+        // The process's name, in parentheses, may itself contain parentheses and spaces.
         let parent = stat
             .rsplit_once(") ")
             .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());
@@ -243,7 +240,7 @@ fn remove_cgroups(name: &str) {
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {
-        // Missing before Linux 5.14.
+        // This file is missing before Linux 5.14.
         let _ = fs::write(path.join("cgroup.kill"), "1");
         remove_cgroup(path);
         std::thread::sleep(Duration::from_millis(1));
@@ -259,7 +256,7 @@ fn remove_cgroup(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Detaches mounts, because otherwise other file systems' files would be removed.
+/// Removes a folder after detaching its mounts; otherwise files of other file systems would be removed.
 fn remove_folder(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for place in mounts

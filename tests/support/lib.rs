@@ -45,7 +45,7 @@ pub use waiting::WaitingTarget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// A keeper must be forked while there is one thread, so this precedes `main`.
+/// Makes the keeper before `main`, because it must be forked while there is one thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;

@@ -23,7 +23,7 @@ pub struct LoggedTiptoe {
 }
 
 impl LoggedTiptoe {
-    /// Starts a tiptoe command, adding its outputs.
+    /// Starts a tiptoe command with its report and its messages in files.
     pub fn start(command: &mut Command) -> LoggedTiptoe {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers must differ.
@@ -46,7 +46,7 @@ impl LoggedTiptoe {
         }
     }
 
-    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
+    /// Waits as [`Ready::wait`] does.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }

@@ -12,7 +12,7 @@ use crate::process::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An `endbr64`, a no-operation and four instructions may precede a probe.
+/// An entry's probe may be after an `endbr64`, a no-operation and four instructions.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.
@@ -24,7 +24,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol`. It must not be probed yet, because its bytes are saved.
+    /// Returns the entry of `symbol`, which must not be probed yet, because its bytes are saved.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
@@ -60,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. An injection's temporary bytes do not count.
+    /// Waits until a probe is there, not only an injection's temporary bytes.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();
@@ -129,12 +129,12 @@ pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     maps.lines().find_map(offset).expect("it is mapped")
 }
 
-/// Returns 0 unless the file is position-independent.
+/// Returns a program's load address, 0 unless it is position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
     let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
-    // The path differs in another root, so only file names are compared.
+    // Only file names are compared, because the path differs in another root.
     let first = maps
         .lines()
         .find(|line| line.ends_with(&format!("/{name}")))

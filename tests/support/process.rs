@@ -1,4 +1,4 @@
-//! Runs programs for tests. Each is killed when its test ends, after 60 s at the latest.
+//! Runs programs for tests. Each program is killed when its test ends, or after 60 s.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -115,7 +115,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command as `Command::output`, within the time of a test.
+/// Runs a command as `Command::output` does, within the time of a test.
 pub fn output(command: &mut Command) -> Output {
     let child = command
         .stdin(Stdio::null())
@@ -161,7 +161,7 @@ impl FedProcess {
         let mut child = self.child.take().expect("it runs");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // Fails if the program ends early.
+            // The write fails if the program ends early.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().expect("our own child")
         });
@@ -219,7 +219,7 @@ fn limit() -> Duration {
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Includes all that this test started.
+/// Saves the state of all processes that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());

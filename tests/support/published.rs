@@ -30,7 +30,7 @@ fn schema<Line: JsonSchema>(name: &str, option: &str) -> String {
     format!("{schema:#}\n")
 }
 
-/// Removes defaults, line breaks, links, and `null` from keys that are absent instead.
+/// Removes defaults, line breaks and links. Removes `null` where a key is absent instead.
 fn tidy(schema: &mut Value) {
     let Value::Object(map) = schema else {
         schema.as_array_mut().into_iter().flatten().for_each(tidy);
@@ -89,7 +89,7 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Regression: the book printed a link's Rust path.
+/// Regression: the book printed the Rust path to which a link leads.
 #[test]
 fn links_of_comments_kept_their_targets() {
     let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";

@@ -10,7 +10,7 @@ use std::process::Command;
 pub struct Ready(PipeReader);
 
 impl Ready {
-    /// Adds `--ready-fd` to a tiptoe command, and starts it by `start`.
+    /// Adds `--ready-fd` to a tiptoe command, and calls `start` with it.
     pub fn of<T>(command: &mut Command, start: impl FnOnce(&mut Command) -> T) -> (T, Ready) {
         let (near, far) = std::io::pipe().expect("a pipe");
         let fd = far.as_raw_fd();

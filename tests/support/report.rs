@@ -79,7 +79,7 @@ impl Report {
         reasons
     }
 
-    /// Asserts the reported counts.
+    /// Asserts that each expected count is reported exactly.
     pub fn assert_exact(&self, expected: &ExpectedCounts) {
         assert!(!expected.0.is_empty(), "the target expects nothing");
         let wrong: Vec<String> = expected

@@ -1,5 +1,5 @@
-//! Checks what `--json` prints against the book's JSON Schema. Known validators need 40 packages and a minute to build,
-//! so this is our own. It refuses keywords that the schema does not use.
+//! Checks what `--json` prints against the book's JSON Schema. This validator is our own, because known ones need 40
+//! packages and a minute to build.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Refuses unknown keys, which users' programs must accept because later versions may have more.
+/// Checks a line. Refuses unknown keys; users' programs must accept them, because later versions may have more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),
@@ -61,7 +61,7 @@ impl Schema {
                         .try_for_each(|item| self.fit(of, item, &format!("{path}[]")))?;
                     true
                 }
-                // By the standard these hold only for numbers.
+                // By the standard these keywords hold only for numbers.
                 "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
                 "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
                 "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,

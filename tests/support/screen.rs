@@ -43,7 +43,7 @@ impl OnTerminal {
         }
         let child = command.spawn().expect("the program starts");
         drop(inside);
-        // The command would keep the terminal open.
+        // Otherwise `command` would keep the terminal open.
         command.stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::null());
         command.stderr(std::process::Stdio::null());
@@ -51,7 +51,7 @@ impl OnTerminal {
         let (mut from, to) = (own(&terminal), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
-            // Fails when the program has ended.
+            // The read fails when the program has ended.
             while let Ok(count @ 1..) = from.read(&mut some) {
                 to.lock().expect("no reader panics").extend(&some[..count]);
             }
@@ -129,7 +129,7 @@ fn open(columns: u16) -> (OwnedFd, OwnedFd) {
     both
 }
 
-/// Panics for escape sequences that tiptoe does not use.
+/// Returns the terminal's lines. Panics at escape sequences that tiptoe does not use.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let mut at = 0;

@@ -23,7 +23,7 @@ pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
     let mut compiler = compiler(&source);
-    // The flags follow the source, because the linker skips libraries to which nothing has referred yet.
+    // The flags follow the source, because the linker skips libraries to which no earlier file refers.
     compiler.args(flags);
     let built = build(folder, &source, compiler, name, &[]);
     built.unwrap_or_else(|log| panic!("{name}: {log}"))
@@ -43,7 +43,7 @@ pub fn rust_target(name: &str) -> PathBuf {
 /// Builds a C target with musl. Fails with the compiler's message.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
-    // musl has no kernel headers.
+    // The kernel's headers are here; musl has none.
     for folder in ["/usr/include", "/usr/include/x86_64-linux-gnu"] {
         compiler.args(["-idirafter", folder]);
     }
@@ -181,7 +181,7 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// A changed header must cause a new build.
+/// Returns whether a target is newer than all sources and headers.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

@@ -40,7 +40,7 @@ pub struct Probe {
     is_contained: bool,
 }
 
-/// The result of a command and tiptoe.
+/// What tiptoe and its command left.
 #[derive(Debug)]
 pub struct Run {
     /// The report, if any.
@@ -144,7 +144,7 @@ impl Probe {
         (command, report)
     }
 
-    /// Starts a waiting target. Returns the command and the target's pid.
+    /// Starts a target that waits. Returns tiptoe and the target's pid.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (AttachedTiptoe, u32) {
         let report = report_path();
         let mut command = self.command(&report);
@@ -175,7 +175,7 @@ impl Probe {
         }
     }
 
-    /// Attaches for `--duration`.
+    /// Attaches, and waits until `--duration` is over.
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -243,7 +243,7 @@ pub struct AttachedTiptoe {
 }
 
 impl AttachedTiptoe {
-    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
+    /// Waits as [`Ready::wait`] does.
     pub fn wait_ready(&self) {
         self.ready.wait();
     }

@@ -73,7 +73,7 @@ impl Truth {
     }
 }
 
-/// Returns the output without these numbers, which vary.
+/// Returns the output without the lines of [`Truth`], whose numbers vary.
 pub fn without_truth(output: &str) -> String {
     let lines = output.lines().filter(|line| parse_number(line).is_none());
     lines.fold(String::new(), |text, line| text + line + "\n")

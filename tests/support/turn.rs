@@ -1,5 +1,5 @@
-//! Locks for what a machine has once, such as debug registers. They are on the kernel's folders, so all processes find
-//! them and no file is left.
+//! Locks for what a machine has once, such as debug registers. The locks are on the kernel's folders, so all processes
+//! find them, and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No test may hold a lock longer.
+/// The longest time that a test may hold a lock.
 const LIMIT: Duration = Duration::from_secs(130);
 
 /// Waits for this folder's lock, until the returned file is closed. Panics after 130 s.

@@ -79,7 +79,7 @@ impl WaitingTarget {
     }
 }
 
-/// Returns the last of a chain of only children.
+/// Follows processes that have one child each, and returns the last.
 pub fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children

@@ -21,7 +21,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// The thread already has counters.
+// Calls in a child made by a thread that already has counters.
 static void be_child(void) {
     int status;
     call(NULL);

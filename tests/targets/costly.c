@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-// A jump would cover the target of the loop's branch.
 #define COSTLY(name)                                                                            \
     int name(int rounds);                                                                       \
     __asm__(".text\n.globl " #name "\n.type " #name ",@function\n" #name ": .cfi_startproc\n"     \

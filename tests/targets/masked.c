@@ -15,7 +15,6 @@ static sigset_t everything, waiting;
 static const char *how;
 static int events;
 
-// The branch to the second instruction leaves no room for a jump.
 __asm__(".text\n.type trapped, @function\n.globl trapped\n"
         "trapped: mov $1, %eax\n1: mov $2, %edx\n dec %eax\n jnz 1b\n ret\n.size trapped, . - trapped");
 extern void trapped(void);

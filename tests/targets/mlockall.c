@@ -40,7 +40,6 @@ int main(int argc, char **argv) {
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     lock_all("program", flags);
-    // Later allocations must succeed up to the limit.
     void *more = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("later returned %d locked %ld resident %ld\n", more == MAP_FAILED ? errno : 0, kilobytes("VmLck"), kilobytes("VmRSS"));
     expect("called", calls);

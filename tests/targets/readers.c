@@ -59,7 +59,6 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < rounds; i++) {
         pthread_barrier_wait(&all_read);
-        // The writer must sleep before the late reader does.
         until_asleep(writer, SYS_futex, &book, sizeof book);
         CHECK(sem_post(&late) == 0 && sem_wait(&woken) == 0);
         until_asleep(late_reader, SYS_futex, &book, sizeof book);

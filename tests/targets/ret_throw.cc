@@ -71,7 +71,6 @@ PROBED int middle(int x) {
     return result;
 }
 
-// The handler is above the frames that are left.
 PROBED int catcher(int x) {
     ENTER(catcher);
     int result = -1;
@@ -232,7 +231,6 @@ static void make_fiber(ucontext_t *fiber) {
 }
 static void in_fibers() {
     for (auto &fiber : fibers) make_fiber(&fiber);
-    // Enough turns for each to reach its endless end.
     for (int turn = 0; turn < 50 * 5 + 2; turn++)
         for (int f = 0; f < FIBERS; f++)
             CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);

@@ -81,7 +81,6 @@ static __attribute__((noinline)) void by_third(void) {
     printf(" after %d\n", seen);
 }
 
-// The buffer is shorter than the stack.
 PROBED void fills(void) {
     void *frames[4] = {NULL, NULL, NULL, &frames};
     ENTER(fills);

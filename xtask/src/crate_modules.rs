@@ -1,4 +1,4 @@
-//! A crate's modules, and the names that files use of others, without items for tests, loom and miri.
+//! A crate's modules, and the names that files use of other files. Items for tests, loom and miri are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::root;
 pub struct Module {
     /// The index in [`CrateModules::paths`].
     pub file: usize,
-    /// Items but modules.
+    /// All items except modules.
     pub items: Vec<Item>,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
@@ -109,7 +109,7 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other, except by `pub use` and of modules that the user is inside.
+    /// Returns the names that files use of each other. Excluded are `pub use`, and names of modules around the user.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -134,7 +134,7 @@ impl CrateModules {
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// `None` if the path names a module or is of another crate.
+    /// Returns the file of a path's item; `None` if the path names a module or another crate's item.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -154,7 +154,7 @@ impl CrateModules {
     }
 
     fn find_inside(&self, module: usize, path: &[String], depth: usize) -> Option<usize> {
-        // A circle of `use` must end.
+        // `use` items may form a circle.
         if depth > 16 {
             return None;
         }
@@ -166,7 +166,7 @@ impl CrateModules {
         if here.defined.contains(first) {
             return Some(here.file);
         }
-        // A path that begins with its own name is of another crate.
+        // A path that begins with the imported name itself is of another crate.
         let is_ours = |path: &&Vec<String>| path.first() != Some(first);
         let follow = |before: &Vec<String>, after: &[String]| {
             let whole = [before.as_slice(), after].concat();
@@ -217,7 +217,7 @@ impl Module {
     }
 }
 
-/// The paths of `use` items, each with its name here; of `::*`, without one.
+/// The paths of `use` items, each with its name in this module; paths with `::*` have none.
 #[derive(Default)]
 struct UseItems {
     paths: Vec<(Option<String>, Vec<String>)>,

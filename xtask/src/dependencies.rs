@@ -22,7 +22,7 @@ pub struct Dependencies {
 #[derive(Clone, Copy, Debug)]
 pub struct Package<'a> {
     value: &'a Value,
-    /// Whether its code is in the command.
+    /// Whether the package's code is in the command.
     pub is_runtime: bool,
 }
 
@@ -73,8 +73,8 @@ impl Dependencies {
         reached
     }
 
-    /// Build scripts and procedural macros are followed only if `has_build_edges`, because their code is not in the
-    /// command.
+    /// Returns a package's dependencies. Those of build scripts, and procedural macros, are included only if
+    /// `has_build_edges`, because their code is not in the command.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes
@@ -123,12 +123,12 @@ impl<'a> Package<'a> {
         text(&self.value["license"]).replace('/', " OR ")
     }
 
-    /// Returns whether it is ours.
+    /// Returns whether the package is ours.
     pub fn is_own(&self) -> bool {
         self.value["source"].is_null()
     }
 
-    /// Returns its SHA-256 in Cargo.lock.
+    /// Returns the package's SHA-256 in Cargo.lock.
     pub fn checksum(&self) -> Option<String> {
         let lock = read("Cargo.lock");
         let head = format!(
@@ -143,7 +143,7 @@ impl<'a> Package<'a> {
         Some(checksum.split('"').next()?.to_owned())
     }
 
-    /// Returns whether its sources have unsafe code.
+    /// Returns whether the sources have unsafe code.
     pub fn has_unsafe(&self) -> bool {
         let folder = Path::new(text(&self.value["manifest_path"])).parent();
         sources(&folder.expect("a manifest is in a folder").join("src"))

@@ -22,7 +22,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
                     .unwrap_or(Path::new(""))
                     .join(target),
             };
-            // Another rule finds missing files.
+            // A missing file is another rule's fault.
             let page = std::fs::read_to_string(root().join(path));
             page.is_ok_and(|page| !ids(&page).contains(heading))
         };
@@ -48,7 +48,7 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns each link's page, empty for this one, and the heading's id.
+/// Returns each link's page, empty for a link within the page, and the heading's id.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -59,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// mdBook and GitHub make the same ids.
+/// Returns the ids of a page's headings, as mdBook and GitHub make them.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {
@@ -68,7 +68,7 @@ fn ids(page: &str) -> BTreeSet<String> {
             continue;
         };
         let id = id(text);
-        // Ids of equal headings end with a number.
+        // Of equal headings, the later ones' ids end with a number.
         let numbered = (1..).map(|number| format!("{id}-{number}"));
         let mut names = std::iter::once(id.clone()).chain(numbered);
         ids.extend(names.find(|name| !ids.contains(name)));

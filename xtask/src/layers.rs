@@ -7,7 +7,7 @@ const MARK: &str = "<!-- layers: read by xtask -->";
 /// A crate's layer and attributes, and what it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrateLayer {
-    /// 0 is the lowest.
+    /// The layer; 0 is the lowest.
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,

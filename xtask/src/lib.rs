@@ -2,6 +2,7 @@
 //! which must be empty.
 
 pub mod architecture;
+pub mod bench_passes;
 pub mod bench_tables;
 pub mod crate_modules;
 pub mod dependencies;

@@ -1,9 +1,11 @@
 //! `cargo run -p xtask -- WHAT`: what takes more than a line of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words};
+use xtask::{
+    bench_passes, bench_tables, keep, pictures, rooms, root, sbom, schema, sessions, tests, words,
+};
 
-const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | rooms FOLDER… | costs [compare RUN RUN] | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | rooms FOLDER… | costs [compare RUN RUN | join FILE PASS…] | picture terminal|bars | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +42,13 @@ fn main() {
                 print!("{text}");
                 i32::from(!agree)
             }
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
+        ["costs", "join", file, passes @ ..] => match bench_passes::join(file, passes) {
+            Ok(()) => 0,
             Err(why) => {
                 eprintln!("{why}");
                 1

@@ -66,7 +66,7 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Omits anchors, other sites and the page itself.
+/// Returns the files to which links lead.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
         let is_link = opening != "]: " || line.starts_with('[');
@@ -98,14 +98,14 @@ fn numbers(page: &str) -> Vec<String> {
     numbers
 }
 
-/// Excludes fenced blocks, comments and code.
+/// Returns the lines without fenced blocks, comments and code.
 pub(crate) fn prose(page: &str) -> Vec<String> {
     let without_code = |line: &str| line.split('`').step_by(2).collect();
     let lines = prose_with_code(page);
     lines.into_iter().map(without_code).collect()
 }
 
-/// Excludes fenced blocks and comments.
+/// Returns the lines without fenced blocks and comments.
 pub(crate) fn prose_with_code(page: &str) -> Vec<&str> {
     let mut is_fenced = false;
     page.lines()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// The font has 14 pixels.
+/// The width of a character: the font has 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;
@@ -80,7 +80,7 @@ pub fn terminal(lines: &str) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// Each run of text looks alike. Other escape sequences are dropped.
+/// Returns runs of text that look alike. Escape sequences that do not change the look are dropped.
 fn runs(line: &str) -> Vec<(Look, String)> {
     let mut look = Look::default();
     let mut runs = Vec::new();

@@ -1,6 +1,5 @@
-//! Rules inside a crate: no circle of files, because it has no first file to read; no type name twice, no tuple as a
-//! parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those that it is
-//! inside.
+//! Rules inside a crate: no circle of files, because a circle has no first file to read; no type name twice, no tuple
+//! as a parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use syn::visit::{self, Visit};
 
 use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 
-/// Excludes blank lines and comments.
+/// The most lines, without blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
 /// Returns the faults but `exceptions`, and exceptions without a fault.
@@ -195,7 +194,7 @@ mod tests {
         ]);
         let circle = "circle of 2 files\n      a.rs uses b.rs: B\n      b.rs uses a.rs: A";
         assert_eq!(faults, [circle]);
-        // In a macro, by a module's function, and through `*`.
+        // The uses are in a macro, by a module's function, and through `*`.
         let faults = check(&[
             ("lib.rs", lib),
             (

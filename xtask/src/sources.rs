@@ -25,7 +25,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
         .collect()
 }
 
-/// `#![no_std]` may be conditional, because unit tests link std.
+/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {

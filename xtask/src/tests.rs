@@ -4,7 +4,7 @@
 //!   The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.
 //! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the gate passes.
-//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`, which runs no test again.
+//! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
 
 mod costs;
 mod list;
@@ -88,7 +88,7 @@ fn try_again(
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // If more fail, the change is assumed to be the cause.
+    // If more tests fail, the change is assumed to be the cause, so none is run again.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);

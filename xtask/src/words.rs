@@ -57,10 +57,10 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// More words of the dialect in 1,000 are a fault.
+/// The most words of the dialect in 1,000.
 const MOST_DIALECT: f64 = 1.0;
 
-/// Help is in the rows of crates, because it is comments of the source.
+/// The row of pages. Help is in the rows of crates, because its text is comments of the source.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -174,7 +174,7 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Empty lines become empty words, so that no phrase continues across them.
+/// Returns a text's words. Empty lines become empty words, so that no phrase continues across them.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -200,7 +200,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// An empty line follows each literal.
+/// Returns the string literals, each followed by an empty line.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -219,7 +219,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// An empty line separates comments with code in between.
+/// Returns the comments. An empty line separates those with code in between.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -254,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Slashes inside strings and characters are no comment.
+/// Returns a literal's length, because slashes inside strings and characters are no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

@@ -12,13 +12,13 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// Each serializable type of these crates is a contract.
+/// The crates that may use serde. Each of their serializable types is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// With the hook `Waits` a mutex has seven more instructions: a prefetch, four of parking_lot's `try_lock`, which loads
-/// and tests the state first, a copy of the address, and a jump. A reader-writer lock has the prefetch.
+/// How many more instructions a mutex has with the hook `Waits`: a prefetch, four of parking_lot's `try_lock`, which
+/// loads and tests the state first, a copy of the address, and a jump. A reader-writer lock has the prefetch.
 const MOST_OF_WAITS: usize = 7;
-/// A bump with a hook releases the lock and takes it again.
+/// How many more a bump has. With a hook it releases the lock and takes the lock again.
 const MOST_OF_A_BUMP: usize = 17;
 
 const LONG_FILES: &[&str] = &[];
@@ -27,20 +27,20 @@ const WRITE_TO_STDERR: &[&str] = &[
     "crates/apps/cli/src/terminal.rs",
     // No package contains `tiptoe-dev`.
     "crates/apps/dev/src/failure.rs",
-    // Only compares the descriptor's number.
+    // This file only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
-    // `terminal::say` would allocate, although memory is used up.
+    // The memory is used up, so `terminal::say` could not allocate.
     "crates/core/sys/src/host/memory.rs",
-    // Runs in programs that link it.
+    // This file's code runs in programs that link it.
     "crates/engines/lock/src/order/report.rs",
 ];
 
 const OPEN_A_TARGETS_FILES: &[&str] = &[
-    // Opens only regular files within the target's root.
+    // This file opens only regular files within the target's root.
     "crates/core/sys/src/host/procfs/files.rs",
     // The path is only in a test.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // Does not follow the link.
+    // This file does not follow the link.
     "crates/core/sys/src/rights.rs",
 ];
 
@@ -303,7 +303,6 @@ fn dependencies_with_unsafe_code_are_listed() {
     );
 }
 
-/// Tests the checker by wrong edges, each with the rule that it breaks.
 #[test]
 fn wrong_edges_are_found() {
     let check = |from: &str, to: &str, why: &str| {

@@ -135,7 +135,7 @@ fn a_thousand_cgroups_are_counted_separately() {
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// The check at each switch must find no inconsistency; `session` asserts that.
+/// `session` asserts that the check at each switch finds no inconsistency.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -208,7 +208,7 @@ fn threads_are_moved_with_their_process() {
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // At switches, only running threads can be charged late.
+        // If tiptoe counts at switches, only running threads can be charged late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),

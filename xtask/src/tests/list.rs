@@ -31,7 +31,7 @@ pub struct Test {
     pub folder: PathBuf,
 }
 
-/// `None` if a build fails, which cargo has printed.
+/// Builds the test programs; `None` if a build fails, which cargo has printed.
 pub fn build() -> Option<Built> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
@@ -83,7 +83,7 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// Also returns the number of tests that run only nightly.
+/// Returns the tests to run, and the number of those that run only nightly.
 pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
     let mut tests = Vec::new();
     let mut left_out = 0;

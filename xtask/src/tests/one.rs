@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// The programs that a test started are killed before it.
+/// A test's time. The programs that a test started are killed earlier.
 const LIMIT_S: &str = "120";
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The output is in a folder named by the test and `part`, which is removed if the test passes.
+/// Runs a test. Its output is in a folder named by the test and `part`, which is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -50,7 +50,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // The build may have replaced its file, so it is started by /proc.
+    // A build may have replaced this program's file, so the program is started by /proc.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([

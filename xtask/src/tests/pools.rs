@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// Each line is the name of a test, or the beginning of names.
+/// Lists the tests that run one at a time. Each line is a test's name, or the beginning of names.
 const OWNERS: &str = "tests/owners.txt";
 const ALONE: &str = "alone ";
 
@@ -60,7 +60,7 @@ fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
     queue.lock().expect("no panic").pop_front()
 }
 
-/// Tests without a recorded cost are short or new, and start last.
+/// Sorts tests, the longest first. Those without a recorded cost are short or new, and start last.
 fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
     let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
     tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));

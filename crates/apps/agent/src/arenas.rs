@@ -1,4 +1,4 @@
-//! The memory of trampolines and their unwind information. [`tiptoe_wire::arena`] has the layout.
+//! The memory of trampolines and of their unwind information. [`tiptoe_wire::arena`] has the layout.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,11 +14,11 @@ use tiptoe_sys::raw::Errno;
 use crate::memory;
 
 const BITS: u32 = 13;
-/// The most arenas: half of the places, so that every search ends at a free one.
+/// The most arenas: half of the places, so that every search ends at a free place.
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
 const RANGES: usize = 1024;
-/// The flag in a range's length for callers' arenas. They hold return addresses for trampolines, and stay writable.
+/// The flag in a range's length for callers' arenas, which stay writable: trampolines keep return addresses there.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
@@ -29,7 +29,7 @@ const FAR: u64 = 128;
 /// has seen it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The start and length of each mapped range, 0 after the last: arenas of this session with the free addresses
+    /// The start and length of each mapped range, 0 after the last: this session's arenas with the free addresses
     /// between them, and callers' arenas.
     ranges: &'static [AtomicU64],
 }
@@ -51,8 +51,8 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the words for the program's return addresses, each 0 until it is known; a word changes only once.
-    /// `None` if the trampoline follows no calls by itself.
+    /// Returns the words for the program's return addresses, each 0 until known; a word changes only once. `None` if
+    /// the trampoline itself follows no calls.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
@@ -174,8 +174,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// Returns the true return address of a call that a trampoline follows by itself, and the first of its probe's
-    /// words. `address` is the return address in the trampoline.
+    /// Returns the true return address of a call that a trampoline itself follows, and the first of its probe's words.
+    /// `address` is the return address in the trampoline.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;

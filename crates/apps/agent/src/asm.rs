@@ -1,11 +1,11 @@
-//! The stubs: code whose every register matters.
+//! The stubs, in assembly: entries that must preserve registers which Rust functions may change.
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
 //! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline
 //! restores. The Rust code that they call is compiled for baseline x86-64, so its legacy SSE instructions can change
 //! only xmm0-15, not the upper halves.
 //!
-//! Each stub describes at each instruction where its caller's registers are, because a profiler may walk the stack.
+//! Each stub has unwind information for every instruction, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 
@@ -62,8 +62,7 @@ global_asm!(
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
     ".endm",
-    // Stack on entry: return address, slot. The call's first two arguments, in rdi and rsi, become our third and
-    // second.
+    // Stack on entry: return address, slot. The slot becomes the first argument, rsi and rdi the second and third.
     "tiptoe_begin tiptoe_cold_entry",
     "tiptoe_push rbp, rdi, rsi, rdx, rcx, r8, r9, r10, r11",
     "lea rbp, [rsp+64]",
@@ -99,11 +98,11 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs so
-    // often that it saves no vector registers, so the code that it calls must use none (xtask checks that), except
-    // through `tiptoe_first_slab`. It does not clear the direction flag, because compilers make calls with that flag
-    // clear, and `cld` takes 4 ns. The thread's slab, the second argument, is loaded first, because all stores
-    // depend on its three dependent loads.
+    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs
+    // often, so it saves no vector registers. The code that it calls must use none (xtask checks that), except through
+    // `tiptoe_first_slab`. The stub does not clear the direction flag, because compilers make calls with that flag
+    // clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores wait for
+    // its three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -121,7 +120,7 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rdi, r8, r9, r10, rsi, r11",
     "ret 8",
     ".cfi_endproc",
-    // Called like any function, from code that must not touch vector registers.
+    // Preserves vector registers, for callers that must not change them.
     "tiptoe_begin tiptoe_first_slab",
     "tiptoe_push rbp",
     "mov rbp, rsp",
@@ -137,8 +136,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call; the thread's word `CLONED` has the address after the call. The call leaves rcx
-    // and r11 free. A child for which the word at `stack` is 0 may share its parent's stack.
+    // here instead of to the call; the thread's word `CLONED` has the address after the call. A child for which the
+    // word at `stack` is 0 may share its parent's stack.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -177,10 +176,11 @@ global_asm!(
     "jmp 3b",
     ".cfi_endproc",
     ".endm",
-    // A clone3 that makes the kernel drop the child's handlers. Its parent waits, or the child has a copy of the
-    // record.
+    // A clone3 that makes the kernel drop the child's handlers. The child may read the record, because its parent
+    // waits, or the child has a copy.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
-    // The creation of a thread, which has a stack of its own. It must not read the record: its parent continues.
+    // The creation of a thread, which has a stack of its own. It must not read the record, because its parent
+    // continues.
     "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` as seven, then
     // `syscall`.

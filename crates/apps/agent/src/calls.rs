@@ -1,11 +1,11 @@
-//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller,
-//! a call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
-//! without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
+//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
+//! call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
+//! without a return. It may run in a signal handler, so it must not lock, wait, or call libc.
 //!
-//! A call is only counted if its thread has no slab, if the frames or thunks are full, or if following it would do
-//! harm ([`crate::described`], [`crate::forbidden`]). A return without a frame of its own thread uses another
-//! thread's frame, because a coroutine may have moved. A return without any frame was counted as left, which is
-//! undone; its duration is not known.
+//! A call is only counted if its thread has no slab, if the frames or thunks are full, or if following it would do harm
+//! ([`crate::described`], [`crate::forbidden`]). If a return finds no frame of its own thread, it uses another
+//! thread's, because a coroutine may have moved. If no thread has a frame, the call was counted as left. That is
+//! undone, but the call's duration is not known.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -39,7 +39,7 @@ pub struct CallRegisters {
     back: u64,
     what: u64,
     saved: [u64; 3],
-    /// The followed call's return address. This field's address identifies the frame.
+    /// The followed call's return address. The field's own address identifies the call's frame.
     to: u64,
 }
 
@@ -95,7 +95,7 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the session for a descriptor's slab, or for the overflow slab if the descriptor has none.
+    /// Returns the session with a descriptor's slab, or else the overflow slab.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -119,9 +119,9 @@ impl CallSession {
         }
     }
 
-    /// Records that the call of a removed frame has ended. If its probe is a gate, the thread on which the call
-    /// began has left the gate. Returns the first word of the probe and whether the probe is a gate; `None` for a
-    /// call of an earlier session.
+    /// Records that the call of a removed frame has ended. If its probe is a gate, the thread on which the call began
+    /// has left the gate. Returns the probe's first word and whether the probe is a gate; `None` for a call of an
+    /// earlier session.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -131,7 +131,6 @@ impl CallSession {
     }
 }
 
-/// Returns the first word of a frame's probe, and whether the probe is a gate.
 fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     match frame.thunk {
         slot if slot < MAX_SLOT.into() => Some((slot, false)),
@@ -155,7 +154,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has counted the call as followed, or not at all. Only the difference must be added.
+    // Unless `UNCOUNTED` is set, the trampoline has counted the call as followed. Only the difference is added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -167,7 +166,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
 }
 
 fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
-    // The overflow slab has no descriptor, so no region.
+    // The overflow slab has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     if registers.has(TIMED) && forbidden::is() {
@@ -215,12 +214,12 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns which of the trampoline's ways follows this call; `None` if the call needs a thunk. A trampoline holds
-/// its first callers' return addresses, but none of a thunk or trampoline, because unwinders need more information
-/// about such an address.
+/// Returns which of the trampoline's ways follows this call; `None` if the call needs a thunk. A trampoline keeps the
+/// return addresses of its first callers, but no address in a thunk or trampoline, because unwinders need more
+/// information about such an address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
-    // Relaxed, twice: the word orders no other data, and changes only once.
+    // Relaxed, also in the exchange: the word orders no other data, and changes only once.
     let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
         0 if is_ours => false,
         0 => match caller.compare_exchange(0, registers.to, Relaxed, Relaxed) {
@@ -233,8 +232,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Counts followed calls that tail-called a function which inspects its return address, `to`, as returned. Makes
-/// `to` the program's own address.
+/// Counts calls as returned if they tail-called a function that inspects its return address `to`. Replaces `to` by the
+/// program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -254,8 +253,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. The address alone does not suffice, because a program that copies
-    /// stacks may have called other functions there.
+    /// Returns whether a frame is this call's. The address does not suffice, because a program that copies stacks may
+    /// have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())
@@ -331,8 +330,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about
-/// to lose its thread-local block, and so its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly. The thread is about to lose its
+/// thread-local block, and so its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

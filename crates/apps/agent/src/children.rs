@@ -1,15 +1,13 @@
-//! A forked child that is not traced: it has our patches, but must not count.
+//! Handles forked children that are not traced. They have our patches, but must not count.
 //!
-//! Our code makes no system call there: a word that the fork wiped marks such a child (`Shared::is_home`). But a
-//! trap byte leads to a signal handler, which returns by a system call, and the child's tracer sees the signal. So
-//! all patches must be removed before the child installs a filter (prctl, seccomp) or asks its parent to trace it
-//! (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is the parent's,
-//! too.
+//! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte leads to a signal handler,
+//! which returns by a system call, and the child's tracer sees the signal. So all patches must be removed before the
+//! child installs a filter (prctl, seccomp) or asks its parent to trace it (ptrace). A child that shares its parent's
+//! memory (vfork) keeps the patches, because the code is the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. All other sites begin with a jump; only their inner bytes trap, and the child's one thread is at none
-//! of them.
+//! suffices. All other sites begin with a jump. Only their inner bytes trap, where the child's one thread is not.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -19,7 +17,7 @@ use crate::serve;
 use crate::shared::{self, Shared};
 use crate::signals;
 
-/// Removes all patches from a forked child. Does nothing in any other process.
+/// Removes all patches, if this process is a forked child.
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn restore() {
@@ -108,8 +106,8 @@ impl ChildMemory {
 
     fn write(&self, address: u64, byte: u8) {
         let at = (&raw const byte) as usize;
-        // SAFETY: the byte is the program's own, in a process whose memory is not ours. A thread there runs either
-        // this instruction or the trap byte, which its handler passes on.
+        // SAFETY: the child has its own memory, and gets the program's original byte. A thread there runs that
+        // instruction, or the trap byte, which its handler handles.
         let _ = unsafe {
             call(
                 nr::PWRITE64,

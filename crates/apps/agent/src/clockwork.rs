@@ -1,16 +1,15 @@
-//! Times a call that returned: adds its duration in nanoseconds to its thread's words.
+//! Times calls: adds the duration of a call that returned to its thread's words.
 //!
-//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx
-//! and the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop the call costs
-//! 0.5 ns, because it overlaps with the next reading of the clock.
+//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
+//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs 0.5 ns,
+//! because it overlaps with the next reading of the counter.
 //!
-//! The bucket of a duration is saved, and counted by the next call. Otherwise the counter's address would depend on
-//! the time just taken, so no later load that may alias the counter could begin before the time is known, which took
-//! 15 ns. The exchange needs no lock prefix, because only a signal handler of the thread can interrupt it.
+//! A duration's bucket is saved, and the next call counts it. Otherwise the count's address would depend on the time
+//! just taken, so no later load that may alias the count could begin before the time is known, which took 15 ns. The
+//! exchange needs no lock prefix, because only a signal handler of the same thread can interrupt it.
 //!
-//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. With w = ns - 1, the power of two below w and the
-//! three bits after the leading one name an eighth of an octave. Each eighth but the last contains one bucket
-//! boundary, with which ns is compared.
+//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one of ns - 1 and the three bits after it
+//! name an eighth of an octave. Each eighth but the last contains one bucket boundary, with which ns is compared.
 
 use core::arch::global_asm;
 use core::mem::MaybeUninit;
@@ -29,8 +28,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// One moment by both clocks. Relaxed throughout: written before the first trampoline is armed, and a torn pair only
-    /// shifts the ticks of threads that may not read the counter.
+    /// One moment by both clocks. Relaxed throughout: the pair is written before the first trampoline is armed. A torn
+    /// pair would only shift the ticks of threads that may not read the counter.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -48,13 +47,13 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// Reads the counter and the kernel's clock, so that they can be compared. Called only by the agent's thread.
+/// Reads the counter and the kernel's clock at one moment. Called only by the agent's thread.
 pub fn compare() {
     CLOCKWORK.moment_ns.store(monotonic_ns(), Relaxed);
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, for a thread of the program.
+/// Returns the time stamp counter, computed if the calling thread may not read it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
@@ -63,7 +62,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Returns the time stamp counter, for a thread that may read it.
+/// Reads the time stamp counter, which the calling thread must be allowed to.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
@@ -121,7 +120,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words. A forked child and an ended session have none.
+    // rsi becomes the address of the probe's words, which a forked child and an ended session lack.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

@@ -1,7 +1,8 @@
-//! Detects that the program has confined itself further than the agent's thread. If libc makes the confining call,
-//! its hook ends the agent's thread first. A system call outside libc has no hook, so it is seen only afterwards.
+//! Detects that the program has confined itself further than the agent's thread. If libc makes the confining call, the
+//! call's hook first ends the agent's thread. A system call outside libc has no hook, so only its effect can be
+//! detected.
 //!
-//! tiptoe checks from outside and counts its checks in the plan. If tiptoe is stopped, the agent's thread checks.
+//! tiptoe checks from outside, and counts its checks in the plan. While tiptoe is stopped, the agent's thread checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;

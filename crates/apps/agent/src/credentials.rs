@@ -1,15 +1,15 @@
-//! The agent's thread gives up all rights. Otherwise every thread of the program could use them, even after the
-//! program has given up its own, because it can write the thread's stack.
+//! Takes all rights away from the agent's thread. Otherwise the program, which can write that thread's stack, could use
+//! them even after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
 //! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
 //! domain that allows only reading /proc/self/task.
 //!
-//! A process with the ids of one thread may trace that thread (ptrace(2)), and so access all memory of the program.
-//! So the saved id must differ from the real one: no process has both ids, and none can take them.
+//! A process with all ids of a thread may trace that thread (ptrace(2)), and so access all memory of the program. So
+//! the saved id must differ from the real one: no process has, or can take, both ids.
 //!
-//! A change of ids clears the process's dumpable flag, by which its user may trace it, so the thread sets the flag
-//! again.
+//! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
+//! flag again.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -22,8 +22,7 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace lacks the unowned ids; the saved id is the next one. Both are below the
-/// overflow id 65534, because real processes have that one.
+/// The real id if the user namespace lacks the unowned ids. Real processes have the overflow id, 65534.
 const MAPPED: usize = 65_530;
 
 pub fn drop_rights() {
@@ -44,7 +43,7 @@ fn control(option: usize, value: usize) -> Result<usize, Errno> {
     unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
 }
 
-/// Gives up groups, then users, because changing groups needs the user's rights.
+/// Gives up the user ids last, because changing groups needs the user's rights.
 fn give_up_ids() {
     // SAFETY: the list is empty; the raw call changes this thread's groups only.
     let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
@@ -53,8 +52,8 @@ fn give_up_ids() {
     take_ids(nr::SETRESUID, nr::GETUID, unowned);
 }
 
-/// Sets the real and the effective id to `unowned`, and the saved id to the next; if that is not allowed, to
-/// [`MAPPED`] and the next, or else all three to the real id.
+/// Sets the real and the effective id to `unowned`, and the saved id to one more. If that is not allowed, uses
+/// [`MAPPED`] in the same way, or else sets all three to the real id.
 fn take_ids(set: usize, get: usize, unowned: usize) {
     // SAFETY: the raw calls change and return ids of this thread only.
     let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
@@ -69,7 +68,7 @@ fn take_ids(set: usize, get: usize, unowned: usize) {
 
 fn drop_capabilities() -> Result<usize, Errno> {
     let header = [VERSION_3, 0];
-    // Effective, permitted, inheritable; the low words first.
+    // The effective, permitted and inheritable sets, all empty.
     let sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: both records are valid for the length of the call.
@@ -85,7 +84,7 @@ mod landlock {
     const READ_FILE: u64 = 1 << 2;
     const READ_DIR: u64 = 1 << 3;
 
-    /// The rights that each version of Landlock can deny, from version 1: to files, to TCP ports, and scopes.
+    /// What each version of Landlock from 1 on can deny: rights to files, rights to TCP ports, and scopes.
     const VERSIONS: [[u64; 3]; 6] = [
         [0x1fff, 0, 0],
         [0x3fff, 0, 0],
@@ -95,8 +94,8 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel can deny, except reading the folder of threads. Without Landlock in the kernel,
-    /// the program cannot use it either.
+    /// Denies all that this kernel can deny, except reading the folder of threads. If the kernel lacks Landlock, the
+    /// program cannot use it either.
     pub(super) fn confine() -> Result<(), Errno> {
         // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;

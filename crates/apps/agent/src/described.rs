@@ -38,7 +38,7 @@ impl DescribedCode {
         self.changes.write_end();
     }
 
-    /// Returns whether a range contains the call that returns to `back`. `false` while the ranges are being
+    /// Returns whether a range contains the call that returns to `back`. Returns `false` while the ranges are being
     /// replaced.
     pub fn calls_from(&self, back: u64) -> bool {
         let Some(begun) = self.changes.try_begin() else {

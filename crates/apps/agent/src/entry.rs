@@ -1,5 +1,5 @@
-//! The two entries: a call on a borrowed thread (`-p`), or a constructor that runs before any other library's (`--
-//! CMD`).
+//! The agent's two entries: a call on a borrowed thread (`-p`), and a constructor that runs before any other library's
+//! (`-- CMD`).
 
 use core::ffi::c_int;
 use core::mem::size_of_val;
@@ -15,12 +15,11 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The interval of the check whether tiptoe is alive if no futex word is mapped, because the session could not
-/// begin.
+/// The same interval if the session could not begin, so that no futex word is mapped.
 const SOON_NS: u64 = 1_000_000;
 
 /// The agent's name in `/proc/PID/maps`, which tiptoe puts into the loader's list. The path from which the loader
-/// opened the agent leads elsewhere later.
+/// opened the agent later leads to another file.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -29,11 +28,11 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent. No entry may be called before. It holds for the image, not a session.
+/// Becomes 1, for the life of the image, once the loader has loaded this agent. No entry may be called before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of the environment message for this image, or 0. tiptoe writes it into the agent's file.
+/// The key of the environment message for this image, or 0. tiptoe writes the key into the agent's file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
@@ -54,22 +53,21 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    // A program that locks all its mappings has locked this image, too, which needs no lock.
+    // A program that locks all its mappings has locked this image, too.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
-    // A forked child may have its parent's number, in a PID namespace of its own.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores. In a
+    // PID namespace of its own, a forked child may have its parent's process id.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::is_only_one() {
-        // With several threads the agent's thread registers, because the registration then waits for all CPUs, 10 to
-        // 20 ms.
+        // In a program with several threads the agent's thread registers, because that takes 10 to 20 ms there.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -89,10 +87,9 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Locks the session to begin one. Waits for a former session's thread only about 5 ms, because the caller's thread
-/// is borrowed, and tiptoe can try again.
+/// Takes the session's lock. Waits for a former session's end only about 5 ms, because the calling thread is borrowed,
+/// and tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
-    // A former session or its thread has not ended yet.
     const EBUSY: Errno = Errno(16);
     // Another living tiptoe has a session here.
     const EALREADY: Errno = Errno(114);
@@ -119,8 +116,7 @@ fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
     memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
 }
 
-/// Runs before the program's other constructors. musl's loader passes no arguments, so the environment is found
-/// without them.
+/// Runs before the program's other constructors. It takes no arguments, because musl's loader passes none.
 extern "C" fn constructor() {
     TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside
     // Relaxed: tiptoe wrote the key before the image was loaded.
@@ -146,8 +142,7 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because its first hit may come when a sandbox forbids
-            // system calls.
+            // The program's only thread gets its slab now, because a sandbox may forbid system calls at its first hit.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -160,8 +155,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve. Uses a system call, because there may be no memory to map the
-/// segment.
+/// Reports to tiptoe that this agent cannot serve. Needs no memory to map the segment.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
@@ -193,7 +187,7 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session before.
+/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session instead.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
         // Acquire: pairs with the Release in `serve`.

@@ -1,5 +1,5 @@
-//! Reads and removes the environment entry of `tiptoe probe -- CMD` before the program sees it. Another entry of the
-//! same name stays.
+//! Reads the environment entry of `tiptoe probe -- CMD`, and removes it before the program sees it. Other entries of
+//! this name stay.
 
 use core::ffi::c_char;
 
@@ -8,10 +8,10 @@ use tiptoe_wire::descriptors::{DescriptorEntry, Key};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
-/// The most bytes of an entry to read; tiptoe's entry is shorter.
+/// How many bytes of an entry are read. tiptoe's entry is shorter.
 const LONGEST: usize = 128;
 
-/// The index of `startstack` in /proc/self/stat, counted from the word after the name.
+/// The index of `startstack` in /proc/self/stat, if the word after the name has index 0.
 const START_STACK: usize = 25;
 
 /// Returns the environment array that the kernel made, after argc, argv and argv's NULL.
@@ -27,7 +27,8 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Returns the address where the stack began. Parses from the last bracket, because the name may contain brackets.
+/// Returns the address where the stack began. Parses from the last bracket, because the program's name may contain
+/// brackets.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -65,12 +66,12 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns `false` only if the kernel reports that the program has no more rights than its caller (AT_SECURE).
+/// Returns whether the program may have more rights than the process that started it (AT_SECURE).
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;
     let mut entry = envp;
-    // SAFETY: the array ends with NULL. The vector's pairs follow, and the last of them is AT_NULL.
+    // SAFETY: the array ends with NULL. The auxiliary vector's pairs follow, and AT_NULL is the last.
     unsafe {
         while !(*entry).is_null() {
             entry = entry.add(1);
@@ -86,7 +87,8 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// Returns the first entry for whose first [`LONGEST`] bytes `read` returns a value, and that value.
+/// Returns the first entry that `read` accepts, and what `read` returned. `read` gets the entry's first [`LONGEST`]
+/// bytes.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,

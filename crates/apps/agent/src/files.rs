@@ -13,8 +13,7 @@ const O_RDWR: i32 = 2;
 const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
-/// The descriptors of the agent's thread, which exist in its table only and end with it. Only one such thread exists at
-/// a time.
+/// The descriptors of the only agent's thread. They are in its own table and end with it.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 #[derive(Clone, Copy)]
@@ -42,7 +41,6 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file, at its beginning.
     pub fn open(which: ProcFile) -> Option<File> {
         let is_kept = is_agents_thread();
         let fd = match is_kept {
@@ -78,8 +76,8 @@ pub fn keep() {
     }
 }
 
-/// Returns whether the calling thread is the agent's. The kernel clears the stored number when that thread ends, and
-/// a forked child has another process id.
+/// Returns whether the calling thread is the agent's. When that thread ends, the kernel clears its number in the lock.
+/// A forked child has another process id.
 fn is_agents_thread() -> bool {
     shared::get().is_some_and(|shared| {
         // Relaxed: constant within a session.

@@ -1,9 +1,9 @@
 //! Detects calls of `--under`'s function that end without a return. A thread that leaves such a call must count as
-//! outside at once, not only at the next return.
+//! outside at once, not only when a later call returns.
 //!
-//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by
-//! the personality routine of the frame that will handle an exception, a panic or a cancellation; the unwinder's
-//! `_Unwind_GetCFA` returns where that frame ends. Calls that are left in another way (gcc's `__builtin_longjmp`)
+//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by the
+//! personality routine of the frame that will handle an exception, a panic or a cancellation. The unwinder's
+//! `_Unwind_GetCFA` returns that frame's stack pointer. Calls that are left in another way (gcc's `__builtin_longjmp`)
 //! are detected when the function is called again, or when a followed call returns further up.
 
 use crate::calls;
@@ -13,7 +13,7 @@ use crate::tls;
 
 /// The index of the stack pointer in a `jmp_buf`, in glibc and musl.
 const STACK_POINTER: usize = 6;
-/// The farthest jump up the stack to accept.
+/// The longest jump up the stack to accept.
 const FARTHEST: u64 = 8 << 20;
 
 pub fn jump(frame: &Frame) {
@@ -46,7 +46,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // For a frame that returns to a thunk the reported address is 8 too low (see `unwind`). Adding 8 is safe for any
-    // frame, because its own return address is still above: stacks are aligned to 16 at calls.
+    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame:
+    // stacks are aligned to 16 at calls, so the frame's own return address is not below the sum.
     calls::cut(to + 8);
 }

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline that found slab 0 calls [`cold`], once per
-//! thread and session.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline whose thread has no slab calls [`cold`], once
+//! per thread and session.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -15,26 +15,26 @@ use crate::shared::{self, Shared};
 use crate::taken_slab;
 use crate::tls;
 
-/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A
-/// child that shares this memory (vfork, CLONE_VM) has another process id, and counts nothing. A forked child is
-/// known by a word that the fork wiped, without a system call.
+/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
+/// process counts nothing ([`Shared::is_home`]).
 ///
-/// A probe below a gate, marked in the argument, counts nothing outside of the gate. A thread that forked inside the
-/// gate gets here, too, because the fork took its slab.
+/// A probe below a gate, marked in the argument, counts nothing outside the gate. A thread may be inside the gate here,
+/// because creating a child took its slab away.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // The session must be loaded before its data segment, so that a slab of a session that ends in between is refused.
+    // The session must be loaded before the data segment. If the session ends in between, `give_slab` then refuses its
+    // slab.
     let Some(session) = shared.claims.session() else {
         return;
     };
     let Some(data) = shared.data() else { return };
     let slab = give_slab(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // If the thread got a slab, its trampoline counts the hit, because only the trampoline knows the value.
+    // If the thread got a slab, the trampoline counts the hit, because only the trampoline knows the value.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }

@@ -1,8 +1,8 @@
-//! Intercepts system calls of the program that the agent's presence would change. The hook is before the call, at
-//! the `mov $NUMBER,%eax`, or in libc's function `syscall`.
+//! Intercepts system calls of the program whose effect the agent's presence would change. A hook replaces the `mov
+//! $NUMBER,%eax` before the call, or is in libc's function `syscall`.
 //!
-//! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at its
-//! own address, so that a thread that waits there can be cancelled or unwound as usual.
+//! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at the
+//! original address, so that a thread that waits there can be cancelled or unwound as usual.
 
 use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -59,7 +59,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// Performs a call; `None` if the program must make the call.
+/// Performs a call. Returns `None` if the program must make it.
 fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -88,7 +88,7 @@ fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     }
 }
 
-/// Makes a new thread call [`born`] before its own code, if breakpoints are inherited.
+/// Makes a new thread that inherits breakpoints call [`born`] before its own code.
 fn follow_birth(number: usize, frame: &mut Frame) {
     if !matches!(number, nr::CLONE | nr::CLONE3) || !watches::are_inherited() {
         return;
@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles a function's entry. The zero flag makes the trampoline return at once.
+/// Handles an intercepted function's entry. The zero flag makes the trampoline return at once.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -111,7 +111,7 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares a system call on a thread-local block that may lack our words. This code must not access the words,
+/// Prepares a system call of a thread whose thread-local block may lack our words. This code must not access the words,
 /// because the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
@@ -154,7 +154,7 @@ fn storage(number: usize, frame: &Frame) -> Option<u64> {
 fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     const PR_SET_SECCOMP: u64 = 22;
     const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
-    // Modes are those of seccomp(2): 0 is strict, 1 is a filter, whose address is in rdx.
+    // The modes are those of seccomp(2): 0 is strict; 1 is a filter, whose address is in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SYSCALL_USER_DISPATCH && frame.rsi != 0 => {
             return Some(LeaveReason::Dispatch);
@@ -167,8 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before a filter or dispatcher of system calls is installed, which may forbid what the agent
-/// does, or kill the program for that.
+/// Ends the session before the program installs a filter or dispatcher of system calls, because it may forbid the
+/// agent's calls, or kill the program for them.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -176,8 +176,8 @@ fn before_rules(why: LeaveReason) {
     }
 }
 
-/// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must
-/// end: a trampoline would take an arbitrary word there for an address, and write to that address.
+/// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must end,
+/// because a trampoline would write to an arbitrary word of the block as if the word were an address.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -220,8 +220,8 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
     flags & CLONE_VM == 0
 }
 
-/// Returns whether the child will lose our handlers. A child that runs concurrently with its parent in the same
-/// memory does not count.
+/// Returns whether a child will lose our handlers. A child that runs beside its parent in the same memory does not
+/// count.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -230,8 +230,8 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs in a child whose creation dropped our handlers, as glibc's posix_spawn does since 2.38, before the child's
-/// own code.
+/// Runs before a child's own code, if the kernel dropped our handlers at the child's creation. glibc's posix_spawn
+/// requests that since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
@@ -273,9 +273,9 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 
 /// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
 /// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, so the
-/// calling thread then ends the session. If the agent's thread does not end in time, the call is made beside it.
+/// calling thread ends the session. If the agent's thread does not end in time, the call is made all the same.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // A signal handler that forks or jumps away would take the session's lock along.
+    // Signals are blocked, because a handler that forks or jumps away would take the session's lock along.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -380,7 +380,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Corrects the mask if the agent took over the signals while this thread was inside the hook.
+/// Corrects the thread's mask, because the agent took the signals over while this thread was inside the hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

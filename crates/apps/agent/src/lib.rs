@@ -7,7 +7,7 @@
 //!    if its trampoline cannot handle it;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with
 //!    the program, has no rights, and exists only while a tiptoe is attached;
-//! 4. the program must not notice the agent: [`signals`] lists what is hidden from it.
+//! 4. the program must not notice the agent: [`signals`] lists what it could still see.
 //!
 //! | runs on | modules |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! Libraries that are loaded and closed during a session.
+//! Tracks libraries that are loaded and closed during a session.
 //!
 //! The loader calls an empty function, for debuggers, before and after its list of libraries changes. At the second
 //! call a new library is mapped, but not relocated, and none of its code has run. Both calls run
-//! [`changed`](crate::library_changes::changed) under the loader's lock, so on one thread at a time.
+//! [`changed`](crate::library_changes::changed) under the loader's lock, so only one thread at a time runs it.
 //!
 //! | library | then |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | the same file as before at the same address, without probes | nothing |
 //! | closed | its traps are no longer ours ([`Libraries::is_closed`]); counts stay |
 //!
-//! After a wait that timed out, the library runs without probes until tiptoe has made them, and tiptoe reports that.
-//! No thread waits if tiptoe is dead, or has served nothing since the last time-out.
+//! If the wait times out, the library runs without probes until tiptoe has made them, which tiptoe reports. No thread
+//! waits if tiptoe is dead, or has served nothing since the last time-out.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -33,14 +33,14 @@ const PATIENCE_NS: u64 = 20_000_000;
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait for an unwinder, which must not see return thunks.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval of repeated wakes, because the agent's thread misses a wake just before it sleeps.
+/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. Only the loading thread uses these words, except the last four: the agent's thread writes
-/// them, and the loading thread reads them after the answer.
+/// A file at an address. Only the loading thread uses these words, except that the agent's thread writes the last four,
+/// which the loading thread reads after the answer.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -71,18 +71,18 @@ pub struct Libraries {
     reserve_used: AtomicU64,
     /// The number of the change that reported an unwinder.
     unwinder: AtomicU64,
-    /// [`FREE`], or who must not be disturbed now.
+    /// [`FREE`], or which side is changing code.
     code: AtomicU32,
 }
 
-/// The code of libraries is mapped and patched by one thread at a time. Otherwise the bytes of a patch, which are
-/// written in steps, could get into another mapping at the same address: a jump whose last bytes are the file's leads
+/// The code of libraries is mapped and patched by one thread at a time. Otherwise some bytes of a patch, which is
+/// written in steps, could get into a new mapping at the same address. A jump that ends with the new file's bytes leads
 /// anywhere.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for the code, because a batch of patches may wait for a CPU, and the loader may relocate a large
-/// library. Later the thread continues.
+/// The longest wait for the code, after which the thread continues. A batch of patches may wait for a CPU, and the
+/// loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -113,13 +113,13 @@ impl Libraries {
         }
     }
 
-    /// Takes the code of libraries, if it becomes free in time. Returns whether it did.
+    /// Takes the code of libraries. Returns `false` if it stays taken too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // The loader's lock is held, so a mark of an earlier change was left there.
+            // The caller holds the loader's lock, so an earlier change has left this `MAPPED`.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -131,7 +131,8 @@ impl Libraries {
     }
 
     fn free_code(&self, holder: u32) {
-        // Release: pairs with the Acquire in `take_code`. Another thread may hold the code, if this one waited in vain.
+        // Release: pairs with the Acquire in `take_code`. Another thread may hold the code, if this thread waited in
+        // vain.
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
@@ -147,17 +148,17 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // A mark that stays is from a change whose end was not seen. It must not delay each batch.
+        // If the code never became free, no hook saw the change's end. Its mark must not delay each batch.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
 
-    /// Takes away all marks, which a forked child has from its parent.
+    /// Removes the mark, which a forked child may have from its parent.
     pub fn free_all_code(&self) {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
 
-    /// Forgets all libraries. Only a late thread may still be in a walk.
+    /// Forgets all libraries. A thread that is late may still be in a walk.
     pub fn forget(&self) {
         self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk
         let used = self.used();
@@ -176,7 +177,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `changed`
-        // A change that began before has no mark yet. If it ended in between, its end may have found no mark.
+        // A change that began before this store has no mark yet. If it ends before the mark is set, only this thread
+        // can remove the mark.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -214,7 +216,7 @@ impl Libraries {
 
     fn at_base(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, here and above: the library was written before it was reported to tiptoe.
+        // Relaxed, also in `at`: the library was written before it was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 

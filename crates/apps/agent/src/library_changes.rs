@@ -1,4 +1,4 @@
-//! Handles a change of the loader's list on the loading thread.
+//! Runs on the loading thread when the loader's list of libraries changes.
 
 use tiptoe_wire::Data;
 
@@ -7,7 +7,6 @@ use crate::loader::Record;
 use crate::shared::{self, Shared};
 use crate::space;
 
-/// Handles a change of the loader's list; called before and after it.
 pub fn changed() {
     let Some(shared) = shared::at_home() else {
         return;
@@ -20,11 +19,11 @@ pub fn changed() {
     if !settled {
         libraries.set_mapping(true);
     }
-    // A session that ends takes no reports, but it still patches code.
+    // A session that is ending takes no reports, but it still patches code.
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {
-        // Must be after the walk, which finds closed libraries, and before the wait for patches.
+        // Must follow the walk, which finds closed libraries, and precede the wait for patches.
         libraries.set_mapping(false);
     }
     let (Some(data), Some(found)) = (data, found) else {
@@ -41,11 +40,11 @@ pub fn changed() {
     }
 }
 
-/// Notes the begin of a change, or what it has changed.
+/// Notes that a change begins, or what it has changed.
 fn note(shared: &Shared, record: &Record, data: &Data) -> WalkResult {
     let settled = record.is_consistent();
     let first = shared.libraries.is_first_walk();
-    // Must precede the report, because the agent's thread then looks up where the new library is.
+    // Must precede the report, because after it the agent's thread looks up where the new library is.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);

@@ -1,11 +1,11 @@
-//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. It is read on a loading
-//! thread, which holds the loader's lock.
+//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. A loading thread reads it and
+//! holds the loader's lock.
 
 use core::iter;
 
 use tiptoe_sys::raw::{call, nr};
 
-/// The most entries to read, because a torn or cyclic list must not hold the thread.
+/// The most entries to read, because a torn or cyclic list must not hold up the thread.
 const MOST: usize = 1 << 14;
 
 const LONGEST: usize = 4096;
@@ -36,7 +36,7 @@ pub struct Record(*const Debug);
 #[derive(Clone, Copy)]
 pub struct Entry(*const LinkMap);
 
-/// The state in which nothing is being loaded or closed.
+/// The state while nothing is being loaded or closed.
 const CONSISTENT: i32 = 0;
 
 impl Record {
@@ -53,7 +53,6 @@ impl Record {
         })
     }
 
-    /// Returns whether nothing is being loaded or closed.
     pub fn is_consistent(self) -> bool {
         self.all().all(|record| {
             // SAFETY: as above. The state changes under the loader's lock, which this thread holds.
@@ -61,7 +60,7 @@ impl Record {
         })
     }
 
-    /// Returns whether the loader changes the first namespace now. Any thread may call this.
+    /// Returns whether the loader is changing the first namespace. Any thread may call this.
     pub fn is_changing(self) -> bool {
         // SAFETY: as above; the first record is the loader's own, and stays.
         unsafe { (&raw const (*self.0).state).read_volatile() != CONSISTENT }
@@ -114,7 +113,7 @@ impl Entry {
     }
 }
 
-/// The identity of one build of a file: device, inode, size and time of change.
+/// Identifies one build of a file by device, inode, size and time of change.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 

@@ -1,5 +1,5 @@
-//! Records a thread's waits for locks of a library's own, which the library reports through [`crate::ports`], like
-//! futex waits ([`crate::locks`]). This code may run in signal handlers, so it must not lock, wait, or call libc.
+//! Records waits for a library's own locks, which the library reports through [`crate::ports`], as [`crate::locks`]
+//! records futex waits. This code may run in signal handlers, so it must not lock, wait, or call libc.
 
 use core::arch::naked_asm;
 

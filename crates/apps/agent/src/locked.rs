@@ -1,12 +1,12 @@
 //! Performs the program's mlockall without the agent's memory.
 //!
-//! The agent's segments and tables are sized for the largest program. The kernel would provide and lock all their
+//! The agent's segments and tables have room for the largest program. The kernel would provide and lock all their
 //! pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of libc's mlockall locks the program's
-//! mappings one by one, and answers as the kernel would without the agent. The agent unlocks what it maps later
-//! (`memory.rs`).
+//! mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each mapping that
+//! it makes later (`memory.rs`).
 //!
-//! A mapping that another thread makes during the call is locked only if the call includes future mappings; the kernel
-//! promises no more. A system call without a hook locks the agent's memory, too.
+//! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
+//! without a hook locks the agent's memory, too.
 
 use core::ops::Range;
 
@@ -24,9 +24,8 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call itself: it is invalid, or only for future
-/// mappings, or the list of mappings cannot be read. Must not be inlined, because the caller's other paths may have
-/// too little stack for its 3 KiB.
+/// Performs mlockall(2). `None` if the program must make the call: it is invalid, or only for future mappings, or the
+/// list of mappings cannot be read. Must not be inlined, because the caller's other paths may lack the 3 KiB of stack.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
@@ -108,7 +107,8 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of a range that is the agent's image or an arena; if none is, an empty range at the end.
+/// Returns the first part of a range that is in the agent's image or an arena; without such a part, an empty range at
+/// the end.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

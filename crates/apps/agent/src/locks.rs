@@ -1,7 +1,7 @@
-//! Handles futex calls: a thread is about to wait in the kernel or to wake a waiter, or has returned. Trampolines
-//! enter here, also in signal handlers, so this code must not lock, wait, or call libc.
+//! Handles futex calls, before and after a thread makes them. Trampolines enter here, also in signal handlers, so this
+//! code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on; the board, which all threads share, is in
+//! The records are in the thread's slab, from the session's lock slot on. The board, which all threads share, is in
 //! slab 0.
 
 use core::ops::Range;
@@ -23,7 +23,7 @@ use crate::scopes;
 use crate::stubs::tiptoe_first_slab;
 use crate::tls;
 
-/// How far trampolines move the stack pointer below the program's: the red zone.
+/// How far trampolines lower the stack pointer, because the program may use the red zone.
 const BELOW: u64 = 128;
 
 const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
@@ -53,8 +53,8 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, which a hook has no time to compute; 0 if the session records no locks,
-/// as before [`begin`] and after [`end`].
+/// The address of slab 0's words, which a hook has no time to compute. 0 before [`begin`], after [`end`], or if the
+/// session records no locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
@@ -93,7 +93,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, or 0 for no slab.
+    /// Returns the words of a thread whose descriptor has this slab, which is 0 if the thread has none.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -107,7 +107,7 @@ impl WaitWords {
         };
         let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
-        // A thread that was preempted after it read the slab may have a slab of another session.
+        // A thread that was preempted after it read the slab may have another session's slab.
         if slab < begin || slab >= end {
             return None;
         }
@@ -139,8 +139,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: these are words of the runtime's own frames and of their caller, above the stack pointer, at places
-    // that the functions' unwind rules name.
+    // SAFETY: the words are above the stack pointer, in the frames of the runtime's functions and their caller, where
+    // the functions' unwind rules say.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
@@ -167,8 +167,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, lock, clockwork::ticks, read_lock);
 }
 
-/// Returns the kind of a futex call's lock, if the lock records its holder. `function` is the libc function for this
-/// lock that the stack shows, or 0.
+/// Returns the kind of a futex call's lock, if the lock records its holder. `function` is the libc function on the
+/// stack that waits for the lock, or 0.
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {

@@ -1,4 +1,4 @@
-//! Maps the agent's own memory, straight from the kernel.
+//! Maps the agent's own memory by system calls.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 
@@ -19,15 +19,15 @@ const MAY_MOVE: usize = 1;
 
 pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
-/// The lowest random address of the agent's memory. Sanitizers refuse to start, or overwrite our memory, if
-/// something is mapped at their shadow memory. All their layouts leave this range free ([`SANITIZERS`]), and the
-/// kernel puts nothing below [`CODE`]. The range is more than 2 GiB from all code, because trampolines need the
-/// space near code. Mappings begin at random pages, so that they use different lines of the first-level cache.
+/// The start of the range for the agent's memory, which ends before [`CODE`]. Sanitizers refuse to start, or overwrite
+/// our memory, if something is mapped at their shadow memory. All their layouts leave this range free ([`SANITIZERS`]),
+/// and so does the kernel. The agent's memory stays 2 GiB away from code, because trampolines need the space near code.
+/// Mappings begin at random pages, so that they use different lines of the first-level cache.
 const FAR: usize = 0x5500_0000_0000;
 /// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short
 /// mappings would leave no hole for a segment, and the kernel would place it where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
-/// The length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
+/// The least length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
 /// ([`extend`]).
 const LONG: usize = 1 << 30;
 const DISTANCE: usize = 2 << 30;
@@ -50,16 +50,16 @@ const _: () = {
         assert!(CODE <= start || end <= FAR);
         index += 1;
     }
-    // Room for the segments of three sessions.
+    // The range has room for the segments of three sessions.
     assert!(FAR + FAR_LEN + 3 * (88 << 30) + DISTANCE < CODE);
 };
 const FAR_LOOKS: usize = 4;
-/// The steps of the search after [`FAR_LOOKS`]. If all fail, the kernel chooses an address.
+/// The tries in ascending order, after [`FAR_LOOKS`] random ones. If all fail, the kernel chooses an address.
 const FAR_STEPS: usize = 32;
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps unlocked memory. Pages exist only once touched, even in a program that locks all its mappings (mlockall).
+/// Maps unlocked memory. A page exists only once touched, even in a program that locks all its mappings (mlockall).
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -118,7 +118,7 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-/// Returns whether an address is in the range of the agent's memory, which excludes its code and its arenas.
+/// Returns whether an address is in the range of the agent's memory, which excludes the image and arenas.
 pub fn is_far(at: usize) -> bool {
     (FAR..CODE).contains(&at)
 }
@@ -131,8 +131,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, each unlocked before the next. Otherwise a program that locks all its mappings may exceed
-/// its limit (RLIMIT_MEMLOCK).
+/// Maps a range in pieces, and unlocks each piece before it maps the next. Otherwise a program that locks all its
+/// mappings may exceed RLIMIT_MEMLOCK.
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {
@@ -200,8 +200,8 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     protect(page, READ | EXEC | write)
 }
 
-/// Splits a range of the program's code off into a mapping of its own. The advice has no other effect, because
-/// private pages of a file are never in a huge page.
+/// Makes a range of the program's code a mapping of its own. The advice has no other effect, because private pages of a
+/// file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);
@@ -263,7 +263,6 @@ pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
 }
 
-/// Returns whether a descriptor is a memfd with these seals.
 pub fn has_seals(fd: i32, seals: i32) -> bool {
     const F_GET_SEALS: usize = 1034;
     // SAFETY: this query of a descriptor touches no memory.
@@ -286,11 +285,11 @@ pub fn retire_segment(at: usize, len: usize) {
     }
 }
 
-/// Moves a range to another address, replacing what is mapped there.
+/// Moves a range to another address, and replaces what is mapped there.
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
-    // SAFETY: both ranges are the agent's own. A thread that still writes to the replaced one finds memory there at
+    // SAFETY: both ranges are the agent's own. A thread that still writes to the replaced range finds memory there at
     // any moment.
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
@@ -300,7 +299,7 @@ pub fn unmap(at: usize, len: usize) {
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
-/// Maps zeroed memory at exactly `base`, for the return addresses that trampolines keep.
+/// Maps zeroed memory at exactly `base`, in which trampolines keep return addresses.
 pub fn callers(base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, READ | WRITE)
 }
@@ -315,14 +314,14 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps code of the plan's file, mapped at `from`, at exactly `base`. The mapping cannot become writable, and a fork
-/// copies none of it.
+/// Maps the plan file's code, which is mapped at `from`, at exactly `base`, too. The mapping cannot become writable,
+/// and a fork copies none of it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))
 }
 
-/// Maps code over the agent's own addresses, where threads may execute the same code all the time.
+/// Maps code over the agent's own addresses, where threads may be executing the same code.
 pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: with an old length of 0, the call maps the same part of the file again and leaves the first mapping.
     let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;

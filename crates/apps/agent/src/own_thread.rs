@@ -1,4 +1,4 @@
-//! What belongs to one thread of the program: its slab, its name.
+//! The calling thread's slab and name.
 
 use core::sync::atomic::Ordering::Relaxed;
 

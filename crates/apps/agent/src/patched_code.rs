@@ -1,10 +1,10 @@
-//! Patched code that the program maps at another address, too, or moves there. A patch works at its own address
-//! only: its jump is relative, and the trap handler finds no other address. So code that mremap(2) moves must get
-//! its original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is
-//! notified of that code.
+//! Handles patched code that the program moves, or maps at another address, too. A patch works only at its own address,
+//! because its jump is relative, and the trap handler finds no other address. So code that mremap(2) moves must get its
+//! original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is notified
+//! of that code.
 //!
-//! Large blocks of malloc's grow by mremap, too. So a range is compared with the table of sites first, and only sites
-//! that are armed count: a closed library's site may be at the address of the program's data.
+//! malloc grows large blocks by mremap, too. So a range is first compared with the table of sites. Only armed sites
+//! count, because a closed library's site may be at the address of the program's data.
 
 use core::ops::Range;
 
@@ -30,7 +30,6 @@ fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = (usize, S
     })
 }
 
-/// Returns whether a range has patches.
 pub fn is_patched(code: &Range<u64>) -> bool {
     shared::get().is_some_and(|shared| patches(shared, code).next().is_some())
 }
@@ -41,7 +40,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
         return None;
     };
     let old_len = from.end - from.start;
-    // If the old length is 0, the call copies as much as the new length says. What does not fit is unmapped.
+    // If the old length is 0, the call maps the range once more. If the new length is smaller, the rest is unmapped.
     let len = if old_len == 0 {
         *len
     } else {
@@ -67,7 +66,7 @@ pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     result
 }
 
-/// Code that no thread runs yet. `sync` does nothing, because one refetch after all sites suffices.
+/// Code that no thread runs yet. `sync` does nothing, because one sync after all sites suffices.
 struct UnusedCode<'a>(&'a SelfMemory);
 
 impl Text for UnusedCode<'_> {
@@ -82,7 +81,7 @@ impl Text for UnusedCode<'_> {
     fn sync(&self) {}
 }
 
-/// Restores the sites of `code`, which is now at the address `at`; `is_gone` if it is no longer at its own.
+/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the code is no longer at its old address.
 fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     let Some(shared) = shared::get() else { return };
     let memory = SelfMemory::open();
@@ -114,7 +113,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     memory.sync();
 }
 
-/// Tells tiptoe that patched code is now elsewhere, too, or that its patches are gone.
+/// Reports to tiptoe that patched code is now elsewhere, too, or that its patches were lost.
 pub fn note(code: Range<u64>) {
     if let Some(data) = shared::at_home().and_then(Shared::data) {
         data.put_unpatched(code);

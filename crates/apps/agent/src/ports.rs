@@ -17,7 +17,7 @@ use crate::text::SelfMemory;
 const EINVAL: u64 = 22;
 const MOST: usize = 64;
 
-/// The addresses of the session's open ports, from [`open`] to [`close`]. Relaxed throughout: only the agent's thread uses them.
+/// The addresses of the session's open ports, until [`close`]. Relaxed throughout: only the agent's thread uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
@@ -43,7 +43,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
-    // A word is free if its address has no port, because the file was unmapped or replaced.
+    // A word is also free if its address no longer has a port, because the file was unmapped or replaced.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {

@@ -1,6 +1,6 @@
-//! Finds out which addresses are resolvers of indirect functions: those that the loader itself calls, according to
-//! the tables of the mapped file. The agent must call no others, whatever a plan names. The tables are read through
-//! the kernel and every number in them is bounded, because the program may have changed them.
+//! Finds out which addresses are resolvers of indirect functions, which the loader calls according to the tables of the
+//! mapped file. The agent must call no other address, whatever a plan says. The tables are read through the kernel, and
+//! every number in them is bounded, because the program may have changed them.
 
 use core::ops::Range;
 
@@ -22,8 +22,8 @@ const MOST_TAGS: u64 = 256;
 /// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the file that contained the last address. They are kept because a request lists a file's
-/// resolvers one after the other, for libc over a hundred, and each search of the tables takes long.
+/// The resolvers of the file that contained the last address. They are kept, because a request lists a file's resolvers
+/// together, over a hundred for libc, and each search of the tables takes long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     code: Range<u64>,
@@ -72,7 +72,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // Counting stops at the first resolver without room: the count then shows that `kept` is incomplete.
+                // Counting stops at the first resolver without room, so that the count shows that `kept` is incomplete.
                 *count > MOST_KEPT
             });
         }
@@ -107,7 +107,7 @@ struct Tables {
     symbols: u64,
     hash: u64,
     gnu_hash: u64,
-    /// The addresses and lengths in bytes of the relocations, and of those of the linkage table.
+    /// The addresses and lengths in bytes of the relocations, and of the linkage table's relocations.
     relocations: [(u64, u64); 2],
 }
 

@@ -1,9 +1,8 @@
-//! Handles a thread's entry into a scope and its exit, which the program's libraries report through
-//! [`crate::ports`]. This code also runs in signal handlers, so it must not lock, wait, or call libc.
+//! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
+//! It also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
-//! A thread's records are in its slab, from the session's scope slot on; the nodes, which all threads share, are in
-//! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are
-//! wiped.
+//! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
+//! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,7 +17,7 @@ use crate::hit::first_slab;
 use crate::memory;
 use crate::tls;
 
-/// Where a session records scopes. [`begin`] sets all, [`end`] clears `shared`.
+/// Where a session records scopes. [`begin`] sets all words, [`end`] clears `shared`.
 struct ScopeWords {
     /// The address of the words of slab 0; 0 if the session records no scopes.
     shared: AtomicU64,
@@ -26,7 +25,7 @@ struct ScopeWords {
     offset: AtomicU64,
     /// The start and length of all slabs.
     slabs: [AtomicU64; 2],
-    /// The number of sessions that recorded scopes. It only grows, because it stamps what labels of the program cache.
+    /// The number of sessions that recorded scopes. It only grows, because labels of the program cache it as a stamp.
     sessions: AtomicU64,
 }
 
@@ -41,7 +40,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // The thread that first touches a page of the nodes would otherwise charge the page fault to its scope.
+    // Otherwise the thread that first touches a page of the nodes would charge the page fault to its scope.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -55,7 +54,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
 }
 
 pub fn end() {
-    WORDS.shared.store(0, Relaxed); // Relaxed: orders nothing, because a late thread finds its slab out of range
+    WORDS.shared.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
 }
 
 /// Returns the functions that a port of scopes calls at a scope's entry and exit.
@@ -76,7 +75,7 @@ fn find() -> Option<Thread<'static>> {
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
     let [begin, len] = WORDS.slabs.each_ref().map(|word| word.load(Relaxed));
-    // The thread has no slab, or one of another session, because it was preempted after it read the address.
+    // The thread has no slab. Or it was preempted after it read the slab's address, and this is another session.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
@@ -131,8 +130,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab: a fork takes the slab from the forking thread, which must claim it
-/// again here.
+/// Leaves a scope in a thread without a slab, which must claim it again, because creating a child took it away.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

@@ -1,8 +1,8 @@
-//! The addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
+//! Keeps the addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
 //!
 //! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
-//! the next reuses the range. A thread that sleeps that long counts in another session's slab, but never faults.
+//! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
 //!
 //! A range grows at its address. If something else is mapped right after it, a new range, at least twice as long,
 //! replaces it; the old one stays mapped.

@@ -123,8 +123,7 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many
-/// exist.
+/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -187,8 +186,8 @@ fn in_batches(
     }
 }
 
-/// Changes code while the loader does not. If the other threads are stopped, none of them is in the loader and goes on;
-/// a forked child has the loader's mark of its parent.
+/// Changes code while the loader maps nothing. This needs no lock if the other threads are stopped, nor in a forked
+/// child, which may have its parent's mark of the loader.
 fn patched<R>(
     shared: &Shared,
     other_threads: OtherThreads,
@@ -250,8 +249,8 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
     }
 }
 
-/// Makes the table find records of earlier sessions again, by the listed trampolines, although later records at the
-/// same addresses replaced them.
+/// Makes the table find earlier sessions' records with the listed trampolines again, although later records at the same
+/// addresses replaced them.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -279,7 +278,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         });
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
-            // The hook may still be in place, because an earlier session could not remove it.
+            // The hook may still be there, because an earlier session could not remove it.
             let is_patched = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
@@ -295,7 +294,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. The table must have them, because the trap handler finds them there.
+/// Restores the sites at the listed addresses. The table must contain them, because the trap handler looks them up
+/// there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
@@ -330,7 +330,7 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions, which are pure code. The result for any other address is 0.
+/// Calls the resolvers of indirect functions, which have no side effects. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -347,7 +347,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Patches again the sites whose trap byte another tracer has removed.
+/// Patches again the sites whose first byte another tracer has overwritten.
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {

@@ -1,9 +1,9 @@
-//! Begins and ends the state that belongs to a session.
+//! Begins and ends the state of a session.
 //!
-//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends it, or a thread of the
-//! program whose call the agent's thread does not survive, or a forked child, which has one thread. All but the
-//! child hold [`Shared`]'s lock: the agent's thread until the kernel has ended it. So no thread of a former session
-//! is left when the next one begins.
+//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends the session, or a thread
+//! of the program whose call the agent's thread does not survive, or a forked child's only thread. All but the child
+//! hold [`Shared`]'s lock. The agent's thread holds it until the kernel has ended the thread. So no former session's
+//! thread exists when the next session begins.
 
 use tiptoe_sys::raw::Errno;
 

@@ -1,4 +1,4 @@
-//! The agent's state: one block for the life of the process, and the session.
+//! The agent's state: one block for the life of the process, and the present session.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -27,14 +27,14 @@ const MAX_SITES: usize = 1 << 18;
 /// The most threads with a slab at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
-/// Flags in the number of slabs: each slab has a ring; hits follow the slabs.
+/// Flags in the word with the number of slabs: each slab has a ring; the hits' area follows the slabs.
 const RINGS: u32 = 1 << 31;
 const HITS: u32 = 1 << 30;
 
 /// State that outlives a session. A forked child has its own copy, in which `lock`, `here`, `gate`, `signals_owner`
 /// and `space` are wiped.
 pub struct Shared {
-    /// The process that the session belongs to. A forked child finds its parent's id here.
+    /// The process that began the session. A forked child finds its parent's id here.
     pub pid: AtomicU32,
     /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one
     /// that has a [`crate::thread::SessionGuard`].
@@ -42,14 +42,14 @@ pub struct Shared {
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether another tracer may have removed its trap byte from a site.
+    /// Whether another tracer may have overwritten a patch, when it removed its own trap byte.
     pub must_rearm: AtomicBool,
     /// Patched sites. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
     pub libraries: Libraries,
     pub claims: Claims<'static>,
     pub thunks: Thunks<'static>,
-    /// The code from which calls are followed.
+    /// Calls from this code are followed.
     pub described: DescribedCode,
     pub arenas: Arenas,
     thunk_table: u64,
@@ -69,7 +69,6 @@ pub struct Shared {
     here: &'static AtomicU32,
     /// Not 0 while a thread without a slab may claim one at its first hit.
     gate: &'static AtomicU32,
-    /// The process that took over the signals.
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
     pub space: &'static AtomicU64,
@@ -91,15 +90,13 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the pointer to the state. The pointer is random, so only a fork of this process has the
-/// same one there.
+/// Returns the address of the pointer to the state. The state's address is random, so only a fork has the same pointer.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
 
-/// Returns the state if this very process, and not its parent, has a session.
+/// Returns the state if this process, and not its parent, has a session.
 pub fn at_home() -> Option<&'static Shared> {
-    // Relaxed: constant within a session, which `data` has seen.
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
@@ -129,14 +126,15 @@ pub fn create() -> Result<&'static Shared, Errno> {
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
-/// Lays the state out; the part that a fork wipes must be first.
+/// Lays the state out. The part that a fork wipes must be first.
 fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 5] = room.slice(5)?.as_array().ok_or(Errno(12))?;
     let [used, here, signals_owner, gate, lock] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    // What each session uses is adjacent, because a fork allocates a page table for each 2 MiB that contain a page.
+    // The parts that each session uses are adjacent, because a fork allocates a page table for each 2 MiB that contain
+    // a page.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(PageAllocator::of::<Shared>(1))? as *mut Shared;
@@ -182,18 +180,18 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
     let none = core::ptr::null_mut();
-    // Release: pairs with the Acquire in `get`. The exchange fails if a thread that a dead tiptoe had borrowed was
-    // faster.
+    // Release: pairs with the Acquire in `get`. The exchange fails if another thread, which a dead tiptoe had borrowed,
+    // was faster.
     let first = SHARED.compare_exchange(none, block, Ordering::Release, Ordering::Relaxed);
     first.map_err(|_| Errno(16))?;
     // SAFETY: the block was written above, and is never freed.
     Ok(unsafe { &*block })
 }
 
-/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1, or 0
-/// if no known library that may be closed contains the site.
+/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1; 0 if the
+/// site's library is not tracked.
 const ARMED: u64 = 1;
-/// The library number of sites whose library was closed unseen. No library has this number.
+/// The library number of sites whose library was closed before tiptoe had read it. No library has this number.
 pub const NOWHERE: usize = libraries::MOST;
 
 impl Shared {
@@ -231,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether the code of a site is still mapped. If not, a trap there is not ours.
+    /// Returns whether a site's code is still mapped. Otherwise a trap at its address is not ours.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
         !number.is_some_and(|number| self.libraries.is_closed(number))
@@ -280,7 +278,7 @@ impl Shared {
         agent.contains(&address) || self.thunks.at(address).is_some() || self.arenas.hold(address)
     }
 
-    /// Returns the index of each descriptor whose thread has frames, and the frames' address.
+    /// Returns each descriptor's index with the address of its thread's frames, if the thread has frames.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: the frames are only used as atomics.
         let bases = self.regions.iter().enumerate().take(self.claims.used());
@@ -288,7 +286,7 @@ impl Shared {
         bases.filter(|(_, base)| *base != 0)
     }
 
-    /// Returns the word that holds the address of the frames of a descriptor's thread.
+    /// Returns the word with the address of the frames of a descriptor's thread.
     pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
         self.regions.get(index)
     }
@@ -298,12 +296,12 @@ impl Shared {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Returns the address and length of everything that outlives a session. The descriptors are first.
+    /// Returns the address and length of the memory that outlives a session. The descriptors are first.
     pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
-    /// Returns the index of the descriptor at an address; `None` if none of ours is there.
+    /// Returns the index of the descriptor at an address, if one is there.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
@@ -349,7 +347,7 @@ impl Shared {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
-    /// Returns whether this very process, and not its parent, began a session.
+    /// Returns whether this process, and not its parent, began a session.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
     }
@@ -366,20 +364,20 @@ impl Shared {
         core::ptr::from_ref(self.here) as u64
     }
 
-    /// Returns whether the session is the calling process's own. `here` is checked first, because a system call
-    /// could make a forked child's filter kill the child. The process id distinguishes a child that shares this
+    /// Returns whether the calling process itself has the session. `here` must be checked first, because a forked
+    /// child's seccomp filter may kill it for a system call. The process id distinguishes a child that shares this
     /// memory.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// Returns the first slot of scope records in a slab, if the session records scopes.
+    /// Returns the first slot of a slab's scope records, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
     }
 
-    /// Returns the first slot of lock records in a slab, if the session records contended locks.
+    /// Returns the first slot of a slab's lock records, if the session records contended locks.
     pub fn lock_slot(&self) -> Option<u32> {
         let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
@@ -429,8 +427,7 @@ impl Shared {
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments, where a thread that has read its slab's address may still write
-    /// ([`Segments`]).
+    /// Removes the session's segments. A thread that has read its slab's address may still write there ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;

@@ -1,18 +1,17 @@
-//! SIGTRAP and SIGILL: ours while there are probes, and still the program's.
+//! Takes SIGTRAP and SIGILL over while there are probes, and emulates both signals for the program.
 //!
-//! The kernel kills a process if one of its threads faults while it blocks the fault's signal. So no thread may
-//! block SIGTRAP or SIGILL in the kernel while a trap byte may exist. The program's requests to block them are only
-//! recorded.
+//! The kernel kills a process if a thread faults and blocks the fault's signal. So no thread may block SIGTRAP or
+//! SIGILL in the kernel while a trap byte may exist. The program's requests to block them are only recorded.
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
-//! | owned | [`ProcessSignals`] | the process | Prepare takes it over; the end of the session gives it back |
-//! | disposition | [`ProgramSignal`], a ring | the process | the program calls sigaction |
-//! | in the mask of another signal's handler | [`ProcessSignals`] | the process | likewise; the kernel's mask lacks it |
-//! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
+//! | owned | [`ProcessSignals`] | the process | [`own`] takes it over; [`disown`] gives it back |
+//! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
+//! | in another signal's handler mask | [`ProcessSignals`] | the process | sigaction; the kernel's mask lacks it |
+//! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler calls the program's; tiptoe attaches |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
-//! | held back, sent to the process | [`ProgramSignal`] | the process | one arrives, is unblocked, or waited for |
-//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | one arrives, is unblocked, or waited for |
+//! | held back, sent to the process | [`ProgramSignal`] | the process | it arrives, is unblocked or is waited for |
+//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | it arrives, is unblocked or is waited for |
 //!
 //! The handler ([`trap`]) checks an arriving signal in this order:
 //!
@@ -21,11 +20,11 @@
 //! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
 //! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
 //! | the program's single step in our code | skipped, or handled with the original's address ([`step`]) |
-//! | another fault | the program's handler; death if the program blocks the signal, also inside that handler |
+//! | another fault | the program's handler runs; death if the program blocks the signal, also inside that handler |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
-//! | sent, and not blocked in the thread's wait | the program's handler; the wait ends with EINTR |
+//! | sent, and not blocked in the thread's wait | the program's handler runs; the wait ends with EINTR |
 //! | sent, and blocked | the signal is held back; the wait goes on |
-//! | sent | the program's handler, with its mask, its stack and SA_RESETHAND |
+//! | sent | the program's handler runs, with its mask, its stack and SA_RESETHAND |
 //!
 //! [`crate::hooks`] intercepts libc's calls that install a handler, or that block, read or await signals.
 //!
@@ -35,20 +34,20 @@
 //!
 //! | step | action | then |
 //! |---|---|---|
-//! | 1 | Prepare | our handlers are installed; a mask can still change unseen |
+//! | 1 | Prepare | our handlers are installed; no hook sees masks change yet |
 //! | 2 | guards are patched, by one word or with all threads stopped | no new block reaches the kernel |
-//! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
+//! | 3 | tiptoe unblocks both signals in each thread, its waits and its running handlers | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
-//! | 5 | the last trap byte is removed, and no signal of one is pending | a block is harmless |
-//! | 6 | threads are stopped, none in our handler; tiptoe blocks for each what it believes to block | masks are right |
+//! | 5 | the last trap byte is removed, and no trap's signal is pending | a block is harmless |
+//! | 6 | threads are stopped, none in our handler; tiptoe blocks what each thread believes to block | masks are right |
 //! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
-//! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a
-//! request, checks whether the signals are still owned, and undoes its change if not.
+//! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a request,
+//! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
-//! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay,
-//! and pass calls on. In a program that must not have trap bytes, other such sites stay, too, and the next session
-//! must not write a trap byte either. So an agent writes no trap byte before tiptoe has allowed trap bytes.
+//! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
+//! pass calls on. In a program that must not have trap bytes, other sites of this kind stay, too, and the next session
+//! must write no trap byte. So an agent writes no trap byte before tiptoe has allowed trap bytes.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
@@ -56,6 +55,8 @@
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, although another thread may
 //!   not. It stays held until a thread waits for it or unblocks it.
+//! - Another thread may take a blocked signal to the process from the kernel. sigpending shows the signal only after
+//!   that thread has held it back.
 //! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
 //!   SA_RESTART, or if such a call is never restarted.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
@@ -133,7 +134,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised the signal. The kernel keeps it pending while it is blocked.
+    /// Returns whether a perf event raised the signal. While such a signal is blocked, the kernel keeps it pending.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
@@ -180,12 +181,12 @@ struct ProgramSignal {
     waiter: AtomicU32,
 }
 
-/// What the process requested. [`own`] begins it, [`disown`] ends it.
+/// What the process requested, from [`own`] to [`disown`].
 struct ProcessSignals {
     believed: [ProgramSignal; 2],
     owned: AtomicU64,
     is_on_alternate: AtomicBool,
-    /// For each signal, the owned signals in the mask of the program's handler.
+    /// For each signal, the owned signals in its handler's mask, as the program requested.
     masks: [AtomicU64; 65],
 }
 
@@ -256,7 +257,7 @@ fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
-        // Relaxed: the thread that stores it then installs the handlers again.
+        // Relaxed: the thread that stores the flag then installs the handlers again.
         false if SIGNALS.is_on_alternate.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
@@ -368,9 +369,9 @@ pub fn owned() -> bool {
     SIGNALS.owned.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. Threads inside hooks race with this; see the module.
+/// Gives both signals and all masks back to the program. Threads inside hooks race with this call (step 6 above).
 pub fn disown() {
-    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
+    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: precedes reading dispositions, see `program_action`
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
         // The exchange is repeated if the program installed another handler in between.
@@ -436,7 +437,7 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel, which would arrive
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
 /// without our handlers.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {

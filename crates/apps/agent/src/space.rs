@@ -1,18 +1,18 @@
-//! The agent's record of the program's address space: which file's code is where.
+//! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`).
-//! A trap's address leads to the mapping, the file offset, and the site that was patched there. Each mapping of a
-//! file has its own site, so of the sites at one offset the one with the trapped address counts.
+//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
+//! trap's address leads to the mapping, the file offset, and the sites patched at that offset. Each mapping of a file
+//! has its own site, so the site with the trapped address counts.
 //!
-//! No hit may be lost and no trap waits. So if the space is unsure, or something else is mapped at the address, the
-//! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`): a program may have copied its code
+//! No hit may be lost, and no trap waits. So if the space is unsure, or something else is mapped at the address, the
+//! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`). A program may have copied its code
 //! into other memory at the same addresses.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
 //! | any thread of the program | [`change`]: makes and records a call that changes code | a few checks of the lock |
 //! | a signal handler | [`find_own_trap`] | a few checks of the lock, to read |
-//! | the thread that loads a library | [`loading`]: the loader's own mappings are not seen | never |
+//! | the thread that loads a library | [`loading`]: marks the loader's own mappings, which no hook sees | never |
 //! | the agent's thread | [`read_if_unsure`], [`read`], [`add_sites`] | for the lock, bounded |
 
 use core::mem::size_of;
@@ -37,24 +37,24 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// The capacity of the space. If its tables are full it stays unsure; if its probes are full, sites are found by
-/// address.
+/// The capacity of the space. If its tables are full, the space stays unsure. If its probes are full, sites are found
+/// by address.
 const SHAPE: Shape = Shape {
     tables: 1 << 11,
     probes: 1 << 15,
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// The checks of the lock before the agent's thread sleeps, and the sleeps after them. The thread sleeps because the
-/// holder may need a CPU.
+/// How often the agent's thread checks the lock before it sleeps, and how often it sleeps, because the lock's holder
+/// may need a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// Unrequested readings of the list take at most one part in this many of the time.
+/// Readings of the list that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it reads an unsure list again.
 const SOON_NS: u64 = 10_000_000;
-/// How many bytes before a trap its site may begin, plus one.
+/// The most bytes from a site's start to a trap inside the site, plus one.
 const REACH: u64 = 8;
 
 struct Space {
@@ -65,14 +65,14 @@ struct Space {
     is_blind: AtomicBool,
     /// Whether the probes of traps are looked up only under the lock.
     is_locked: AtomicBool,
-    /// The time of the next unrequested reading, in ticks.
+    /// The earliest time of the next reading that tiptoe did not request, in ticks.
     due: AtomicU64,
     readings: AtomicU64,
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, where its address is wiped and its memory not copied. The bytes
-/// around a trap then decide.
+/// Returns the space; `None` in a forked child, where the bytes around a trap decide. The fork wiped the space's
+/// address and did not copy its memory.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
-        // Changes since the last session were not seen.
+        // No hook saw the changes since the last session.
         space.doubt();
     }
 }
@@ -122,7 +122,7 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a space without a list contains nothing that can be wrong.
+        // Relaxed: a space whose list was never read contains nothing that can be wrong.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -181,7 +181,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until `work` got the lock. Fails if a thread of the program holds the lock for long.
+    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -192,11 +192,11 @@ impl Space {
     }
 }
 
-/// Reads the list, and compares the mappings of patched files.
+/// Reads the list of mappings, and reports unpatched copies of patched code.
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
-        // Relaxed: ordered by the loader's lock. What the loader is loading has no patches yet.
+        // Relaxed: ordered by the loader's lock. A library that is being loaded has no patches yet.
         if !space.is_loading.load(Ordering::Relaxed) && data.served() >= data.reported() {
             space.note_copies(None);
         }
@@ -204,7 +204,7 @@ pub fn read(data: &Data) -> u64 {
     0
 }
 
-/// Reads the list if something is unsure, but not too often. Returns how long the agent's thread may sleep until the
+/// Reads the list if the space is unsure, but not too often. Returns how long the agent's thread may sleep before the
 /// next try.
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
@@ -218,8 +218,8 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. The space becomes unsure if hooks are among them, because new
-/// hooks missed earlier changes.
+/// Adds sites to the space, before they are armed. If hooks are among them, the space becomes unsure, because new hooks
+/// missed earlier changes.
 pub fn add_sites(
     shared: &Shared,
     data: &Data,
@@ -237,7 +237,7 @@ pub fn add_sites(
         let other = shared.table.site(other as usize);
         other.is_none_or(|other| other.address == address)
     };
-    // If the lock stays taken, the sites are found by address.
+    // If the lock stays taken, traps find the sites by address.
     space.insist(|| {
         let sites = sites().map(|(index, site)| (site.address, index as u32));
         space.feed.add_probes(LOOKS, sites, replaces)
@@ -282,17 +282,17 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
             space.feed.note_miss();
             count(shared, slot);
         }
-        // The site is in no file, or the space is full.
+        // Otherwise the site is in no file, or the space is full.
         None if shared.is_here() => return Some(found),
         None => {}
     }
-    // The page can be read, because the thread has just executed an instruction of it.
+    // The page can be read, because the thread has just executed an instruction there.
     let page = address / PAGE as u64;
     let window = found.site.address..found.site.address + u64::from(found.site.len);
     let may_be_ours = window::may_be_ours(&found.site, |at| {
         // Bytes outside the window may belong to another site's patch.
         let other = !window.contains(&at) && shared.table.covers(at);
-        // SAFETY: the page can be read, as said above.
+        // SAFETY: as said above, the page can be read.
         let read = || unsafe { (at as *const u8).read_volatile() };
         (at / PAGE as u64 == page && !other).then(read)
     });
@@ -305,7 +305,7 @@ pub fn count_fork() {
     }
 }
 
-/// Adds 1 to a slot of the calling thread's slab, which is claimed first if necessary.
+/// Adds 1 to a slot of the calling thread's slab, and claims the slab if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -321,7 +321,7 @@ fn count(shared: &Shared, slot: u32) {
     }
 }
 
-/// Makes a call that changes which file's code is where, and records it; `None` if the program must make the call.
+/// Makes and records a call that changes which file's code is where. `None` if the program must make the call.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let call = decoded(number, frame)?;
     match patched_code::moved_by(&call) {
@@ -354,7 +354,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     if call.frees(stack) || !space.is_on() {
         return None;
     }
-    // No signal handler may run on top of this: it could make such a call, and deadlock on the lock.
+    // Signals are blocked, because a handler could make such a call, too, and deadlock on the lock.
     let mask = set_mask(!OURS);
     let result = space.feed.perform(call, || file(frame.r8), make);
     if let Some(range) = call.mapped(result) {
@@ -374,7 +374,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, which no hook sees, or has finished. The caller must hold the
+/// Records that the loader begins to map and unmap, or has finished, which no hook sees. The caller must hold the
 /// loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {

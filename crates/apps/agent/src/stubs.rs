@@ -11,6 +11,5 @@ unsafe extern "C" {
     /// Calls [`crate::hit::first_slab`] from code that must not touch vector registers.
     pub fn tiptoe_first_slab() -> u64;
     pub fn tiptoe_restorer();
-    /// Starts the agent's thread.
     pub fn tiptoe_spawn(flags: usize, stack: usize, tid: *const u32, tls: usize) -> isize;
 }

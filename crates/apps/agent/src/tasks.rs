@@ -1,4 +1,4 @@
-//! Reads the program's threads from /proc/self/task, with buffers smaller than a stack page.
+//! Reads the program's threads from /proc/self/task. No buffer is larger than a page of the stack.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr};
 
@@ -70,7 +70,7 @@ impl Task<'_> {
         })
     }
 
-    /// Calls `act` with the descriptor of the folder of threads, and the path in it of this thread's file, ended by
+    /// Calls `act` with the descriptor of the folder of threads, and the path of this thread's file in it, ended by
     /// NUL.
     pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
         let mut path = [0u8; PATH];

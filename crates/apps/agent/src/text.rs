@@ -1,10 +1,9 @@
-//! Reads and writes the program's code from inside. An access to unmapped memory fails without a fault.
+//! Reads and writes the program's code from inside the program. An access to unmapped memory fails without a fault.
 //!
-//! /proc/self/mem is used, because it ignores the protection. It cannot be opened without /proc, or in a program
+//! This uses /proc/self/mem, which ignores the protection. The file cannot be opened without /proc, or in a program
 //! that gave up its privileges, as many daemons do, because root then owns the file. Then process_vm_readv(2) and
-//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a
-//! page of code is made writable for the copy. It stays executable, and each byte is stored at once, as through the
-//! file.
+//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a page
+//! of code is made writable for the copy. It stays executable.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -12,8 +11,8 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, if there is one. Used only by the agent's thread, by a borrowed thread that begins a
-/// session, and by a thread that moves its program's code.
+/// An open /proc/self/mem, if it can be opened. Used only by the agent's thread, a borrowed thread that begins a
+/// session, and a thread that moves its program's code.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
@@ -53,7 +52,7 @@ impl Text for SelfMemory {
     }
 }
 
-/// Reads memory that may not be mapped. Needs no descriptor, so any thread may call it.
+/// Reads memory that may not be mapped. Any thread may call this, because it needs no descriptor.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {
@@ -98,7 +97,7 @@ unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usiz
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies within this process by the kernel, as [`through`] does by the file.
+/// Copies within this process without the file. Returns whether everything was copied.
 ///
 /// # Safety
 /// As [`through`].

@@ -1,7 +1,7 @@
 //! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
-//! ([`crate::credentials`]). It closes its copy of the descriptor table, because it must not keep a file of the
-//! program open. It sleeps on the word that tiptoe holds as a robust futex. The kernel marks the word and wakes the
-//! thread when tiptoe dies; tiptoe wakes it for a request.
+//! ([`crate::credentials`]). It closes all descriptors in its own table, because it must not keep a file of the program
+//! open. It sleeps on the word that tiptoe holds as a robust futex. When tiptoe dies, the kernel marks the word and
+//! wakes the thread. tiptoe wakes the thread for requests.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -88,8 +88,7 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
         data.set_left(why);
     }
     for _ in 0..LOOKS {
-        // The flag is stored each time, because a session that begins just now must leave, too. Relaxed: it orders
-        // nothing.
+        // The flag is stored each time, because a session that begins now must end, too. Relaxed: it orders nothing.
         shared.must_leave.store(true, Ordering::Relaxed);
         wake(shared);
         sleep_ns(LOOK_NS);
@@ -99,8 +98,8 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` if there is no
-/// session, or if the thread does not answer for about 5 s: a session must not have two threads.
+/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, or
+/// if the thread does not answer for about 5 s, because a session must not get a second thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -112,7 +111,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
             ThreadLockState::Own => return None,
             ThreadLockState::Borrowed if is_late => return None,
             ThreadLockState::Requested(tid) if is_late && shared.lock.withdraw(tid) => return None,
-            // A thread that ends is waited for without a bound: it has nothing left to do.
+            // The wait for a thread that is ending has no bound, because that thread has nothing left to do.
             ThreadLockState::Requested(tid) | ThreadLockState::Ending(tid) => former = tid,
             ThreadLockState::Borrowed => {}
         }
@@ -134,9 +133,9 @@ fn wake(shared: &Shared) {
     }
 }
 
-/// Ends the session on a thread of the program, because the agent's thread cannot start again.
+/// Ends the session on a thread of the program, if the agent's thread cannot start again.
 pub fn end_session_here(session: SessionGuard) {
-    // No signal handler must run here: it could enter this code, too, or change what is being restored.
+    // No signal handler must run here, because it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     end(session.0, LeaveReason::Confined);
     drop(session);
@@ -210,7 +209,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps for ever: a filter of the program covers the thread, so any other call might end the program.
+/// Sleeps for ever, because a seccomp filter of the program covers the thread, so any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -218,8 +217,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Asks for short slices: others wait for the thread's work, so it should run soon even if the program keeps every
-/// core busy. A short slice needs no right (Linux 6.12), but a higher priority does.
+/// Requests short time slices, so that the thread runs soon even if the program keeps every core busy. Other threads
+/// wait for its work. A short slice needs no right (Linux 6.12), unlike a higher priority.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -236,8 +235,8 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a recognisable name. The files
-/// must be opened first, because opening needs the rights.
+/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a recognisable name. Opening the
+/// files needs the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

@@ -1,21 +1,21 @@
-//! Twenty words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has those that trampolines and tiptoe
+//! Twenty words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has the words that trampolines and tiptoe
 //! use.
 //!
 //! | word | holds |
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor |
 //! | 1 | the owned signals that the thread believes to block; above them the generation |
-//! | 2 | recall: a signal was held back since the hook of a system call checked |
-//! | 3, 4 | the present or last wait: address after the call and number; the trampoline |
+//! | 2 | recall: whether a signal was held back after the hook of a system call had checked |
+//! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
 //! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
-//! | 8..16 | two masks for the kernel: mask, pointer to it, length, the program's mask |
+//! | 8..16 | two masks for the kernel, each: mask, pointer to it, length, the program's mask |
 //! | 16 | which of the two masks is next |
 //! | 17 | the end of the thread's frames |
 //! | 18 | where the trampoline of a clone or clone3 continues after the call |
-//! | 19 | the end of the frames while the thread may not read the clock ([`crate::forbidden`]), else 0 |
+//! | 19 | the end of the frames while the thread may not read the counter ([`crate::forbidden`]), else 0 |
 //!
-//! A generation lasts from taking over the signals to giving them back. Records of an earlier one are invalid.
-//! `thread_local!` would call `__tls_get_addr`, which may allocate.
+//! A generation lasts while the agent owns the signals. An earlier generation's records are invalid. `thread_local!`
+//! would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -55,11 +55,10 @@ const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
-/// The number of times that the agent has taken over the signals. It outlives sessions, because threads keep words with an
-/// earlier number.
+/// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames; a thread without frames has the page's end in word 17. A trampoline that needs room finds
-/// a full page and asks the agent for memory; a return finds an empty frame.
+/// A page of empty frames. A thread without frames has the page's end in word 17. So a trampoline that needs room finds
+/// a full page and asks the agent for memory, and a return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -126,8 +125,8 @@ pub fn beginnings() -> [u64; 2] {
     ]
 }
 
-/// Whether the C library's blocks contain their own address twice, as glibc's do, in any session. Relaxed: written by a thread of the
-/// program before the first trampoline is armed.
+/// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: a thread of the program
+/// stores it, for all sessions, before the first trampoline is armed.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 /// Learns how the C library lays out blocks. Called by a thread of the program.
@@ -139,8 +138,8 @@ pub fn learn_layout() {
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
-/// Returns whether the calling thread is on a block of the C library's. On any other block, our words' places belong
-/// to the program.
+/// Returns whether the calling thread's block is one of the C library's. In any other block, the memory at our words'
+/// offsets belongs to the program.
 pub fn is_on_libcs_block() -> bool {
     const ARCH_GET_FS: usize = 0x1003;
     let mut block = 0u64;
@@ -158,16 +157,16 @@ pub fn is_on_libcs_block() -> bool {
     thread_block() == block && (again == block || !IS_GLIBCS.load(Ordering::Relaxed))
 }
 
-/// Returns whether the program's C library laid out a block, which may be unmapped. Such a block contains its own
-/// address, at its beginning and in glibc once more.
+/// Returns whether the program's C library laid out a block, which may be unmapped. The library's blocks begin with
+/// their own address; glibc's contain it once more.
 pub fn is_laid_out(block: u64) -> bool {
     let is_glibcs = IS_GLIBCS.load(Ordering::Relaxed);
     let words: Option<[u64; 3]> = text::read_words(block);
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, unless libc has: it may have made the block before it loaded
-/// the agent.
+/// Sets the words of a thread that is about to start, unless they are set. libc may have made the block before it
+/// loaded the agent.
 ///
 /// # Safety
 /// libc must have made the block, for a thread that does not run yet.
@@ -194,7 +193,7 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed) // Relaxed: as in `begin_generation`
 }
 
-/// Returns the owned signals in a thread's word 1; 0 if the word is of an earlier generation.
+/// Returns the owned signals in a thread's word 1; 0 if an earlier generation wrote the word.
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
@@ -220,8 +219,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, so that they call the agent at each entry and return: the thread
-/// may not read the clock ([`crate::forbidden`]).
+/// Hides this thread's frames from its trampolines, because the thread may not read the counter ([`crate::forbidden`]).
+/// The trampolines then call the agent at each entry and return.
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -300,7 +299,7 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds a signal for this thread. Such a signal carries only its sender.
+/// Holds back a signal that was sent to this thread. The record has only the sender.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
@@ -330,8 +329,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and the program's, `given`. Two places take turns, so that a signal handler can
-    /// use one in between.
+    /// Stores a mask for the kernel, and `given`, the program's. Two places take turns, so that a signal handler can
+    /// store one in between.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

@@ -1,22 +1,20 @@
-//! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` see the program as it
-//! is without us.
+//! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` work as without the agent.
 //!
 //! A return address on the stack may be a thunk's, and a signal may interrupt a thunk, a trampoline, or the agent.
 //! An unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
 //! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
 //!
-//! A thunk's unwind information says that this is no frame, and that the caller is in the thunk's record. A
-//! trampoline's says that this is the frame of the probed function or, at the returns of calls that it follows by
-//! itself, the same as a thunk's (`tiptoe-patch`, `unwind`). So any unwinder works, even one linked into the
-//! program.
+//! A thunk's unwind information says that the thunk is no frame, and that its record has the return address. A
+//! trampoline's describes the probed function's frame (`tiptoe-patch`, `unwind`). Where calls that the trampoline
+//! itself follows return, it is like a thunk's. So any unwinder works, even one linked into the program.
 //!
-//! `_Unwind_Backtrace` shows every frame to a function of its caller, so we pass one that skips our frames.
-//! `_Unwind_ForcedUnwind` also leaves frames ([`crate::forced`]).
+//! `_Unwind_Backtrace` passes every frame to its caller's function, which we replace by a function that skips our
+//! frames. `_Unwind_ForcedUnwind` also leaves frames ([`crate::forced`]).
 //!
-//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function tail-calls them. So
-//! that function's return is counted before, and the true return address is restored.
+//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function tail-calls them. So the
+//! agent first counts that function as returned, and restores the true return address.
 //!
-//! If calls are followed, these interceptors stay in the program for ever, because frames may return through thunks
+//! Once calls were followed, these interceptions stay in the program for ever, because frames may return through thunks
 //! at any time after a detach.
 
 use core::cell::Cell;
@@ -37,7 +35,7 @@ use crate::unwind_info::{AddressOf, INFO};
 /// The distance from the trampoline's return address to the displaced instructions (`tiptoe-patch`, `trampoline`).
 const COPY: u64 = 14;
 
-/// Handles an interception. Returns the value with which the function must return at once; `None` if it must run.
+/// Handles an intercepted function. Returns the value that it must return at once; `None` if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -107,7 +105,7 @@ fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
     Some(0)
 }
 
-/// `struct dl_phdr_info` in its first version, because unwinders cache nothing of an object with only these fields.
+/// `struct dl_phdr_info` in its first version, because unwinders do not cache objects that have only these fields.
 #[repr(C)]
 struct ObjectInfo {
     address: u64,
@@ -150,7 +148,7 @@ impl Header {
 
 type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
 
-/// Handles `dl_iterate_phdr`. Only unwinders pass a record with the wanted address in one of its first words, so
+/// Handles `dl_iterate_phdr`. Only unwinders pass a record whose first words contain an address in generated code, so
 /// other callers never see our object.
 fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
     let range = looked_for(shared, frame.rsi)?;
@@ -184,7 +182,7 @@ fn looked_for(shared: &Shared, record: u64) -> Option<UnwindRange> {
     })
 }
 
-/// One walk: the function to show frames to, its argument, and the unwinder's `_Unwind_GetIP`.
+/// A walk of `_Unwind_Backtrace`: the program's function, its argument, and the unwinder's `_Unwind_GetIP`.
 struct Walk {
     show: u64,
     argument: u64,
@@ -223,7 +221,7 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: this is the copy of the function's displaced instructions, which continues in the function.
+    // SAFETY: the address is of the copy of the function's displaced instructions, which continues in the function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
     // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)

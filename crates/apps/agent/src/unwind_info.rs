@@ -12,15 +12,14 @@ const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// Returns the unwind information at `at` for code at `code`, where a thunk's record is `record_distance` bytes
-/// after its code.
+/// Returns the unwind information at `at` for thunks at `code`, whose records are `record_distance` bytes after them.
 ///
-/// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record
-/// is the address to continue at. A thunk's frame is only what is on the stack at each instruction ([`PUSHED`]).
+/// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
+/// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
-/// libgcc takes the first frame with the right canonical frame address for the one with the handler. So the frame
-/// after the last thunk must not have the address of any thunk's frame. It differs by 8 bytes: the high half of the
-/// record's last word holds the difference.
+/// libgcc takes the first frame with the right canonical frame address for the frame with the handler. So the frame
+/// after the last thunk must not have the address of a thunk's frame. They differ by the high half of the record's last
+/// word, 8 bytes.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -50,15 +49,16 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     bytes.put(&[0x06, 0x08, 32, 0x25, 0x1c]);
     // val_expression of %rsp.
     bytes.put(&[0x16, 7, 23]).stack_pointer();
-    // Expression of the return address: the record's first word.
+    // expression of the return address: the record's first word.
     bytes
         .put(&[0x10, RETURN_ADDRESS, 11])
         .record(record_distance);
     bytes.all
 }
 
-/// The words that a thunk has on the stack at each byte of its code, in three bits each: what its trampoline pushed
-/// and the return address, one less after each `pop`; then zero, and at the end the return address again.
+/// How many words a thunk has on the stack at each byte of its code, in three bits each. At first these are the words
+/// that its trampoline pushed and the return address. Each `pop` removes one; at the end the return address is there
+/// again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {

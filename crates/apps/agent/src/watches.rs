@@ -1,8 +1,8 @@
-//! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
+//! Watches variables by breakpoints. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
 //! The agent's thread opens the events of each thread while no thread may be created ([`births`]); later threads
-//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an
-//! exec, and when tiptoe ends. A forked child has none.
+//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an exec,
+//! and when tiptoe ends. A forked child has no events.
 //!
 //! | state ([`Watches`]) | changes when |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | descriptors | [`observe`], [`close`], [`after_retreat`] |
 //!
 //! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
-//! value, because a read by the kernel is no hit, and no fault if the memory is unmapped.
+//! variable's value, because that read is no hit, and no fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -42,12 +42,11 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// The most waits of a thread that finds the ring full, because tiptoe may lack a CPU.
+/// How often a thread waits if the ring is full, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// The readings of the list that must show no new thread before an attempt counts, because the list lacks a clone(2)
-/// in progress.
+/// How many readings of the list of threads must show no new thread, because the list lacks a clone(2) in progress.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -62,21 +61,20 @@ const ETIMEDOUT: Errno = Errno(110);
 
 const NUMBER: u32 = 28;
 
-/// What a session watches. [`begin`] resets all but the place for descriptors; [`close`] ends it.
+/// What a session watches, until [`close`]. [`begin`] resets all but the place for descriptors.
 struct Watches {
-    /// Whether hits are recorded.
     is_on: AtomicBool,
     cpus: AtomicU32,
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
-    /// The address of [`MOST`] descriptors, each with its event's number above it. Not in the image, which forks copy.
+    /// The address of [`MOST`] descriptors, each with its event's number in the upper bits. They are outside the image,
+    /// because forks copy the image.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
-    /// Whether the ring had room at the last hit.
     has_room: AtomicBool,
     /// Whether the window's hit allowance is used up while the events are still enabled.
     must_rest: AtomicBool,
-    /// 0 from the moment when the agent's thread must leave for a while until another one has replaced it.
+    /// 0 while the agent's thread has left, until another thread has replaced it.
     is_back: AtomicU32,
 }
 
@@ -93,7 +91,7 @@ static WATCHES: Watches = Watches {
 };
 
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
-    // Relaxed, here and throughout: one thread writes, before it opens the first event.
+    // Relaxed, here and throughout: only the agent's thread writes, before it opens the first event.
     WATCHES.is_on.load(Relaxed).then(|| data.hits())?
 }
 
@@ -110,8 +108,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or of the
-/// parent of a forked child.
+/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or of a
+/// forked child's parent.
 pub fn begin() {
     births::begin();
     WATCHES.is_on.store(false, Relaxed);
@@ -134,9 +132,9 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while none may be created. A thread that is created all the same has inherited only
-/// the events that its parent had at that moment. The kernel does not report which, so all events must be closed and
-/// opened again.
+/// Opens events for all threads while no thread may be created. A thread that is created all the same inherits only the
+/// events that its parent has at that moment. The kernel does not report which, so all events must be closed and opened
+/// again.
 ///
 /// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
 /// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
@@ -171,10 +169,10 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Serves a request in the segment. Returns whether there was one.
+/// Serves a request in the segment. Returns whether it found one.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
-    // Relaxed: it orders nothing; only the events change.
+    // Relaxed: the flag orders nothing, because only events change.
     if WATCHES.must_rest.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.take_request(AsyncRequest::Wake) {
@@ -232,7 +230,7 @@ pub fn wait_until_back() {
     }
 }
 
-/// Accounts for the existing threads. Returns how many are new.
+/// Accounts for all threads but the agent's. Returns how many are new.
 fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
     let mut new = 0;
@@ -245,7 +243,7 @@ struct OpenFailure {
     tid: u32,
 }
 
-/// Opens all events of each known thread. Returns the number of threads; `None` if another was created in between.
+/// Opens all events of each known thread. Returns the number of threads; `None` if a thread was created in between.
 fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -314,7 +312,7 @@ fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
 
-/// Makes an event of all threads watch another address. Called only by the agent's thread.
+/// Makes one event of each thread watch another address. Called only by the agent's thread.
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let number = plan.address(0) as u32;
     set_watched(plan, number as usize, 1);
@@ -363,7 +361,7 @@ pub fn note_exec(execs: bool) {
     }
 }
 
-/// Handles a signal of one of our events. Returns `false` for any other signal.
+/// Handles a signal that one of our events raised. Returns `false` for any other signal.
 pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {
@@ -392,7 +390,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If there is none, waits until tiptoe has read some, but only if the last wait helped.
+/// Returns a free cell. Without one, waits until tiptoe has read some, but only if the last wait helped.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

@@ -32,15 +32,6 @@ pub struct BenchArgs {
     /// The bench to run; without a name, all are listed
     pub name: Option<String>,
 
-    /// Run the whole bench in N processes, one after another; values are their medians, ± half
-    /// their range
-    #[arg(long, value_name = "N", global = true, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    pub runs: u16,
-
-    /// Set by the process that starts several runs: print JSON, and end when that process ends.
-    #[arg(long, global = true, hide = true)]
-    pub is_one_of_runs: bool,
-
     /// Print the rows as one line of JSON
     #[arg(long)]
     pub json: bool,

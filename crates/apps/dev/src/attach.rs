@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         ] {
             table.rows.push(table_row(case, site, &times, "ms"));
         }
-        for threads in [1, 2] {
+        for &threads in &options.threads {
             stillness(&mut table, site, threads, options)?;
         }
     }

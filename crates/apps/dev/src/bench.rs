@@ -1,6 +1,3 @@
-use std::process::{Command, Stdio};
-
-use rustix::process::{Signal, set_parent_process_death_signal};
 use tiptoe_dev::{Breakpoints, Enable, Options, Queue, Stress, Table, Thread, up_to};
 use tiptoe_image::AGENT;
 
@@ -10,13 +7,6 @@ use crate::print;
 
 /// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    if args.runs > 1 && !args.is_one_of_runs {
-        return runs(args);
-    }
-    if args.is_one_of_runs {
-        // This process must end with its parent: the kernel then sends SIGTERM, at which it cleans up.
-        let _ = set_parent_process_death_signal(Some(Signal::TERM));
-    }
     tiptoe_dev::clean_up_on_signals().map_err(Failure::NoSignals)?;
     let printed = match (&args.own, &args.name) {
         (Some(BenchCommand::Breakpoint(bench)), _) => printed(
@@ -29,27 +19,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     print(&printed)
 }
 
-/// Runs the bench in several processes, which end if a signal ends this one.
-fn runs(args: &BenchArgs) -> Result<(), Failure> {
-    let program = std::env::current_exe().map_err(Failure::NotRun)?;
-    let mut tables: Vec<Table> = Vec::new();
-    for _ in 0..args.runs {
-        let mut run = Command::new(&program);
-        run.args(std::env::args_os().skip(1))
-            .arg("--is-one-of-runs");
-        let output = run.stderr(Stdio::inherit()).output();
-        let output = output.map_err(Failure::NotRun)?;
-        if !output.status.success() {
-            return Err(Failure::RunFailed(output.status));
-        }
-        let table = serde_json::from_slice(&output.stdout);
-        tables.push(table.map_err(Failure::NoTable)?);
-    }
-    print(&printed(&Table::of_runs(&tables), is_json(args))?)
-}
-
 fn is_json(args: &BenchArgs) -> bool {
-    let is_requested = match &args.own {
+    match &args.own {
         None => args.json,
         Some(BenchCommand::Breakpoint(bench)) => match bench {
             BreakpointBench::Stress(args) => args.json,
@@ -57,8 +28,7 @@ fn is_json(args: &BenchArgs) -> bool {
             BreakpointBench::Thread(args) => args.json,
             BreakpointBench::Enable(args) => args.json,
         },
-    };
-    args.is_one_of_runs || is_requested
+    }
 }
 
 fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {

@@ -4,6 +4,7 @@
 //!   The cases are: no counting; events of the system; perf's events of cgroups, with the system's or alone; a
 //!   bpftrace script; and tiptoe: by tasks' own counts, on each CPU at switches, or by events that it reads at
 //!   switches.
+//! - `switch on each CPU`: as many such pairs as CPUs do the same at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: as many tasks as cgroups hand the byte round.
 //! - `response`: the mean response time of six workers of different kinds in six cgroups (`program.c`), while
@@ -128,6 +129,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let found = bench.ring(&site, &RING, cgroups, cgroups, &mut table)?;
         compare(&mut table, &site, "switch", &found);
     }
+    for &cpus in &options.threads {
+        bench.switch_on(cpus, &workshop, &mut table)?;
+    }
     for (kind, sites) in KINDS {
         bench.lives(kind, sites, &mut table)?;
     }
@@ -164,6 +168,42 @@ impl CgroupBench<'_> {
         });
         self.program.ask("stop")?;
         found
+    }
+
+    fn switch_on(
+        &mut self,
+        cpus: u32,
+        workshop: &Workshop,
+        table: &mut Table,
+    ) -> Result<(), Error> {
+        let path = self.folder.path().display().to_string();
+        let mut pairs = Vec::new();
+        for cpu in 0..cpus {
+            let mut pair = workshop.start(None)?;
+            pair.ask(&format!("cpu {cpu}"))?;
+            pair.ask(&format!("ring {path} 2 {CHILDREN}"))?;
+            pairs.push(pair);
+        }
+        let mut together = |hops: u32| {
+            for pair in &mut pairs {
+                pair.begin(&format!("hops {hops}"))?;
+            }
+            let times = pairs.iter_mut().map(Program::answer);
+            let sum: f64 = times.sum::<Result<f64, Error>>()?;
+            Ok(sum / f64::from(cpus))
+        };
+        let hops = HOPS_PER_MS * self.options.ms;
+        let named = |case: CountingCase| format!("{} switch on {cpus} CPUs", case.name());
+        let found = in_turns(self.options.rounds, &RING, named, table, |case| {
+            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
+            together(hops / 10)?;
+            together(hops)
+        })?;
+        for (case, times) in &found.cases {
+            let row = TableRow::new(case.name(), times, "ns").at("switch on each CPU");
+            table.rows.push(row.of_threads(cpus));
+        }
+        Ok(())
     }
 
     fn lives(&mut self, kind: char, sites: [&str; 2], table: &mut Table) -> Result<(), Error> {

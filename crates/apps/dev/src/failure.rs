@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 
 use tiptoe_dev::Error;
 use tiptoe_event::{CounterError, Printable};
@@ -16,12 +16,6 @@ pub enum Failure {
     NoSignals(io::Error),
     #[error("standard output cannot be written: {0}")]
     NotPrinted(io::Error),
-    #[error("tiptoe-dev cannot run: {0}")]
-    NotRun(io::Error),
-    #[error("a run ended with {0}")]
-    RunFailed(ExitStatus),
-    #[error("a run has no table: {0}")]
-    NoTable(serde_json::Error),
     #[error("the {0} no JSON form: {1}")]
     NoJson(&'static str, serde_json::Error),
 

@@ -20,7 +20,6 @@ mod options;
 mod private;
 mod quiet;
 mod resolve;
-mod runs;
 mod schedule;
 mod scope;
 mod table;

@@ -2,6 +2,7 @@
 //!
 //! - `hit`: a watched store, which the kernel counts (`count`), writes into a ring, with the callers, or reports by a
 //!   signal; and the same with `tiptoe watch` (with value and callers), `perf record` and gdb.
+//! - `hit in each thread`: such stores by several threads at once, by the wall clock.
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and a busy thread's
 //!   longest gap in that time: with events of the CPUs, of each thread, and with ptrace.
 //! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.

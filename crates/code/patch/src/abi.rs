@@ -1,5 +1,3 @@
-//! What a trampoline must know of the agent.
-
 use tiptoe_wire::AgentAddresses;
 
 /// Where a trampoline finds its thread's words and the agent.

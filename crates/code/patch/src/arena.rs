@@ -1,16 +1,13 @@
 //! Hands out memory for trampolines.
 //!
-//! An arena is 64 KiB at a multiple of 64 KiB (every second one is rotated: [`rotation`]):
+//! An arena ([`tiptoe_wire::arena`]) begins with:
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | thunk to the cold entry: `jmp *(%rip)` and the address |
-//! | 16 | thunks to the other entries |
-//! | 80 | their unwind information |
+//! | 0 | thunks to the agent's entries: `jmp *(%rip)` and the address |
+//! | 80 | the thunks' unwind information |
 //! | 160 | the address of the gate, a byte |
 //! | 168 | the address of the table of return thunks |
-//! | next | trampolines upwards; their unwind information from the end downwards |
-//! | 63488 | its index: [`tiptoe_wire::arena`] |
 //!
 //! Callers' arenas, of the same length, hold return addresses, because those change.
 
@@ -122,7 +119,7 @@ impl Arena {
     }
 }
 
-/// Lowest first.
+/// Returns where an arena has room for trampolines, lowest first.
 fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     let offsets = match rotation(base) {
         0 => [CODE..END, ARENA_LEN..ARENA_LEN],
@@ -133,7 +130,7 @@ fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
 }
 
 pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
-    // Offsets of an arena that is not rotated.
+    // The constants are offsets in an arena that is not rotated.
     let base = base_of(room.at) + rotation(room.at);
     match to {
         LinkTarget::Address(address) => address,
@@ -156,14 +153,13 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// As `any`, but the last byte may trap together with the next.
+    /// The displacements of `any`, and those whose last byte traps only together with the next.
     pub(crate) pairs: Displacement,
     /// The trampoline's lowest and highest address with all links in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// First bytes that most hits execute.
+    /// The number of first bytes that most hits execute.
     pub(crate) hot: u64,
-    /// A multiple of [`UNIT`].
     pub(crate) unwind_len: u64,
     pub(crate) needs_callers: bool,
 }
@@ -171,9 +167,7 @@ pub(crate) struct RoomRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrampolineRoom {
     pub(crate) at: u64,
-    /// In the same arena.
     pub(crate) unwind: u64,
-    /// The address for return addresses, or 0.
     pub(crate) callers: u64,
 }
 
@@ -304,8 +298,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room: best on few cache lines, then where single bytes trap, then in open arenas; last in the
-    /// heap's way.
+    /// Reserves room, preferably on few cache lines, and where single bytes trap. Ranges into which the heap grows are
+    /// last.
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);

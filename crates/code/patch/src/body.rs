@@ -1,5 +1,3 @@
-//! What a patch does.
-
 use tiptoe_event::Filter;
 
 use crate::Refusal;
@@ -37,11 +35,11 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// As `Call`, and marks the thread as inside, for hits of other probes.
+    /// Follows calls as `Call` does, and marks the thread as inside, for hits of other probes.
     Gate {
         /// The first counter.
         slot: u32,
-        /// As in [`Body::Call`].
+        /// The probe's number.
         probe: u32,
     },
     /// Calls the hook with `what` at a function's entry, and returns to the caller if the hook sets the zero flag.
@@ -54,19 +52,19 @@ pub enum Body {
     /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the
     /// hook made it and left the result in %rax.
     Syscall {
-        /// Its number.
+        /// The call's number.
         nr: u32,
         /// %fs offset of a word: if it is set, a signal was held back after the hook looked, and the thread calls
         /// the hook again. `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
         recall: Option<i32>,
     },
-    /// As [`Body::Syscall`], for a call whose number is only in %eax: calls the hook with -1.
+    /// Calls the hook with -1 before a system call whose number is only in %eax.
     SyscallAny {
         /// The numbers below 512 to hook, a bit each.
         numbers: [u64; 8],
-        /// As in [`Body::Syscall`].
+        /// The word's offset, as in [`Body::Syscall`].
         recall: i32,
-        /// Notifies also of futex calls.
+        /// The notice of futex calls, if they are hooked.
         futex: Option<Notice>,
     },
     /// Notifies the agent before or after a futex call, which runs at its own address.
@@ -81,7 +79,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the body's shape: at the entry if the body reads an argument overwritten before the site.
+    /// Returns the body's shape, which is at the entry if the body reads an argument overwritten before the site.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));

@@ -179,7 +179,7 @@ fn intercept(code: &mut Code, what: u32) {
         .put(&STEP_BACK);
 }
 
-/// Returns the address after the call.
+/// Appends the program's code up to the system call. Returns the address after the call.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.set_unwind_state(step.offset, 0).append(&step.copy);
@@ -189,10 +189,9 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// As long as the recall check, because the agent relies on distances in this code.
+/// A nop as long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
-/// Appends the code from `again` on.
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
@@ -242,7 +241,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// The counters are in %rax. The jumps must be bound.
+    /// Counts or records a hit; %rax has the counters. The caller must bind the returned jumps.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

@@ -18,10 +18,8 @@
 //! copy` for the program's. The agent writes `CALLER` once, for good. If calls are timed, `spent` follows the test
 //! of credit, because most hits have none.
 //!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk; over 1,024
-//! functions with one caller each 12 ns, 44 through a thunk (`tiptoe-dev bench uprobe`, `entry_return`, Intel Xeon,
-//! family 6, model 167). Stores dominate, because processors make one a cycle. So few registers are saved, and a
-//! frame's owner is not rewritten.
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk (`tiptoe-dev bench
+//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and a frame's owner is not rewritten.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, words};
@@ -48,16 +46,16 @@ pub(crate) struct JoinOffsets {
     pub(crate) call_offsets: [usize; WAYS],
     /// Each caller's call of the copy, unbound.
     pub(crate) call_jumps: [ForwardJump; WAYS],
-    /// Where these calls return.
+    /// The code after both calls.
     pub(crate) exit: usize,
 }
 
-/// A write that is skipped if the word is equal: the jump there, the write, where to continue.
+/// A write that is skipped if the word has the value already: the jump to it, its code, where to continue.
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows calls from the two known callers. Others continue after this code, with all registers restored; hits
-    /// that the filter refused continue at `copy`, by `missed`.
+    /// Follows calls from the two known callers. Calls from others continue after this code, with all registers
+    /// restored; hits that the filter refused continue at `copy`, by `missed`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -105,15 +103,14 @@ impl Trampoline {
 
 struct FollowCode {
     itself: JoinOffsets,
-    /// Taken unless the first caller called.
     others: ForwardJump,
     checked_offset: usize,
-    /// Taken by calls from both that cannot be followed here.
+    /// Taken by calls from known callers that cannot be followed here.
     general: [ForwardJump; 2],
 }
 
 fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
-    // The first caller's path takes no branch, because each costs a probe over many functions.
+    // The first caller's path takes no branch, because over many functions taken branches are slow.
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
@@ -144,14 +141,12 @@ fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
     }
 }
 
-/// Jumps unless caller `way` called; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> ForwardJump {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
-/// Returns the call's offset, and the unbound call.
 fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) {
     code.put(&TAKE_RAX);
     let call_offset = code.len();

@@ -8,9 +8,7 @@ use crate::decode::{BranchTargets, FunctionCode, branch_targets};
 
 pub(crate) struct NumberedCall {
     pub(crate) nr: u32,
-    /// Offset of the instruction that sets `nr`.
     pub(crate) start: usize,
-    /// Offset of the `syscall`.
     pub(crate) syscall: usize,
 }
 

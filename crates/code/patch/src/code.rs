@@ -10,13 +10,13 @@ pub(crate) enum LinkTarget {
     Slow,
     Time,
     Futex,
-    /// Has the address of the table of thunks.
+    /// The word with the address of the table of thunks.
     Table,
-    /// Has a caller's return address.
+    /// The word with a caller's return address.
     Caller(usize),
 }
 
-/// 4 bytes at `at`, relative to `next`.
+/// A 32-bit field at `at`, relative to `next`.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     at: usize,
@@ -38,16 +38,16 @@ pub(crate) struct ForwardJump {
     is_near: bool,
 }
 
-/// Condition codes.
+// Condition codes of jumps.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
-/// Unsigned.
+/// Below, unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
-/// No carry.
+/// Not below, unsigned; or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
 /// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
-/// Signed.
+/// Greater, signed.
 pub(crate) const IF_GREATER: u8 = 15;
 
 pub(crate) const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
@@ -55,7 +55,7 @@ pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// Its length must not depend on its address, because the arena reserves room first.
+/// Code whose length must not depend on its address, because the arena reserves room first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -137,7 +137,7 @@ impl Code {
         self
     }
 
-    /// A short jump reaches 127 bytes.
+    /// Appends a jump to be bound; unless `near` it reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -202,7 +202,6 @@ impl Code {
         reach
     }
 
-    /// Returns the bytes at an address; `None` if a link is out of reach.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(LinkTarget) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

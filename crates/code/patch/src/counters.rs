@@ -2,7 +2,6 @@
 
 use crate::code::{Code, ForwardJump, IF_EQUAL, IF_NOT_EQUAL, LinkTarget};
 
-/// Loads the thread's counters to %rax; jumps if it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> ForwardJump {
     of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
@@ -30,8 +29,8 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// As [`call_cold`], for hits grouped by a value, which only the trampoline can load: if the agent gave the thread
-/// counters, the thread must still count the hit, at `ready`.
+/// Calls the cold entry at hits grouped by a value, which only the trampoline can load. If the agent gave the thread
+/// counters, the thread counts the hit at `ready`.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],

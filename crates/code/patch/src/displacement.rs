@@ -1,28 +1,27 @@
 //! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
-//! Four bytes of a `jmp rel32` replace bytes at which instructions began. There a byte must fault, whatever
-//! follows. 19 bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
-//! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte. Of two adjacent
-//!   ones the handler could not know which ran.
+//! Four bytes of a `jmp rel32` may replace bytes at which instructions began. Those must fault, whatever follows. 19
+//! bytes raise SIGILL and leave the instruction pointer there. Two others will not do:
+//! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
 //! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the
 //!   kernel writes the file's byte into our displacement, in all processes with uprobes in that file.
 //!
 //! If the last head's instruction is longer than a byte, the patch may write one more: `FF` after one of five first
 //! bytes faults.
 
-/// Raise SIGILL and begin no instruction in 64-bit mode.
+/// Bytes that raise SIGILL, because they begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
     0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x82, 0x9a, 0xce,
     0xd4, 0xd6, 0xea,
 ];
 
-/// Raise SIGILL before [`SECOND`]: an operand that does not exist.
+/// Bytes that raise SIGILL before [`SECOND`], an operand that does not exist.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of the 16 MiB bands in the order tried: below the site, then above it from the top down, because the
-/// heap grows there. Last, nearest first, the two-byte traps.
+/// Top bytes of displacements, bands of 16 MiB, in the order tried: below the site, then above it from the top down,
+/// because the heap grows there. The two-byte traps are last, nearest first.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
@@ -91,8 +90,8 @@ pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Returns whether `now` is an inner head of a patch over an instruction that began with `original`. A patch's
-/// first byte, of any tool, is not: `int3`, a jump and a call never cover a head.
+/// Returns whether `now` is an inner head of a patch over an instruction that began with `original`. The first byte of
+/// any tool's patch is none: `int3`, a jump and a call never cover a head.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -100,7 +99,6 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     pair || first != original[0] && !FIRSTS_OF_PATCHES.contains(&first)
 }
 
-/// Allowed displacements, byte by byte, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
@@ -114,7 +112,7 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps those from `origin` at which `len` bytes touch the fewest cache lines, if any.
+    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines, if any.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
@@ -207,7 +205,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // With no trap byte do 60 bytes fit in one line.
+        // 60 bytes fit in one line at no trap byte.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

@@ -2,10 +2,10 @@
 //!
 //! The site moves past an `endbr64`, a five-byte no-operation (a kernel uprobe replaces it), and instructions at
 //! which no jump can be guarded (`guard`). Every caller must execute the skipped instructions exactly once; otherwise
-//! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the first one.
+//! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
 //!
-//! The hit must preserve the flags and the red zone if one of them sets flags, stores through the stack pointer or
-//! copies it, except compares directly before the site, which are repeated (`twice`).
+//! If a skipped instruction sets flags, stores through the stack pointer or copies it, the hit must preserve the flags
+//! and the red zone. Compares directly before the site are repeated instead (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -23,7 +23,6 @@ use crate::survey::Survey;
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// A kernel uprobe replaces this no-operation.
 const PAD: usize = 5;
 const MOST: usize = 4;
 const ARGUMENTS: [Register; 6] = [
@@ -69,7 +68,6 @@ fn entry_shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusa
     }
 }
 
-/// Returns how tightly the site restricts its trampoline; 0 is best.
 fn rank(shape: &Shape) -> u8 {
     let best = &shape.windows[0];
     match best.strategy {
@@ -137,7 +135,7 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Returns whether it leaves flags or red-zone bytes, which a hit would overwrite.
+/// Returns whether the instruction leaves flags or red-zone bytes, which a hit would overwrite.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -184,8 +182,8 @@ fn mark(code: &[u8]) -> Option<usize> {
     pad.then_some(PAD)
 }
 
-/// Returns whether the code reads flags before it sets them, which no function's entry does, whatever the symbol
-/// says. `syscall` only saves them.
+/// Returns whether the code reads flags before it sets them. A function's entry never does, whatever the symbol says.
+/// `syscall` only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);

@@ -38,7 +38,7 @@ fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<F
 
 const EQUAL: u8 = crate::code::IF_EQUAL;
 
-/// Returns the outcome of a value outside the width's range.
+/// Returns the outcome of a comparison with a value outside the width's range.
 fn constant(comparison: &Comparison) -> Option<bool> {
     let value = comparison.value;
     let in_range = match comparison.width {
@@ -80,7 +80,7 @@ fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// The lowest bit of a condition code negates it.
+/// Returns a comparison's condition code, which its lowest bit negates.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

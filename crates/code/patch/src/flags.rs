@@ -14,12 +14,11 @@ pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// Includes undefined flags.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }
 
-/// The agent clears the direction flag.
+/// Returns whether the direction flag, which the agent clears, may be set.
 pub(crate) fn sets_direction(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & RflagsBits::DF != 0
 }

@@ -14,14 +14,14 @@ use crate::timed_values;
 pub(crate) struct FollowedCall {
     /// The probe's first word.
     pub(crate) slot: u32,
-    /// Its number among those that follow calls.
+    /// The probe's number among those that follow calls.
     pub(crate) probe: u32,
     pub(crate) is_timed: bool,
     pub(crate) is_gate: bool,
     pub(crate) hits: Hits,
 }
 
-/// The return address above three saved registers.
+/// The return address's offset, above three saved registers.
 pub(crate) const SLOT: u8 = 24;
 
 const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
@@ -120,7 +120,6 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
-/// Reads the time stamp counter to %rax; destroys %rdx.
 pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }
@@ -133,8 +132,8 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Must come after the last jump to code in which the agent looks for the frame, and before the return is counted
-/// (invariant 3).
+/// Clears the frame's first word. Must come after the last jump to code in which the agent looks for the frame, and
+/// before the return is counted (invariant 3).
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
@@ -183,7 +182,8 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.jump_back(None, out);
 }
 
-/// As [`leave`], for calls neither timed nor a gate's. Without counters the call is an earlier session's.
+/// Does [`leave`]'s work for calls neither timed nor a gate's. If the thread has no counters, the call is an earlier
+/// session's.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);

@@ -1,6 +1,6 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep on in the call after the patch is removed, or be cancelled in it, so the call must be made at
+//! A thread may still sleep in the call after the patch is removed, or be cancelled in it, so the call must be made at
 //! its own address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`.
 //! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
@@ -31,10 +31,11 @@ use crate::survey::Survey;
 use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, syscall_sites};
 
 const FUTEX: u32 = 202;
-/// Its return needs no notice.
+/// FUTEX_WAKE, whose return needs no notice.
 const WAKE: u32 = 1;
-/// For one process; with another clock.
+/// FUTEX_PRIVATE_FLAG.
 const PRIVATE: u32 = 0x80;
+/// With FUTEX_CLOCK_REALTIME.
 const FLAGS: u32 = 0x100 | PRIVATE;
 
 /// What the agent is notified of.
@@ -47,7 +48,7 @@ pub struct Notice {
 
 impl Notice {
     /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, leads to the function's caller. `timed`:
-    /// the return is patched too.
+    /// another patch is after the call.
     pub fn before_call(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
@@ -81,8 +82,8 @@ impl Notice {
         }
     }
 
-    /// Returns the notice at the entry of a function that takes or releases a lock, with
-    /// [`tiptoe_wire::futex::hold`]'s `turn`.
+    /// Returns the notice at the entry of a function that takes or releases a lock: `turn`, one of
+    /// [`tiptoe_wire::futex::hold`].
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
@@ -96,15 +97,15 @@ impl Notice {
 /// A futex call.
 #[derive(Clone, Debug)]
 pub struct FutexSite {
-    /// The site before it.
+    /// The site before the call.
     pub call: SyscallSite,
-    /// The shape after it, if a jump fits and it may wait.
+    /// The shape after the call, if a jump fits and the call may wait.
     pub after_call: Option<Shape>,
     /// Whether the call may be a wake, because its operation is not constant. `%esi` holds the operation.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function at an address, because another may make them.
+/// Finds a function's futex calls. `other` returns the function at an address, because that may make the calls.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -164,7 +165,8 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
     None
 }
 
-/// Reuses the shape after a `plain` call if the way back leads there, because patches must not overlap.
+/// Makes the site of a pushed number. Reuses the shape after a `plain` call if the way back leads there, because
+/// patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {

@@ -22,7 +22,7 @@
 //! and restored last ([`Guard::offset`]). For a jump or call only one byte of the displacement changes, which is
 //! atomic.
 //!
-//! Both makers' manuals list the invalid operands as #UD.
+//! The manuals of Intel and AMD list the invalid operands as #UD.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
@@ -118,7 +118,6 @@ fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }
 
-/// Returns the index of a byte after the opcode, and its invalid values.
 fn invalid(opcode: u8) -> Option<(usize, ByteSet)> {
     let operand = |wanted: &dyn Fn(u8) -> bool| ByteSet::filter(|b| wanted(b >> 3 & 7));
     let set = match opcode {

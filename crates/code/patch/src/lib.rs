@@ -1,8 +1,8 @@
 //! Live patching of x86-64 functions, bytes in and bytes out.
 //!
 //! # What this removes
-//! A breakpoint enters the kernel on each hit, and other patchers stop every thread while they write. With a jump
-//! to a trampoline a hit costs two jumps and an increment, and the function may run while it is patched.
+//! A breakpoint enters the kernel on each hit, and other patchers stop every thread. With a jump to a trampoline a hit
+//! costs two jumps and an increment, and the function may run while it is patched.
 //!
 //! # How
 //! ```text
@@ -22,7 +22,7 @@
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
 //! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over a system call number's
-//!    `mov`: when that breakpoint is removed, the call fails with ENOSYS.
+//!    `mov`: the breakpoint's removal makes the call fail with ENOSYS.
 //!
 //! Not supported: under hardware shadow stacks a displaced call (push and jump) would fault on return.
 //!

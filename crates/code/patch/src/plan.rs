@@ -16,7 +16,7 @@ use crate::survey::Padding;
 use crate::trampoline::Trampoline;
 use crate::unwind::UnwindInfo;
 
-/// A byte of the window that traps, and where its thread resumes.
+/// A byte of the window that traps, and where a trapped thread resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Offset from the site.
@@ -77,8 +77,8 @@ impl Draft<'_> {
 /// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry if a filter needs an argument that is overwritten
-    /// between.
+    /// The first patched byte: the shape's site, or the entry if a filter needs an argument that is overwritten before
+    /// the site.
     pub site: u64,
     /// The strategy.
     pub strategy: Strategy,
@@ -96,7 +96,7 @@ pub struct Patch {
     pub trampoline: u64,
     /// The trampoline.
     pub code: Vec<u8>,
-    /// Its unwind information.
+    /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
     /// The address of the return addresses' [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
     pub callers: u64,
@@ -125,7 +125,6 @@ impl Patch {
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// From a patch's first byte to the end.
     claims: BTreeMap<u64, u64>,
 }
 
@@ -220,8 +219,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five free bytes of padding in a short jump's reach, because the function before it reaches
-    /// only earlier ones.
+    /// Returns the last five free bytes of padding in a short jump's reach, because short jumps from before the
+    /// padding reach only the earlier bytes.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();
@@ -255,7 +254,6 @@ impl Planner {
     }
 }
 
-/// Encodes a jump or call; `to` must be in reach.
 fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
     [opcode, a, b, c, d]

@@ -12,7 +12,7 @@ use crate::shape::{Kind, shape_in};
 use crate::survey::Survey;
 use crate::syscall::SyscallSite;
 
-/// Most instructions before the use of the result.
+/// The most instructions up to the use of the result.
 const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,6 @@ pub(crate) struct PushedNumber {
     /// [`SyscallSite::syscall`] is the call of the maker.
     pub(crate) site: SyscallSite,
     pub(crate) maker: u64,
-    /// Offsets of the instructions up to the use of the result.
     pub(crate) way_back: Vec<usize>,
 }
 

@@ -1,6 +1,4 @@
-//! Trampolines that write a record of each hit to the thread's ring.
-//!
-//! The steps are [`tiptoe_wire::ring`]'s. %rcx has the thread's counters, which are also its ring's words:
+//! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
 //! ```text
 //!         no credit: incq only counted; out
 //!         the time in %rdx; decq credit
@@ -12,15 +10,15 @@
 //! done:   restore the registers
 //! ```
 //! The time is read first, so that a handler that interrupts records later times. The cell's address is computed
-//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. In a
-//! hot loop a record costs 10 ns, including the `rdtsc`.
+//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. A
+//! record costs 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
 use crate::code::{Code, ForwardJump, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// Bound by [`RareJumps::otherwise`].
+/// Jumps of rare cases, which [`RareJumps::otherwise`] binds.
 pub(crate) struct RareJumps {
     slot: u32,
     broke: ForwardJump,
@@ -29,7 +27,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Destroys %rax, the counters.
+    /// Records a hit. Destroys %rax, which has the counters.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
@@ -76,7 +74,6 @@ fn reserve(code: &mut Code) -> ForwardJump {
     full
 }
 
-/// Writes the cell at position %rax; the next is in %r11, the time in %rdx.
 fn write(code: &mut Code, slot: u32, ring: u32) {
     const SHIFT: u8 = (CELL_WORDS * 8).trailing_zeros() as u8;
     code.put(&[0x25]).put32(CELLS as i32 - 1); // and $CELLS-1,%eax

@@ -1,6 +1,4 @@
-//! Why a site cannot be patched.
-
-/// Why a site cannot be patched, in one line.
+/// Why a site cannot be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -18,7 +16,7 @@ pub enum Refusal {
         /// The offset.
         offset: usize,
     },
-    /// No instruction.
+    /// No valid instruction is there.
     #[error("the bytes at {address:#x} are not an instruction")]
     Undecodable {
         /// Its address.
@@ -44,7 +42,7 @@ pub enum Refusal {
     /// Another patch covers the bytes.
     #[error("another patch, at {other:#x}, already covers these bytes")]
     Overlaps {
-        /// Its first byte.
+        /// The other patch's first byte.
         other: u64,
     },
     /// No free memory in reach.

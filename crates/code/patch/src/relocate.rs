@@ -103,7 +103,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Intel and AMD disagree on branches with an operand size prefix.
+/// Returns whether a branch has an operand size prefix, about which Intel and AMD disagree.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -111,7 +111,6 @@ fn narrows(bytes: &[u8]) -> bool {
         .any(|&b| b == 0x66)
 }
 
-/// Preserves the flags.
 pub(crate) fn push_return(copy: &mut Code, address: u64) {
     let low = address as u32 as i32;
     copy.put(&[0x68]).put32(low);

@@ -20,7 +20,7 @@ pub enum Cfa {
     AboveSp(i64),
     /// Bytes above %rbp.
     AboveBp(i64),
-    /// None, because the code is entered without a call.
+    /// No frame address, because the code is entered without a call.
     Nowhere,
 }
 
@@ -36,7 +36,7 @@ pub enum Callee {
 /// What a function reads, calls and jumps to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
-    /// Bit N: the return address of the Nth frame above.
+    /// Bit N: it reads the return address of the Nth frame above.
     pub levels: u8,
     /// Targets of tail calls, which return to the function's caller.
     pub jumps: Vec<Callee>,
@@ -48,7 +48,7 @@ const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Finds a function's reads; `cfa` is the unwind information at an address.
+/// Finds what a function reads, calls and jumps to. `cfa` returns the unwind information at an address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue::default();
@@ -121,7 +121,6 @@ fn callee(instruction: &Instruction) -> Option<Callee> {
     }
 }
 
-/// Returns whether the instruction needs unwind information.
 fn touches_frame(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let moves_bp = instruction.mnemonic() == Mnemonic::Mov
@@ -216,7 +215,7 @@ fn moved(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// Registers with a frame pointer, and its level; 0 is the function's own.
+/// Registers that hold a frame pointer, and its level; 0 is the function's own.
 #[derive(Default)]
 struct Chain {
     frame_pointers: Vec<(Register, u8)>,

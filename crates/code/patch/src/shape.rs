@@ -20,7 +20,6 @@ pub(crate) struct Step {
     pub(crate) offset: usize,
     pub(crate) copy: Code,
     pub(crate) falls_through: bool,
-    /// The target of a direct call or branch.
     pub(crate) target: Option<u64>,
     len: usize,
     is_call: bool,
@@ -74,7 +73,7 @@ impl Window {
         allowed
     }
 
-    /// Returns the jump, and the byte that must follow if its last one traps only with it.
+    /// Returns the jump, and the byte after it if the jump's last byte traps only with that.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
@@ -121,7 +120,7 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Preserves flags and red zone, as fragments need into which other functions jump (gcc's `.cold`).
+    /// Preserves flags and red zone, as a fragment needs into which other functions jump (gcc's `.cold`).
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -225,8 +224,8 @@ pub(crate) fn shape_in(
     Ok(shape)
 }
 
-/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that cannot be copied.
-/// Fails if the first cannot.
+/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or an instruction that cannot be
+/// copied. Fails if that is the first.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,

@@ -1,5 +1,5 @@
 //! Finds Go's check at a function's beginning that the stack has room: `cmp 0x10(%r14),%rsp; jbe more`, or with a
-//! large frame's end in %r12. If it has none, or the goroutine is preempted, `more` calls `runtime.morestack` and
+//! large frame's end in %r12. If there is no room, or the goroutine is preempted, `more` calls `runtime.morestack` and
 //! starts again. So the site must be after the check; otherwise the call would count twice.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -7,9 +7,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// Most instructions on the way back, where arguments are stored and reloaded.
+/// The most instructions on the way back, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
-/// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
 /// Returns the offset after the stack check, if the function has one.

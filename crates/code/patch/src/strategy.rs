@@ -1,6 +1,4 @@
-//! The ways to patch a site, in the order tried.
-
-/// How a site is patched.
+/// How a site is patched, in the order tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// `jmp rel32` to the trampoline, with trap bytes on the heads.

@@ -42,7 +42,6 @@ fn filler(bytes: &[u8], address: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) targets: BranchTargets,
-    /// Whether control does not continue after the function.
     ends_function: bool,
     /// System calls that may run from a copy, sorted.
     movable: Vec<u64>,

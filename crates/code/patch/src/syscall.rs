@@ -20,7 +20,7 @@ use crate::survey::Survey;
 pub struct SyscallSite {
     /// The address of the `mov` or `push`.
     pub address: u64,
-    /// Its number; `u32::MAX` if only %eax has it.
+    /// The call's number; `u32::MAX` if only %eax has it.
     pub nr: u32,
     /// The address of the `syscall`, or of the call of its function.
     pub syscall: u64,

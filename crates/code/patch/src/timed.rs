@@ -27,18 +27,17 @@
 //! 2. Only the thunk, or the trampoline's word, determines where a call returns. Frames serve only times and the
 //!    count of calls that never return, so a program that copies, moves or leaves stacks loses only a time.
 //! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler in
-//!    between pushes after it. On return the first word must be cleared before the call is counted; otherwise a
-//!    handler that jumps away would have it counted as left too.
+//!    between pushes after it. On return the first word must be cleared before the call is counted; otherwise the
+//!    call would count as left, too, if a handler jumps away.
 //! 4. The clock is read only with a frame, on return only with counters. So it is never read by a thread that may
 //!    not (prctl PR_SET_TSC), whose frames the agent hides, by a forked child, or after the session.
 //!
-//! A *gate*, the function of `--under`, needs no credit. It atomically sets a word while the thread is inside the
-//! call. Its frame holds the counters with that word, because the call may end on another thread or in a later
-//! session. A call costs 7.5 ns, 6.8 without a gate.
+//! A *gate*, the function of `--under`, needs no credit. Its calls atomically raise a word while the thread is inside.
+//! A frame holds the counters with that word, because the call may end on another thread or in a later session. A
+//! call costs 7.5 ns, 6.8 without a gate.
 //!
-//! In a hot loop a call through a thunk costs 6 ns more than a count, 23 with times, because two `rdtsc` take 22 in
-//! a virtual machine; over 256 functions, which evict each other's branch targets, 25 to 30. Any return probe pays
-//! 2, and 6 over 256 functions (`tiptoe-dev bench uprobe`, row `bare_return`).
+//! In a hot loop a call through a thunk costs 6 ns more than a count, and 23 with times, because two `rdtsc` take 22
+//! in a virtual machine. Over 256 functions, which evict each other's branch targets, it costs 25 to 30.
 
 use crate::abi::Abi;
 use crate::code::{
@@ -135,8 +134,8 @@ impl Trampoline {
     }
 }
 
-/// Looks up, to %rax, the thunk for this probe and the return address on the stack. Returns the jump for another
-/// key, and where the next pair is compared. Nearly always the first matches, so that no branch is taken.
+/// Loads to %rax the table's entry for this probe and the return address on the stack. Returns the jump for another
+/// key, and the comparison's offset. Nearly always the first entry matches, so that no branch is taken.
 fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -188,7 +187,7 @@ struct SlowCall {
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame is not above this call's: if it was left, it would keep its gate open.
+/// Jumps if the uppermost frame is not above this call's. Such a frame may have been left, and keep its gate open.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest
@@ -198,7 +197,7 @@ fn jump_if_stale(code: &mut Code) -> ForwardJump {
 }
 
 /// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, the probe's number in %rcx, and the
-/// frame's last word. Gets in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
+/// frame's last word. The agent returns in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
 fn call_agent(code: &mut Code, call: &FollowedCall, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {

@@ -1,10 +1,8 @@
-//! Finds a followed call's counters, a *set*, by an argument's value, or by scope. Layout:
-//! [`tiptoe_wire::timed_values`].
+//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by an argument's value, or by scope.
 //!
-//! The value's hash leads to its key. An empty key is taken by a `cmpxchg`, because a signal handler may take it
-//! first, perhaps for another value; so the search then looks again. The frame's last byte keeps the set's number,
-//! because the argument may change during the call. In a hot loop with one value this costs 0.8 ns a call
-//! (`tiptoe-dev bench uprobe`, `latency` and `latency_by_arg0`).
+//! An empty key is taken by a `cmpxchg`, because a signal handler may take the key first, perhaps for another value. So
+//! the search then looks again. The frame's last byte keeps the set's number, because the argument may change during
+//! the call. In a hot loop with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};

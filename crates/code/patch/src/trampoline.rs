@@ -9,11 +9,8 @@ pub(crate) struct Trampoline {
     /// Where threads that trapped at the site resume.
     pub(crate) trapped: usize,
     pub(crate) copy: usize,
-    /// First bytes that most hits run.
     pub(crate) hot: usize,
-    /// Bytes of the repeated compares.
     pub(crate) repeated: usize,
-    /// Inner heads and their copies' offsets.
     pub(crate) heads: Vec<(u8, usize)>,
 }
 

@@ -2,13 +2,12 @@
 //!
 //! If an instruction before a site changes only flags, which the hit overwrites, the trampoline runs it again after
 //! the hit. That is allowed for `cmp`, `test`, and `bt`, but on memory `bt` only with an immediate, because a
-//! register reaches beyond the operand. They change only the six status flags, which depend only on the operands. A
-//! list of what must not be repeated would miss something: `fld` moves the x87 stack, `comiss` sets bits in MXCSR.
+//! register reaches beyond the operand. They change only the six status flags, which depend only on the operands.
+//! Others may change more: `comiss` sets bits in MXCSR.
 //!
 //! The hit writes below the stack pointer, and a followed call has another return address, so memory at the stack
-//! pointer must be above the return address. If another thread changes other memory in between, it is as if the
-//! thread had been preempted before the instruction. Only the program's fault handler, a watch, or a device would
-//! notice two reads.
+//! pointer must be above the return address. A change of other memory in between is as if the thread had been preempted
+//! before the instruction. Only a fault handler, a watch, or a device would notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -3,9 +3,9 @@
 //!
 //! Each instruction of a trampoline represents an address of the program: before the displaced instructions the
 //! site, in a copy its original, on the way back the next. So a trampoline is a frame on top of the program's, like
-//! a signal's, whose caller is *that instruction*. How much the trampoline has pushed is found by decoding, from the
+//! a signal's, whose caller is at that address. How much the trampoline has pushed is found by decoding, from the
 //! points that it declares ([`Code::set_unwind_state`]). After a call that the trampoline follows by itself there is
-//! no frame; its word has the return address.
+//! no frame; the trampoline's word has the return address.
 //!
 //! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
 //! by it.
@@ -70,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// A call counts with its callee.
+/// Returns the stack pointer's change; a call's includes its callee's.
 fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
@@ -98,7 +98,6 @@ fn branches(instruction: &Instruction) -> bool {
 
 #[derive(Clone, Debug)]
 pub(crate) struct UnwindInfo {
-    /// Adjacent, from offset 0.
     parts: Vec<UnwindPart>,
     slot: Option<u32>,
 }

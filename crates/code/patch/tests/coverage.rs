@@ -1,5 +1,5 @@
 //! Every function of real programs: nothing panics, nearly all take a jump. `cargo test -p tiptoe-patch --release
-//! --test coverage -- --nocapture` prints the shares of strategies, the refusals, and the time.
+//! --test coverage -- --nocapture` prints statistics.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;

@@ -212,7 +212,6 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Returns whether the site moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();

@@ -62,7 +62,6 @@ impl Bench {
         (at, writer.finish())
     }
 
-    /// Returns the registers and a hash of the data page.
     fn observe(&self, target: u64, registers: &Registers) -> (Registers, u64) {
         let data = self.machine.data.clone();
         write(data.start, &[0x5a; 1024]);

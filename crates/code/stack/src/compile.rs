@@ -17,9 +17,8 @@ use gimli::{
 
 use crate::{Base, Rule, encode_row, find};
 
-/// Each function runs its CIE again, so that a long one would make the work quadratic.
+/// The longest CIE that is run. Each function runs its CIE again, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
-/// The most spans of a table; the rest of the code is unknown.
 const MAX_SPANS: usize = 8_000_000;
 /// Alignment of functions and linkage table entries; shorter gaps are padding.
 const ALIGNED: u32 = 16;
@@ -32,7 +31,7 @@ pub struct Section<'d> {
     pub address: u64,
     /// The bytes of an address: 4 or 8.
     pub word: u8,
-    /// Whether it is for x86-64.
+    /// Whether the image's code is for x86-64.
     pub x86_64: bool,
 }
 
@@ -43,7 +42,7 @@ pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 
-/// Calls `show` for each undamaged frame description.
+/// Calls `show` for each undamaged frame description (FDE).
 pub fn each_description<'d>(
     section: &Section<'d>,
     mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
@@ -69,7 +68,7 @@ pub fn each_description<'d>(
 }
 
 impl Table {
-    /// Compiles a section; the table is empty unless it is for x86-64.
+    /// Compiles a section; the table is empty unless the section is for x86-64.
     pub fn compile(section: &Section<'_>) -> Table {
         let mut spans = Spans::default();
         if !section.x86_64 {
@@ -102,7 +101,7 @@ impl Table {
         &self.0
     }
 
-    /// Returns the rows within ascending, disjoint `ranges`; the rest is [`Rule::UNKNOWN`].
+    /// Returns the rows within ascending, disjoint `ranges`; code outside them is [`Rule::UNKNOWN`].
     pub fn rows_within(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<u64> {
         let mut rows: Vec<u64> = Vec::new();
         for range in ranges {
@@ -159,7 +158,7 @@ impl Spans {
         }
     }
 
-    /// Of overlapping spans the later one wins.
+    /// Makes sorted rows. Where spans overlap, the one with the later start wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();
@@ -207,7 +206,7 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns where in a linkage table's entry the function's number is pushed, if the expression is the linkers':
+/// Returns `turn`, after which an entry has pushed its number, if the expression is that of linkage tables:
 /// `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
@@ -275,8 +274,8 @@ mod tests {
         assert_eq!(compiled(&eh_frame(functions)).rows(), rows);
     }
 
-    /// advance_loc: 1; def_cfa_offset: 16; offset: %rbp at CFA-16; advance_loc: 3; def_cfa_register: %rbp;
-    /// advance_loc: 20; def_cfa: rsp+8.
+    /// A framed function's instructions: advance_loc: 1; def_cfa_offset: 16; offset: %rbp at CFA-16; advance_loc: 3;
+    /// def_cfa_register: %rbp; advance_loc: 20; def_cfa: rsp+8.
     const FRAMED: [u8; 13] = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x54, 0x0c, 7, 8, 0];
 
     #[test]
@@ -320,7 +319,7 @@ mod tests {
 
     #[test]
     fn linkage_tables_have_two_rules_an_entry() {
-        // def_cfa_offset: 16; advance_loc: 16; def_cfa_expression: the linkers'.
+        // def_cfa_offset: 16; advance_loc: 16; def_cfa_expression: see `linkage`.
         let code = |turn| {
             [
                 0x0e, 16, 0x50, 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, turn, 0x2a, 0x33, 0x24,
@@ -336,12 +335,11 @@ mod tests {
             (0x5030, Rule::UNKNOWN),
         ];
         check(&[(0x5000, 0x30, &code(0x3b))], &rows);
-        // Any other expression is unknown.
         check(
             &[(0x5000, 0x30, &code(0x29))],
             &[(0x5000, sp(16)), (0x5010, Rule::UNKNOWN)],
         );
-        // The claimed length must not size the table.
+        // The table's size must not depend on the claimed length.
         let bytes = eh_frame(&[(0x5000, 0x7fff_ffff, &code(0x3b))]);
         assert!(compiled(&bytes).rows().len() <= bytes.len() + 2);
     }

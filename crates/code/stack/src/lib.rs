@@ -1,7 +1,7 @@
 //! Walks stacks without frame pointers, allocator or library, by compiled unwind tables.
 //!
-//! The host runs `.eh_frame`'s programs once (`compile`), and keeps sorted *rows* of 8 bytes, each with a [`Rule`]
-//! up to the next. The agent only searches rows ([`find`]), because a hook must not allocate or interpret DWARF.
+//! The host runs `.eh_frame`'s programs once (`compile`), and keeps sorted *rows* of 8 bytes. A row's [`Rule`] holds
+//! up to the next row. The agent only searches rows ([`find`]), because a hook must not allocate or interpret DWARF.
 //!
 //! The *canonical frame address* (CFA) is the stack pointer before the call. Most functions compute it from the
 //! stack pointer or %rbp, and save %rbp in their frame or leave it alone. Other code is [`Rule::UNKNOWN`].

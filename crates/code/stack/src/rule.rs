@@ -3,7 +3,7 @@
 //! | bits | of a rule |
 //! |---|---|
 //! | 0-1 | 0: unknown; 1: outermost; 2: the CFA is relative to the stack pointer; 3: to %rbp |
-//! | 2-14 | the CFA's distance above, in words |
+//! | 2-14 | the CFA's distance above that register, in words |
 //! | 15-25 | the saved %rbp's distance below the CFA, in words; 0: unchanged |
 
 /// What the CFA is relative to.
@@ -15,7 +15,7 @@ pub enum Base {
     Bp = 3,
 }
 
-/// A step to the caller.
+/// How to step to the caller's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(u32);
 
@@ -35,15 +35,15 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// In bytes; beyond it the stack is corrupt.
+/// The most bytes from stack pointer to CFA; beyond it the stack is corrupt.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {
     /// A rule's width.
     pub const BITS: u32 = 26;
-    /// A walk stops.
+    /// The caller cannot be found, so a walk stops.
     pub const UNKNOWN: Rule = Rule(0);
-    /// A thread's first function; a walk is complete.
+    /// A thread's first function, where a walk is complete.
     pub const OUTERMOST: Rule = Rule(1);
 
     /// Returns a rule from distances in bytes; `None` unless both are whole words and fit.
@@ -63,7 +63,7 @@ impl Rule {
         self.0
     }
 
-    /// Returns the rule in the low bits.
+    /// Returns the rule that the low bits encode.
     #[inline]
     pub const fn from_bits(bits: u32) -> Rule {
         Rule(bits & ((1 << Rule::BITS) - 1))
@@ -75,7 +75,7 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA. `None` without a rule, or unless the CFA is aligned, above the stack pointer and near it.
+    /// Returns the CFA. `None` if the rule has none, or unless it is aligned, above the stack pointer and near it.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -98,8 +98,8 @@ impl Rule {
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;
         let saved = u64::from(self.0 >> SAVED & SAVED_WORDS) * 8;
-        // A slot below the stack pointer was popped, so %rbp is the caller's. It must not be read, because it may
-        // be overwritten.
+        // A slot below the stack pointer was popped, so %rbp is the caller's already. The slot must not be read,
+        // because it may be overwritten.
         let bp = match saved {
             1.. if saved <= cfa - frame.sp => read(cfa - saved)?,
             _ => frame.bp,
@@ -113,7 +113,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// Four words at 0x1000: 0x70 to 0x73.
+    /// Reads four words at 0x1000: 0x70 to 0x73.
     fn read(at: u64) -> Option<u64> {
         let index = at.checked_sub(0x1000)? / 8;
         (at.is_multiple_of(8) && index < 4).then_some(0x70 | index)

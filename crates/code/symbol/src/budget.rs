@@ -9,13 +9,12 @@ use crate::error::BudgetExceeded;
 /// The reads that a budget has for each byte, and the reads that every budget has in addition.
 const PER_BYTE: u64 = 16;
 const LEAST: u64 = 1 << 20;
-/// Bytes searched for a text's end in the time of one read.
+/// Searching this many bytes for a text's end takes as long as one read.
 const BYTES_PER_READ: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     left: Cell<u64>,
-    /// The bytes that the budget is for.
     bytes: Cell<u64>,
 }
 
@@ -29,7 +28,7 @@ impl ReadBudget {
         budget
     }
 
-    /// Takes effect at the next refill.
+    /// Enlarges the budget, from the next refill on.
     pub(crate) fn add(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
     }
@@ -43,7 +42,6 @@ impl ReadBudget {
         self.left.set(left);
     }
 
-    /// Pays for an entry with this many attributes.
     pub(crate) fn pay_entry(&self, attributes: usize) -> Result<(), BudgetExceeded> {
         self.pay(attributes.saturating_add(1))
     }
@@ -53,14 +51,14 @@ impl ReadBudget {
         self.pay(bytes / BYTES_PER_READ)
     }
 
-    /// Fails once the budget is exceeded.
+    /// Pays for reads; fails once the budget is exceeded.
     pub(crate) fn pay(&self, reads: usize) -> Result<(), BudgetExceeded> {
         let left = self.left.get().checked_sub(reads as u64);
         self.left.set(left.unwrap_or(0));
         left.map(drop).ok_or(BudgetExceeded)
     }
 
-    /// Spends the rest of the budget. For callers that found something that no honest file has.
+    /// Spends the rest of the budget, because the caller found something that no honest file has.
     pub(crate) fn exhaust(&self) {
         self.left.set(0);
     }

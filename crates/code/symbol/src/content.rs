@@ -2,7 +2,7 @@
 //!
 //! A mapped file may change while it is parsed: truncation raises SIGBUS, and a write makes every `&[u8]` over it
 //! undefined behaviour. So each piece is read once and kept until the [`Content`] is dropped. All pieces share a
-//! budget, because a file's claims must not size what is kept.
+//! budget, because the sizes that a file claims must not decide how much is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
-/// Bytes kept of one content.
 const MOST_KEPT: u64 = 384 << 20;
 
 /// The source of a file's bytes.
@@ -20,7 +19,7 @@ pub trait Pieces {
     /// Returns the file's length, which may change.
     fn size(&self) -> u64;
 
-    /// Fills `piece` from `at` on, if the file has all.
+    /// Fills `piece` from `at` on; fails unless the file has all its bytes.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
     /// Returns whether there is memory for more bytes.
@@ -73,7 +72,7 @@ impl Content {
         self.file.exceeded.get()
     }
 
-    /// Returns a range's bytes, if the file has all.
+    /// Returns a range's bytes, if the file has all of them.
     pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
         let size = range.end.checked_sub(range.start)?;
         self.read_bytes_at(range.start, size).ok()
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Regression: such a mapped file raised SIGBUS.
+    /// Regression: reading a truncated mapped file raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);
@@ -250,7 +249,7 @@ mod tests {
         let piece = MOST_KEPT / 4;
         let pieces = (0..8).map(|at| content.get(at..at + piece).is_some());
         assert_eq!(pieces.filter(|read| *read).count(), 4);
-        // A piece that was read costs nothing again.
+        // Reading a piece again costs nothing.
         assert!(content.get(0..piece).is_some());
         assert!(content.get(0..1).is_none());
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::content::Content;
 
-/// The longest file summed while users wait.
+/// The longest file whose check sum is computed while users wait.
 const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. The caller decides whose file system to use (a container's, a test's).
@@ -15,7 +15,7 @@ pub trait DebugSource {
     /// Returns a regular file's content, if readable.
     fn read(&self, path: &Path) -> Option<Content>;
 
-    /// Returns directories with a `.build-id` tree and mirrored paths.
+    /// Returns directories with debug files, by build-id (`.build-id`) and by their images' paths.
     fn roots(&self) -> Vec<PathBuf> {
         vec![PathBuf::from("/usr/lib/debug")]
     }
@@ -25,14 +25,14 @@ pub trait DebugSource {
         None
     }
 
-    /// Asks a debuginfod server for this build-id, in hexadecimal digits. Slow, so called only if a question has no
-    /// answer otherwise.
+    /// Asks a debuginfod server for this build-id, in hexadecimal digits. This is slow, so it is done only if a
+    /// question has no answer otherwise.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }
 }
 
-/// No debug files.
+/// A source without debug files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDebugFiles;
 
@@ -55,7 +55,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// The most likely first.
+/// Returns possible paths, the most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Beside the image, in `.debug`, and mirrored in each root.
+/// Returns possible paths: beside the image, in `.debug`, and mirrored in each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {

@@ -1,4 +1,4 @@
-//! Demangles C++ and Rust names. A short mangled name may refer back to its parts and expand exponentially, so one
+//! Demangles C++ and Rust names. A short mangled name may refer back to its parts and expand exponentially, so a name
 //! that exceeds a limit stays mangled.
 
 use std::borrow::Cow;
@@ -35,8 +35,8 @@ pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
     }
-    // A C++ variable in a namespace also parses as a legacy Rust name, so Rust's must have a hash to be tried
-    // first.
+    // A C++ variable in a namespace also parses as a legacy Rust name. So only a name with a hash is tried as
+    // Rust's first.
     rust_name(name).or_else(|| Some(cpp(name)?.full))
 }
 
@@ -59,7 +59,7 @@ fn rust(name: &str) -> Option<DemangledName> {
     })
 }
 
-/// Compilers' copies (`f.isra.0`) have the function's name.
+/// Demangles a C++ name. A compiler's copy (`f.isra.0`) gets the function's name.
 fn cpp(name: &str) -> Option<DemangledName> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
@@ -69,7 +69,7 @@ fn cpp(name: &str) -> Option<DemangledName> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Only lambdas keep the qualifier.
+    // Only lambdas keep the qualifier without parameters.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
@@ -98,7 +98,7 @@ fn bounded(write: impl FnOnce(&mut BoundedText) -> fmt::Result) -> Option<String
     Some(text.0)
 }
 
-/// `f(char const *)` equals `f(char const*)`.
+/// Removes white space, so that `f(char const *)` equals `f(char const*)`.
 pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_whitespace) {
         true => Cow::Owned(text.chars().filter(|c| !c.is_whitespace()).collect()),
@@ -116,7 +116,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            // Any other byte may be inside a character.
+            // Only at `<` may the text be cut: another byte may be inside a character.
             let name = (byte == b'<' && at > 0).then(|| &bare[..at])?;
             return Some(name.strip_suffix("::").unwrap_or(name));
         }

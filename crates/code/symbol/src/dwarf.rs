@@ -37,7 +37,7 @@ pub(crate) fn dwarf<'d>(
     }
 }
 
-/// Returns the price of reading a byte of a section, which grows with the memory that addr2line keeps for the byte.
+/// Returns the price of one read of a section, which grows with the memory that addr2line keeps for the read.
 fn price(id: SectionId) -> usize {
     match id {
         SectionId::DebugRanges | SectionId::DebugRngLists => 8,

@@ -1,5 +1,5 @@
 //! Reads the loader's tables (`PT_DYNAMIC`) of a file without section headers (`sstrip`, packers). The bytes are
-//! hostile: each table must end with its segment, and the hash table only bounds the number of symbols.
+//! hostile: each table is cut at its segment's end, and the hash table is used only to count the symbols.
 
 use object::Endianness;
 use object::elf;
@@ -13,7 +13,7 @@ use crate::layout::Layout;
 const MOST_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Dynamic<'d, E: Elf> {
-    /// With the empty first symbol.
+    /// The symbols, with the empty first one.
     pub(crate) symbols: &'d [E::Sym],
     pub(crate) strings: &'d [u8],
     pub(crate) relocations: Vec<&'d [E::Rela]>,
@@ -22,7 +22,7 @@ pub(crate) struct Dynamic<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Dynamic<'d, E> {
-    /// Returns the tables of a file without section headers.
+    /// Returns the tables; `None` if the file has section headers.
     pub(crate) fn read(
         file: &File<'d, E>,
         layout: &Layout,
@@ -87,7 +87,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             let at = self.value(elf::DT_GNU_HASH)?;
             self.count_gnu(file_bytes, at)
         };
-        // Linkers put the names after the symbols.
+        // Linkers put the names after the symbols, so the distance bounds the symbols.
         let between = || {
             let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
             Some(size / size_of::<E::Sym>() as u64)
@@ -101,7 +101,6 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         Some(u64::from(chains.get(self.endian)))
     }
 
-    /// Counts up to the end of the last chain.
     fn count_gnu(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let head = file_bytes.words(at, 4)?.first_chunk::<4>()?;
         let [buckets, first, bloom, _] =
@@ -131,7 +130,7 @@ struct FileBytes<'l, 'd> {
 }
 
 impl<'d> FileBytes<'_, 'd> {
-    /// Returns fewer bytes at the end of segment or file.
+    /// Returns `most` bytes, or fewer at the end of the segment or the file.
     fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
         let (start, room) = self.room(address)?;
         self.bytes.get(start..start + room.min(most))
@@ -151,7 +150,7 @@ impl<'d> FileBytes<'_, 'd> {
         self.table(address, most)
     }
 
-    /// Returns the offset in the file, and the segment's bytes from there.
+    /// Returns an address's offset in the file, and how many bytes the segment has from there.
     fn room(&self, address: u64) -> Option<(u64, u64)> {
         let mut segments = self.layout.segments.iter();
         let (segment, start) = segments.find_map(|segment| {

@@ -38,8 +38,7 @@ pub(crate) struct Contents<'d> {
 /// A file with more headers is refused, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times the bytes of their names. A lookup compares all names, so without this bound a small file
-/// could take hours.
+/// The most sections times bytes of their names. A lookup compares all names, so a small file could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
 /// Parses an ELF file. Returns `None` if the file is not ELF, or has more headers than a program has.
@@ -137,7 +136,7 @@ fn header<E: Elf>(
     }
 }
 
-/// Returns the library's own name, and whether the file is marked as a program.
+/// Returns a library's own name, and whether the file is marked as a program.
 fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     let Ok(table) = file.elf_dynamic_table() else {
         return (None, false);
@@ -256,7 +255,7 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the section by name, or else by `.eh_frame_hdr`.
+/// Finds the section by name, or by `.eh_frame_hdr`.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,

@@ -17,15 +17,13 @@ use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The longest debug information (10 ns a byte) and tables of abbreviations (ten times as much memory) read while
-/// users wait.
+/// The most bytes read while users wait: of `.debug_info` (10 ns a byte), and of `.debug_abbrev` (ten times as much
+/// memory).
 const MOST: u64 = 32 << 20;
 
-/// Bounds units times the bytes of abbreviation tables, because each unit may have its own table, and tables may
-/// overlap.
+/// The most units times bytes of abbreviation tables, because each unit may have its own table, and tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
-/// Why a unit was not read to its end.
 pub(crate) enum Unread {
     Damaged,
     Exceeded(BudgetExceeded),
@@ -43,7 +41,7 @@ impl From<BudgetExceeded> for Unread {
     }
 }
 
-/// Calls `look` with each unit's entries. Damage ends its unit. Fails if the file has more than can be read while
+/// Calls `look` with each unit's entries, up to damage in the unit. Fails if the file has more than can be read while
 /// users wait; `look` has then seen the first units, or none.
 pub(crate) fn each_unit(
     bytes: &Content,
@@ -79,8 +77,8 @@ pub(crate) fn each_unit(
     Err(BudgetExceeded)
 }
 
-/// Reads a unit's first entry. [`Dwarf::unit`] must not be used, because it also reads the unit's names and the
-/// header of its line table, which are as long as the file says.
+/// Reads a unit's first entry. [`Dwarf::unit`] would also read names and a line table's header, which are as long as
+/// the file says.
 pub(crate) fn open<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: UnitHeader<SectionPart<'d>>,
@@ -131,7 +129,7 @@ pub(crate) struct Entries<'a, 'd> {
     pub(crate) unit: &'a Unit<SectionPart<'d>>,
     pub(crate) budget: &'a ReadBudget,
     raw: EntriesRaw<'a, SectionPart<'d>>,
-    /// The last entry's attributes, until they are read.
+    /// The last entry's attributes, if they are not read yet.
     unread: &'a [AttributeSpecification],
     attributes: Vec<Attribute<SectionPart<'d>>>,
 }
@@ -158,7 +156,6 @@ impl<'a, 'd> Entries<'a, 'd> {
         })
     }
 
-    /// Returns the next entry, and pays for it.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, Unread> {
         self.raw.skip_attributes(std::mem::take(&mut self.unread))?;
         while !self.raw.is_empty() {
@@ -179,14 +176,13 @@ impl<'a, 'd> Entries<'a, 'd> {
         Ok(self.raw.read_attributes(unread, &mut self.attributes)?)
     }
 
-    /// Returns an attribute that was read.
     pub(crate) fn value(&self, name: DwAt) -> Option<AttributeValue<SectionPart<'d>>> {
         let mut attributes = self.attributes.iter();
         let found = attributes.find(|attribute| attribute.name() == name);
         found.map(Attribute::value)
     }
 
-    /// Returns where the last entry's own code starts, if the function has any.
+    /// Returns where the code of the last entry's function starts, if it has any of its own.
     pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
         for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
             if let Some(value) = self.value(name) {

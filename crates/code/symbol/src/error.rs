@@ -28,7 +28,7 @@ pub enum Error {
     /// The file contradicts itself.
     #[error("damaged ELF file: headers: {0}")]
     BadHeaders(object::read::Error),
-    /// The file would take too long.
+    /// Comparing the file's headers would take too long.
     #[error("damaged ELF file: more headers, or longer names of sections, than a program has")]
     TooManyHeaders,
     /// No function has this name.
@@ -45,13 +45,13 @@ pub enum Error {
         /// The request.
         pattern: String,
     },
-    /// A variable.
+    /// The name is a variable's.
     #[error("`{name}` is data, not a function")]
     IsData {
         /// The request.
         name: String,
     },
-    /// No number, or an address outside executable code.
+    /// The text is no number, or the address is outside executable code.
     #[error("`{text}` is not an address in the executable part of the file")]
     BadAddress {
         /// The request.

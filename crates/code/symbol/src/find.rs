@@ -13,14 +13,13 @@ use crate::glob;
 use crate::image::Image;
 
 pub(crate) const SUGGESTIONS: usize = 3;
-/// The longest name compared.
 const MAX_ALIKE: usize = 256;
-/// The least likeness of a suggestion; 1 is equal.
+/// The least likeness of a suggestion; equal names have 1.
 const MIN_LIKENESS: f64 = 0.8;
-/// The functions before an address that may cover it, because functions may be nested.
+/// The most functions before an address that are checked, because an outer function may cover it.
 const MAX_NESTING: usize = 16;
 
-/// Mangled C++ names may lack these.
+/// Identifiers that mangled C++ names may abbreviate.
 const ABBREVIATED: [&str; 9] = [
     "std",
     "allocator",
@@ -39,8 +38,9 @@ impl Image {
     /// - `0xADDRESS`: the function at this link-time address, known or not;
     /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
     ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
-    /// - otherwise a symbol, or else a demangled name, with or without these and template arguments. Several may
-    ///   share one: local functions, overloads, and compilers' copies (`f.isra.0` is `f` if there is no `f`).
+    /// - otherwise all with this symbol, or else this demangled name, with or without the same parts and template
+    ///   arguments. Local functions and overloads may share a name; so do compilers' copies (`f.isra.0` is `f` if
+    ///   there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -64,7 +64,7 @@ impl Image {
         }
     }
 
-    /// Returns the function that covers a link-time address; one of unknown size extends to the next.
+    /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let after = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..after].iter().rev().take(MAX_NESTING);
@@ -251,7 +251,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// `wanted` has no spaces.
+/// Returns whether a function is called `wanted`, which has no spaces.
 fn is_called(form: &DemangledName, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);

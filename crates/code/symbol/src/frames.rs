@@ -17,18 +17,18 @@ pub(crate) struct Frame {
     pub(crate) size: u64,
     /// A signal trampoline's description starts a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the first rule is not an entry's.
+    /// Whether the first rule is not that of a function's entry.
     pub(crate) is_inside_function: bool,
     /// Whether the code saves the registers in which handlers get their arguments.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }
 
-/// The longest undescribed gap of the code around: padding, a routine in assembly.
+/// A shorter gap between descriptions counts as described: it is padding, or a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Returns the disjoint, ascending ranges of described code; all code if most is described. Other files contain
-/// generated code, such as JavaScript's built-in functions.
+/// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. If most is described,
+/// the rest is generated code, such as JavaScript's built-in functions.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -48,7 +48,6 @@ pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Rang
     }
 }
 
-/// Skips damaged entries.
 pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
@@ -78,8 +77,8 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Returns whether the piece saves %rax and %rdx, as only an unwinder's entries do that continue in a handler
-/// (`__builtin_eh_return`), and whether unwinding ends there, as in a thread's first function.
+/// Returns whether the code saves %rax and %rdx, and whether unwinding ends there, as in a thread's first function.
+/// Only an unwinder's entries that continue in a handler (`__builtin_eh_return`) save both.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,
@@ -87,7 +86,7 @@ fn rules(
 ) -> [bool; 2] {
     let mut saved = [false; 2];
     let mut outermost = false;
-    // Common instructions may be in the CIE.
+    // Assemblers may move instructions into the CIE.
     let common = fde.cie().instructions(eh_frame, bases);
     for mut instructions in [common, fde.instructions(eh_frame, bases)] {
         while let Ok(Some(instruction)) = instructions.next() {

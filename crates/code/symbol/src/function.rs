@@ -21,14 +21,14 @@ pub enum Source {
     Address,
 }
 
-/// Only plain functions can be probed normally.
+/// What a function's code is. Only plain functions can be probed normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ordinary function.
     Plain,
     /// Stubs of a procedure linkage table.
     Plt,
-    /// Where signal handlers return.
+    /// The code that signal handlers return to.
     SignalReturn,
 }
 
@@ -37,19 +37,19 @@ pub enum Kind {
 pub struct Function {
     /// The link-time address.
     pub address: u64,
-    /// Its offset in the file.
+    /// The code's offset in the file.
     pub offset_in_file: u64,
     /// In bytes, or 0 if unknown.
     pub size: u64,
     /// Linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
-    /// Whether it is a resolver, which selects the real function once.
+    /// Whether it is a resolver, which the loader calls to select the real function.
     pub is_ifunc: bool,
-    /// Whether it is a rarely run part (`f.cold`), to which code jumps, so that globs exclude it.
+    /// Whether it is a rarely run part (`f.cold`). Globs exclude it, because it is jumped to, not called.
     pub is_cold: bool,
     /// Whether it is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends here, so that it may be entered without a call.
+    /// Whether unwinding ends here. Such a function may be entered without a call.
     pub is_outermost: bool,
     /// The most trusted source.
     pub source: Source,
@@ -91,7 +91,7 @@ pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Returns whether a name is a whole function's or a copy's (`f.isra.0`, `f.constprop.1`).
+/// Returns whether a name is that of a function or a copy (`f.isra.0`), not of a part (`f.cold`, `f.part.0`).
 pub(crate) fn is_whole(name: &str) -> bool {
     let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
     !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())

@@ -30,15 +30,15 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether the file is a program, as a library with an interpreter (libc) also is.
+    /// Whether the file is a program; a library with an interpreter (libc) is one, too.
     pub program: bool,
-    /// Its dynamic loader.
+    /// The path of the dynamic loader.
     pub interpreter: Option<String>,
     /// A library's own name.
     pub soname: Option<String>,
-    /// The key to its debug file.
+    /// The key to the image's debug file.
     pub build_id: Option<Vec<u8>>,
-    /// Its debug file's name.
+    /// The debug file's name and check sum.
     pub debug_link: Option<DebugLink>,
 }
 
@@ -70,7 +70,7 @@ impl Header {
         }
     }
 
-    /// Returns whether it is a program without a dynamic loader.
+    /// Returns whether the image is a program without a dynamic loader.
     pub fn is_static_program(&self) -> bool {
         self.program && self.interpreter.is_none()
     }

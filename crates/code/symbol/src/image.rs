@@ -26,12 +26,12 @@ pub struct Image {
     header: Header,
     layout: Layout,
     pub(crate) functions: Vec<Function>,
-    /// (function, name) by index, ordered by name.
+    /// Indexes of functions and their names, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
-    /// Ordered by name.
+    /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
-    /// Each thread has a copy.
+    /// The segment that each thread copies.
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
@@ -40,8 +40,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a file. Symbols are from its own table, or else a separate debug file, or else MiniDebugInfo; and from
-    /// the dynamic table and unwind information.
+    /// Reads a file: its dynamic table, its unwind information, and one symbol table. This is the file's own, or
+    /// else a separate debug file's, or else MiniDebugInfo's.
     pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
         let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
@@ -97,7 +97,7 @@ impl Image {
         &self.header
     }
 
-    /// Returns its segments.
+    /// Returns the file's segments.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -107,8 +107,8 @@ impl Image {
         &self.functions
     }
 
-    /// Returns the disjoint, ascending link-time ranges of code with unwind information, or all code. A program's
-    /// own runtime may look for return addresses in the rest.
+    /// Returns the disjoint, ascending link-time ranges of code with unwind information, or of all code if most has
+    /// none. A program's runtime may look for return addresses elsewhere.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
@@ -146,7 +146,7 @@ impl Image {
         Some((&found.name, address - found.start()))
     }
 
-    /// Returns the link-time addresses of variables by the linker's or demangled name; static ones may share it.
+    /// Returns the link-time addresses of variables by linker's or demangled name. Static variables may share it.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let first = self.data.partition_point(|v| *v.name < *name);
@@ -169,7 +169,7 @@ impl Image {
         all.filter(is_it).map(Variable::start).collect()
     }
 
-    /// Returns the imported functions, and the words through which they are called.
+    /// Returns each imported function's name, and the address of the word through which it is called.
     pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
         self.slots.imports()
     }
@@ -238,9 +238,8 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Returns the image's first separate debug file with symbols or debug information, which must have its build-id,
-/// or, if named in `.gnu_debuglink`, the link's check sum. Also returns whether a file was refused because it
-/// exceeds a limit.
+/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`; a linked file must have the build-id
+/// or the link's check sum. Also returns whether a file was refused because it exceeds a limit.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,

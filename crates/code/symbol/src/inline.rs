@@ -1,6 +1,6 @@
 //! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which
-//! is hostile, so each read is paid for by a [`ReadBudget`]. Its other work is bounded beforehand: it looks at all
-//! attributes of an entry, even without bytes, and recurses for each function within an inlined one.
+//! is hostile, so a [`ReadBudget`] pays for each read. addr2line also looks at attributes without bytes, and recurses
+//! for each function within an inlined one. This work is bounded before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,14 +23,14 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most functions inlined in each other, reported or read.
+/// The most functions inlined in each other that are reported, and that may be read.
 const MOST: usize = 32;
 const MOST_NESTED: usize = 512;
-/// Compilers write less than 40.
+/// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;
 /// The number of a shared file's first section.
 const SHARED: u16 = 1 << 10;
-/// The number of the section that is replaced by an empty one.
+/// The number of the empty section that replaces `.debug_aranges`.
 const NO_ARANGES: u16 = 1 << 11;
 
 /// The source of an instruction.
@@ -44,7 +44,7 @@ pub struct Origin {
 
 /// An image's debug information, for lookups of instructions.
 pub struct Origins<'d> {
-    /// `None` if there is none, or it is damaged.
+    /// `None` if the debug information is missing or damaged.
     debug: Option<DebugData<'d>>,
     budget: Rc<ReadBudget>,
     is_exceeded: Cell<bool>,
@@ -54,18 +54,18 @@ struct DebugData<'d> {
     context: Context<SectionPart<'d>>,
     dwarf: Arc<Dwarf<SectionPart<'d>>>,
     units: Vec<UnitExtent<'d>>,
-    /// Units that addr2line may read.
+    /// Indexes of checked units, which addr2line may read.
     checked: RefCell<HashSet<usize>>,
 }
 
 struct UnitExtent<'d> {
     header: UnitHeader<SectionPart<'d>>,
-    /// Empty if the unit does not say.
+    /// The unit's addresses; empty if it does not state them.
     ranges: Vec<Range<u64>>,
 }
 
 impl Image {
-    /// Passes the image's origins to `ask`; `bytes` must be the image's. Decoded data is kept for all its lookups.
+    /// Passes the image's origins to `ask`; `bytes` must be the image's. Decoded data is kept until `ask` returns.
     pub fn origins<R>(
         &self,
         bytes: &Content,
@@ -93,7 +93,7 @@ impl Origins<'_> {
     /// Returns an instruction's origin by link-time address, empty if unknown. Fails if this or an earlier lookup
     /// took too many reads.
     pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
-        // Stays exceeded, because addr2line keeps the part of a unit that it has read, and would answer from that.
+        // Later lookups fail, too: addr2line keeps the part of a unit that it has read, and would answer from it.
         if self.is_exceeded.get() {
             return Err(BudgetExceeded);
         }
@@ -111,9 +111,9 @@ impl Origins<'_> {
 }
 
 impl<'d> DebugData<'d> {
-    /// Reads the extents of all units. `None` if they are damaged, or cannot be paid for.
+    /// Reads the extents of all units. `None` if units are damaged, or the budget cannot pay.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // Each unit must say itself what it describes, because only that is read here.
+        // addr2line must take extents from the units, as this function does, because the table may contradict them.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -168,7 +168,7 @@ impl<'d> DebugData<'d> {
                 return None;
             }
         }
-        // The last is the function itself.
+        // The last name is that of the function itself.
         names.pop();
         let shown = |name: String| match demangle(&name) {
             Some(found) => found.bare,
@@ -242,7 +242,7 @@ fn check_table(
     Ok(())
 }
 
-/// Pays for a unit's entries. Exhausts the budget if functions are inlined in each other too deeply.
+/// Pays for a unit's entries. Exhausts the budget if too many functions are inlined in each other.
 fn check_entries(
     dwarf: &Dwarf<SectionPart<'_>>,
     header: &UnitHeader<SectionPart<'_>>,

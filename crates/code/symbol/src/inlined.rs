@@ -1,4 +1,4 @@
-//! Finds where functions were inlined: a probe misses these calls.
+//! Finds where functions were inlined, because a probe misses these calls.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,13 @@ const MOST_NAMED: usize = 8;
 /// Where the compiler inlined a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InlinedPlaces {
-    /// How many.
+    /// The number of places.
     pub count: u32,
-    /// The first functions that contain them, by link-time address.
+    /// The link-time addresses of the first functions that contain such places.
     pub within: Vec<u64>,
 }
 
-/// What a function's copies refer to: whether it is in the shared file, and its offset.
+/// The entry that a function's copies refer to: whether it is in the shared file, and its offset.
 type AbstractOrigin = (bool, usize);
 
 impl Image {
@@ -105,7 +105,7 @@ impl InlineSearch<'_> {
         Ok(())
     }
 
-    /// Returns whether the last entry has the name, in the source or from the linker.
+    /// Returns whether the last entry has the wanted name, in the source or for the linker.
     fn is_named(&self, entries: &Entries<'_, '_>) -> bool {
         let Some(wanted) = self.name else {
             return false;

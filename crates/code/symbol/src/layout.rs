@@ -24,9 +24,9 @@ pub struct Segment {
 pub struct Layout {
     /// In the order of program headers.
     pub segments: Vec<Segment>,
-    /// Code's link-time addresses, ascending: executable sections, or without sections the segments.
+    /// Link-time addresses of code, ascending: executable sections, or segments if there are no such sections.
     pub executable: Vec<Range<u64>>,
-    /// Procedure linkage tables.
+    /// Link-time addresses of procedure linkage tables.
     pub plt: Vec<Range<u64>>,
 }
 
@@ -36,7 +36,7 @@ impl Layout {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
 
-    /// Returns whether a link-time address has memory in a loaded file, zeros included.
+    /// Returns whether a loaded file has memory at a link-time address, zeros included.
     pub fn has_memory(&self, address: u64) -> bool {
         let holds = |s: &Segment| {
             address
@@ -46,7 +46,7 @@ impl Layout {
         self.segments.iter().any(holds)
     }
 
-    /// Translates a file offset to a link-time address, preferably executable.
+    /// Translates a file offset to a link-time address, preferably of code.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let at = |executable| {
             let mut segments = self
@@ -58,33 +58,33 @@ impl Layout {
         at(true).or_else(|| at(false))
     }
 
-    /// Returns the executable segment with this address in the file.
+    /// Returns the executable segment whose bytes in the file include this address.
     pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
         self.segments
             .iter()
             .find(|s| s.is_executable && s.offset_of(address).is_some())
     }
 
-    /// Returns whether it is in a procedure linkage table.
+    /// Returns whether an address is in a procedure linkage table.
     pub fn in_plt(&self, address: u64) -> bool {
         self.plt.iter().any(|range| range.contains(&address))
     }
 }
 
 impl Segment {
-    /// As [`Layout::offset_of`], in this segment.
+    /// Translates as [`Layout::offset_of`], in this segment.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (within < self.file_size).then(|| self.offset.checked_add(within))?
     }
 
-    /// As [`Layout::address_of`], in this segment.
+    /// Translates as [`Layout::address_of`], in this segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.offset)?;
         (within < self.file_size).then(|| self.address.checked_add(within))?
     }
 
-    /// Returns the address after its bytes in the file.
+    /// Returns the address after the segment's bytes in the file.
     pub fn file_end(&self) -> u64 {
         self.address.saturating_add(self.file_size)
     }

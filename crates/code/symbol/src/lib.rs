@@ -1,20 +1,19 @@
 //! Reads functions and variables, with their names, from the content of an ELF file.
 //!
 //! An [`Image`] is one program or library. Its functions are merged by address from several sources, because none
-//! has them all: symbol tables (the file's own, a separate debug file's, or MiniDebugInfo's) name local functions
-//! but are usually stripped; the dynamic table names exported functions; `.eh_frame` has start and length of every
-//! compiled function, but no names. Aliases are one function, and a nameless one is known by its address.
+//! has them all. Symbol tables (the file's own, a separate debug file's, or MiniDebugInfo's) are usually stripped. The
+//! dynamic table has exported functions only. `.eh_frame` has start and length of every compiled function, but no
+//! names. Aliases become one function; a nameless function is known by its address.
 //!
-//! A *link-time address* is one in the file's tables, an *offset* a position in the file. Only the caller knows a
-//! process's *run-time addresses* (an offset plus a mapping's start). [`variable`] finds variables by DWARF.
+//! A *link-time address* is an address in the file's tables, an *offset* a position in the file. [`variable`] finds
+//! variables by DWARF.
 //!
 //! This crate makes no system call: it reads a [`Content`], and separate debug files through a [`DebugSource`]. The
-//! bytes are hostile, because a traced process may map any file. So every read is checked, memory is proportional
-//! to the file (MiniDebugInfo: a fixed limit), no loop is bounded only by a number in the file, and the expansion
-//! of names is limited.
+//! bytes are hostile, because a traced process may map any file. So every read is checked, and numbers in the file
+//! alone bound neither memory nor loops.
 //!
-//! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions): parsing 183 ms, a symbol by its
-//! name microseconds, a pattern or a demangled name at most 0.5 s.
+//! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions): parsing takes 183 ms, finding a
+//! symbol microseconds, a pattern or a demangled name at most 0.5 s.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -58,7 +57,7 @@ pub use inlined::InlinedPlaces;
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 
-/// Returns a C++ or Rust variable's name as in its source, others unchanged.
+/// Demangles a C++ or Rust variable's name; returns other names unchanged.
 pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     match demangle::variable_name(name) {
         Some(found) => found.into(),
@@ -66,13 +65,13 @@ pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Returns a file's unwind table by link-time address.
+/// Compiles a file's unwind table, by link-time address.
 pub fn unwind_table(bytes: &Content) -> Table {
     let section = elf::read_eh_frame(bytes);
     section.map_or_else(Table::default, |section| Table::compile(&section))
 }
 
-/// Returns a mapped section's link-time addresses.
+/// Returns the link-time addresses of a section; `None` if it is not mapped.
 pub fn section(bytes: &Content, name: &str) -> Option<std::ops::Range<u64>> {
     use object::{Object as _, ObjectSection as _};
     let file = elf::parse(bytes)?;

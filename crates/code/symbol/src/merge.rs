@@ -8,7 +8,6 @@ use crate::tables::Symbol;
 
 const MAX_FRAMES: usize = 1_000_000;
 
-/// Returns functions ascending by address, each address once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
     frames: &[Frame],
@@ -27,7 +26,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes no function at addresses without code in the file.
+/// Makes functions, but none at an address without code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -135,8 +134,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a description begins before its code, as a signal trampoline's does by a byte, because unwinders
-/// look up the byte before a return address.
+/// Returns whether a description begins a byte before its code, as a signal trampoline's does. Unwinders look up the
+/// byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

@@ -1,5 +1,5 @@
-//! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. Excluded are functions
-//! with a parameter or result whose registers depend on a structure, those with `…`, and damaged ones.
+//! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. A function is excluded if
+//! the registers of a parameter or of its result depend on a structure, if it takes `…`, or if its entry is damaged.
 
 use std::collections::HashMap;
 
@@ -13,22 +13,22 @@ use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most qualifiers and names of a type, and references between entries.
+/// The most qualifiers and names of a type, or references between entries, that are followed.
 const MOST_STEPS: usize = 16;
 
 type EntryValue<'d> = AttributeValue<SectionPart<'d>>;
 type TypeEntry<'d> = DebuggingInformationEntry<SectionPart<'d>>;
 
 impl Image {
-    /// Returns how many registers hold each function's parameters, by link-time address. Of too much debug
-    /// information only the first functions.
+    /// Returns how many registers hold each function's parameters, by link-time address. If there is too much debug
+    /// information, only the first functions are returned.
     pub fn parameter_registers(
         &self,
         bytes: &Content,
         source: &dyn DebugSource,
     ) -> HashMap<u64, u8> {
         let mut found = HashMap::new();
-        // Found numbers are right, whatever the rest says.
+        // An error may be ignored, because the numbers found before it are right.
         let _ = each_unit(bytes, source, |entries| look_through(entries, &mut found));
         found
     }
@@ -37,7 +37,7 @@ impl Image {
 struct OpenFunction {
     start: u64,
     depth: isize,
-    /// `None` once unknown.
+    /// `None` once a parameter's are unknown.
     registers: Option<u8>,
 }
 
@@ -73,7 +73,7 @@ fn look_through(entries: &mut Entries<'_, '_>, found: &mut HashMap<u64, u8>) -> 
         } else if let Some(start) = entries.start()? {
             // Compilers mark functions whose arguments they have rearranged.
             let is_usual = value(dw::DW_AT_calling_convention).is_none();
-            // A result in memory takes one more argument, its address.
+            // A result in memory takes one more register, for its address.
             let is_known = is_usual && types.returns_in_registers(value);
             open = Some(OpenFunction {
                 start,
@@ -105,8 +105,8 @@ impl<'d> Types<'_, 'd> {
         }
     }
 
-    /// Returns the type of an entry, or of the one that it refers to: `Some(None)` for `void`, `None` in another
-    /// unit.
+    /// Returns the type of an entry, or of the entry that it refers to: `Some(None)` for `void`, `None` if it is in
+    /// another unit.
     fn type_of(
         &self,
         value: impl Fn(gimli::DwAt) -> Option<EntryValue<'d>>,
@@ -136,7 +136,7 @@ impl<'d> Types<'_, 'd> {
         let is_read = entries.read_entry(&mut entry) == Ok(true);
         let end = match is_read {
             true => entries.next_offset().0,
-            // A text without an end was searched up to the unit's.
+            // A text without an end was searched up to the unit's end.
             false => self.unit.length_including_self(),
         };
         self.budget.pay_entry(entry.attrs().len()).ok()?;
@@ -144,7 +144,7 @@ impl<'d> Types<'_, 'd> {
         is_read.then_some(entry)
     }
 
-    /// Returns a value's number of registers; `None` if the type's members determine it.
+    /// Returns how many registers hold a value of a type; `None` if the type's members decide.
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {

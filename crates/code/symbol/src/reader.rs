@@ -1,6 +1,6 @@
 //! A section of a file. Only a window is in memory, because debug information may exceed tiptoe's memory;
-//! a compressed section is unpacked whole. The file may change between two reads, so each must be checked by
-//! itself.
+//! a compressed section is unpacked whole. The file may change between two reads, so the bytes of each read must be
+//! checked anew.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,22 +13,21 @@ use object::read::{CompressionFormat, Object as _, ObjectSection as _};
 use crate::budget::ReadBudget;
 use crate::content::Content;
 
-/// A section may unpack to this many times its size, plus [`MAX_MORE`].
+/// A compressed section may unpack to this many times its size, plus [`MAX_MORE`].
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
 const WINDOW: usize = 16 << 10;
-/// Limited because each byte may be searched.
+/// The longest section. Limited because each byte may be searched.
 const MOST: u64 = 1 << 30;
-/// The largest block or string.
 const MOST_AT_ONCE: usize = 1 << 20;
-/// Bytes of a string read first; few are longer.
+/// The bytes of a string that are read first; few strings are longer.
 const STRING: usize = 128;
 
-/// Empty if the file has none.
+/// A section; empty if the file lacks it.
 pub(crate) struct Section<'d> {
     bytes: Bytes<'d>,
     len: usize,
-    /// Pays this price for each read.
+    /// The budget that pays for reads, and the price of a read.
     budget: Option<(Rc<ReadBudget>, usize)>,
 }
 
@@ -86,7 +85,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Lets a budget, enlarged by the section's bytes, pay for each read. Reads fail once it is exceeded.
+    /// Makes a budget pay for each read, and enlarges it by the section's bytes. Reads fail once it is exceeded.
     pub(crate) fn paid_by(self, budget: &Rc<ReadBudget>, price: usize) -> Section<'d> {
         budget.add(self.len as u64);
         let budget = Some((Rc::clone(budget), price));
@@ -101,7 +100,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fails unless the section has all bytes.
+    /// Fills `piece`; fails unless the section has all its bytes and the budget pays.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         if let Some((budget, price)) = &self.budget {
@@ -174,7 +173,7 @@ pub(crate) fn unpacked<'d>(
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     if packed.format != CompressionFormat::None {
         let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // An absurd claim must not fit the budget.
+        // A claim above the limit must fail, so more than any budget is charged.
         let claimed = packed.uncompressed_size;
         content.spend(if claimed <= most { claimed } else { u64::MAX })?;
     }
@@ -184,7 +183,7 @@ pub(crate) fn unpacked<'d>(
 #[derive(Clone)]
 pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
-    /// Unique in a lookup.
+    /// The section's number, unique in a lookup.
     number: u16,
     start: usize,
     len: usize,
@@ -217,7 +216,7 @@ impl fmt::Debug for SectionPart<'_> {
     }
 }
 
-/// In an id the section's number is above the offset.
+/// The bits of an id below the section's number, which have the offset.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {
@@ -316,7 +315,7 @@ impl Reader for SectionPart<'_> {
 mod tests {
     use super::*;
 
-    /// Each byte of the section, a few windows long, is its position.
+    /// Checks a section of a few windows with these `bytes`.
     fn check(section: Section<'_>, bytes: &[u8]) {
         let mut all = Vec::new();
         section.each_part(|part| all.extend_from_slice(part));

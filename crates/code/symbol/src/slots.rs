@@ -1,4 +1,5 @@
-//! Slots: words that the loader fills with an imported function, or a number that leads to thread-local variables.
+//! Slots: words that the loader fills with an imported function's address, or with a number that leads to
+//! thread-local variables.
 
 use object::elf;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
@@ -9,27 +10,25 @@ use crate::dynamic::Dynamic;
 use crate::elf_file::{Elf, File};
 use crate::tables::Strings;
 
-/// Sections may overlap, so the file's size bounds nothing.
+/// Limits relocations, because sections may overlap.
 const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// (imported name, slot), ascending.
+    /// Pairs of an imported name and its slot, ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// Words with the image's number among images with thread-local variables.
+    /// Words that get the image's number among images with thread-local variables.
     modules: Vec<u64>,
-    /// Words, and offsets in the image's thread-local block. A word gets its offset's distance from the thread
-    /// pointer.
+    /// Pairs of a word and an offset in the image's thread-local block. The word gets the offset's distance from the
+    /// thread pointer.
     thread_offsets: Vec<(u64, u64)>,
 }
 
 impl Slots {
-    /// See `modules`.
     pub(crate) fn module_number(&self) -> Option<u64> {
         self.modules.first().copied()
     }
 
-    /// See `thread_offsets`.
     pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
         self.thread_offsets.first().copied()
     }
@@ -40,7 +39,7 @@ impl Slots {
     }
 }
 
-/// `loaded` if the file has no section headers.
+/// Reads the slots, from `loaded` if the file has no section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,

@@ -1,18 +1,18 @@
 //! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and
 //! what Rust links statically, with parking_lot.
 //!
-//! C++ names are read mangled, because a large program has too many to demangle. Functions that only call the
-//! program's (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) do not count, because
-//! compilers inline the program's function into them.
+//! C++ names are compared mangled, because a large program has too many to demangle. A function that only calls one
+//! of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) is excluded, because
+//! compilers inline the program's function into it.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
 
 /// C++'s abbreviations of `std` and its members.
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
-/// Other namespaces of C++ libraries.
+/// The standard library's other namespaces.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// In names of C++ functions that only call the program's.
+/// Parts of the names of C++ functions that only call the program's.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -27,10 +27,10 @@ const CALLS_BACK: [&str; 12] = [
     "__thread_proxy",
     "10__function",
 ];
-/// With [`PARKING_LOT`]'s.
+/// Rust's crates; those with the prefix [`PARKING_LOT`] count, too.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// In names of Rust functions that only call the program's.
+/// Parts of the names of Rust functions that only call the program's.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",
@@ -41,7 +41,7 @@ const RUST_CALLS_BACK: [&str; 6] = [
 ];
 
 impl Function {
-    /// Returns whether the name is a C++ or Rust standard library's.
+    /// Returns whether a name belongs to C++'s or Rust's standard library.
     pub fn is_of_standard_library(&self) -> bool {
         let mut names = self.names.iter();
         names.any(|name| is_cpp(name) || is_rust(name))
@@ -52,7 +52,7 @@ fn is_cpp(name: &str) -> bool {
     let Some(name) = name.strip_prefix("_Z") else {
         return false;
     };
-    // A name inside a function begins with the function's.
+    // The name of an entity inside a function begins with the function's name.
     let name = name.trim_start_matches('Z');
     let begins = |with: &str| name.starts_with(with);
     let is_std = match name.strip_prefix('N') {

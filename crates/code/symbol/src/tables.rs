@@ -11,9 +11,7 @@ use crate::elf_file::{Elf, File, is_code};
 use crate::layout::Layout;
 
 const MAX_NAME: usize = 16 << 10;
-/// The most bytes of a table's names.
 const MAX_NAMES: usize = 192 << 20;
-/// The most symbols of a table.
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {
@@ -27,7 +25,7 @@ pub(crate) struct Symbol<'d> {
 
 pub(crate) struct DataSymbol<'d> {
     pub(crate) name: &'d str,
-    /// Or the offset in a thread's block.
+    /// The link-time address, or the offset in a thread's block.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) is_thread_local: bool,
@@ -40,7 +38,7 @@ pub(crate) struct Symbols<'d> {
     pub(crate) was_cut: bool,
 }
 
-/// Names with a budget, because many symbols in one long name would cost more than the file's length.
+/// Names with a budget: reading many symbols' parts of one long name would cost more than the file's length.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,
@@ -66,7 +64,6 @@ impl<'d> Strings<'d> {
         }
     }
 
-    /// Returns a name without its version.
     pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
         let rest = self.bytes.get(offset as usize..)?;
         let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
@@ -78,7 +75,6 @@ impl<'d> Strings<'d> {
     }
 }
 
-/// Returns the symbols that define something.
 pub(crate) fn symbols<'d, E: Elf>(
     file: &File<'d, E>,
     table: &SymbolTable<'d, E, &'d Content>,

@@ -8,7 +8,7 @@ use lzma_rust2::Lzma2Reader;
 const HEADER: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const LZMA2: u8 = 0x21;
 
-/// `None` if damaged, not LZMA2, or more than `limit`.
+/// Returns `None` if the bytes are damaged, not LZMA2, or more than `limit`.
 pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = packed.strip_prefix(&HEADER)?;
     let check_size = match rest.get(1)? & 0xf {
@@ -23,7 +23,7 @@ pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// Returns the bytes after the block's padding.
+/// Unpacks a block, and returns the bytes after its padding.
 fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'p [u8]> {
     let header_size = (usize::from(*bytes.first()?) + 1) * 4;
     let window = window(bytes.get(1..header_size)?)?.min(limit as u64);
@@ -38,7 +38,7 @@ fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'
     rest.get((data.len() - rest.len()).wrapping_neg() & 3..)
 }
 
-/// The header is without its size byte.
+/// Returns the window's size, from a block's header without its size byte.
 fn window(header: &[u8]) -> Option<u64> {
     let (&flags, mut rest) = header.split_first()?;
     if flags & 0x3f != 0 {

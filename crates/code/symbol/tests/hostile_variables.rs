@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
 use tiptoe_symbol::{Content, Image, NoDebugFiles};
 
-/// At 0x100.
+/// A location: the address 0x100.
 const AT: &[u8] = &[9, 3, 0, 1, 0, 0, 0, 0, 0, 0];
 
 fn plan(sections: &[(&str, &[u8])], text: &str) -> Result<Plan, VariableError> {
@@ -231,7 +231,7 @@ proptest! {
 
 /// The address of [`functions`]' function.
 const START: u64 = 0x100;
-/// Attributes without a byte.
+/// The number of an entry's attributes without a byte.
 const ATTRIBUTES: usize = 20_000;
 
 /// Adds a function with one parameter, inlined in one place.

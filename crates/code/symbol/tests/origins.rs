@@ -166,7 +166,6 @@ last:",
     );
 }
 
-/// Regression: the list was kept for each function.
 #[test]
 fn a_list_of_ranges_that_all_functions_share_was_kept_for_each() {
     check_hostile(

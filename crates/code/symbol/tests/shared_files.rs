@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
 use tiptoe_symbol::{Content, DebugSource, Image, NoDebugFiles};
 
-/// Offset in the shared file.
+/// The type's offset in the shared file.
 const TYPE: &str = "12";
 
-/// Its variable's type is in a shared file.
+/// A program whose variable has its type in a shared file.
 struct Program {
     folder: TempDir,
     build_id: String,
@@ -56,7 +56,7 @@ impl DebugSource for Places {
 }
 
 impl Program {
-    /// The shared file's name in the program.
+    /// Makes a program that names its shared file `name`.
     fn new(name: &str) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -107,7 +107,7 @@ impl Program {
     }
 }
 
-/// By its name, its build-id, or in debuginfod's client cache, without a server.
+/// The file is found by its name, by its build-id, or in debuginfod's client cache.
 #[test]
 fn a_shared_file_is_found() {
     let program = Program::new("pool/x.debug");
@@ -168,7 +168,7 @@ fn a_missing_shared_file_is_answered_with_its_package() {
     }
 }
 
-/// Unless the program is the user's own.
+/// A program of the user's own has no package.
 #[test]
 fn missing_debug_information_is_answered_with_its_package() {
     let program = Program::new("none");

@@ -139,7 +139,7 @@ fn with_musl() {
     check("musl-gcc", [&[], &[]], true);
 }
 
-/// The loader's other interface.
+/// Descriptors are the loader's other interface.
 #[test]
 fn tls_descriptors_are_unsupported() {
     let folder = TempDir::new().unwrap();

@@ -178,7 +178,7 @@ fn debug_information_in_dwo_files_is_not_read() {
     );
 }
 
-/// The program has a copy, or none.
+/// The program has a copy of the variable, or none.
 #[test]
 fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);

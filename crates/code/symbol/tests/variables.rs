@@ -130,7 +130,7 @@ impl RunningProgram {
         })
     }
 
-    /// A pair is our text, and gdb's if that differs.
+    /// Each pair has our text, and gdb's if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -169,7 +169,7 @@ impl RunningProgram {
     }
 }
 
-/// A structure or array is one number here.
+/// Compares values. gdb's structures and arrays are equal to anything, because ours are one number.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours
@@ -180,7 +180,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// An error is an empty answer.
+/// Returns gdb's answers; an error is an empty one.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),

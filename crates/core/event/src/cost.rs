@@ -47,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits`. The interval scales too, because all hits share the unit's error.
+    /// Returns the cost of `hits`. The interval scales, because all hits share the unit's error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -76,7 +76,7 @@ impl Cost {
         }
     }
 
-    /// Returns the share of `cpu_ns`, or 0 of none.
+    /// Returns the cost's share of `cpu_ns`; 0 if that is 0.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
             return Share::default();

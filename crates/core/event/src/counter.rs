@@ -29,16 +29,16 @@ pub enum CounterKind<'a> {
     Cache(u64),
     /// The number of a software event.
     Software(u64),
-    /// The CPU's own number.
+    /// The CPU's own number of an event.
     Raw(u64),
-    /// To look up in tracefs.
+    /// A tracepoint, to look up in tracefs.
     Tracepoint {
         /// The folder, such as `sched`.
         group: &'a str,
         /// The event.
         name: &'a str,
     },
-    /// To look up in /sys/bus/event_source/devices.
+    /// An event of a PMU, to look up in /sys/bus/event_source/devices.
     Pmu {
         /// The PMU.
         pmu: &'a str,
@@ -48,7 +48,7 @@ pub enum CounterKind<'a> {
 }
 
 impl CounterKind<'_> {
-    /// Returns whether it may need one of a CPU's few hardware counters.
+    /// Returns whether the event may need one of a CPU's few hardware counters.
     pub fn needs_slot(&self) -> bool {
         !matches!(self, Self::Software(_) | Self::Tracepoint { .. })
     }
@@ -57,15 +57,15 @@ impl CounterKind<'_> {
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
-    /// As given, with modifiers.
+    /// The text as given, with modifiers.
     pub text: &'a str,
-    /// Without modifiers.
+    /// The text without modifiers.
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// Its own and its group's.
+    /// The event's own modifiers and its group's.
     pub modifiers: Modifiers,
-    /// Whether the group adds some.
+    /// Whether the group adds modifiers.
     pub is_modified_by_group: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'a> CounterGroup<'a> {
         parse::events(self.events, self.modifiers).filter_map(Result::ok)
     }
 
-    /// Returns whether it was written in braces.
+    /// Returns whether the group was written in braces.
     pub fn is_braced(&self) -> bool {
         self.is_braced
     }

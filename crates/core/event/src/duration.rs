@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// Longer words first, because `s` also ends them.
+/// Units; `s` is after the longer words that end with it.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// The shortest that tiptoe's loops can meet; ten years, so that no sum overflows.
+/// From the shortest time that tiptoe's loops can meet to ten years, so that no sum overflows.
 const KEPT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
 
@@ -54,7 +54,7 @@ fn number_ns(number: &str, unit_ns: u64) -> Option<u64> {
     u64::try_from(whole.checked_add(part)?).ok()
 }
 
-/// No digits are 0.
+/// Parses digits; an empty text is 0.
 fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0_u128, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;

@@ -29,9 +29,9 @@ pub enum Event<'a> {
     UserLocks(UserLocks<'a>),
     /// Waits for the kernel's locks.
     KernelLocks(WaitSelection),
-    /// Scopes.
+    /// The scopes that a program enters.
     Scopes,
-    /// Counters.
+    /// A group of counters.
     Counters(CounterGroup<'a>),
 }
 
@@ -45,9 +45,9 @@ pub struct UserLocks<'a> {
 /// Waits for the kernel's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
-    /// All contended.
+    /// All contended waits.
     Contended,
-    /// Contended, for mmap_lock.
+    /// Contended waits for mmap_lock.
     ContendedMmap,
     /// All acquisitions of mmap_lock.
     EveryMmap,
@@ -80,7 +80,7 @@ pub enum EventError<'a> {
     Counter(CounterError<'a>),
     /// Several groups of counters.
     SeveralGroups,
-    /// Not supported yet.
+    /// An event that is not supported yet.
     NotYet(&'a str),
 }
 

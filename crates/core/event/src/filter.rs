@@ -36,7 +36,7 @@ impl Width {
         }
     }
 
-    /// Returns whether it is signed.
+    /// Returns whether the bits are signed.
     pub const fn signed(self) -> bool {
         matches!(self, Width::S8 | Width::S16 | Width::S32 | Width::S64)
     }
@@ -64,7 +64,7 @@ pub enum Operator {
 pub struct Comparison {
     /// The integer argument, 0 to 5 (rdi, rsi, rdx, rcx, r8, r9 on x86-64).
     pub arg: u8,
-    /// Its bits.
+    /// The argument's bits to compare.
     pub width: Width,
     /// The relation.
     pub operator: Operator,

@@ -38,7 +38,7 @@ pub enum FilterFault {
 /// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterError {
-    /// The byte.
+    /// The fault's offset in bytes.
     pub at: usize,
     /// The error.
     pub fault: FilterFault,
@@ -74,7 +74,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// Longer ones first; otherwise `<=` would be `<`.
+/// The operators, longer ones first; otherwise `<=` would be read as `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The join must be the same as before.
+    /// Reads a join, which must be the same as the one before.
     fn join(&mut self, before: Option<Join>) -> Result<Option<Join>, FilterError> {
         self.skip_spaces();
         let at = self.at;

@@ -3,9 +3,9 @@
 //! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, up to 73 minutes, and
 //! histograms add up bucket by bucket.
 //!
-//! The bucket is exact, without a logarithm or a float. `e` is the place of the time's highest bit, which the shift
-//! moves to bit 63. The next three bits, `s`, number the eighths of the octave; in each but the last a bucket ends,
-//! at `THRESHOLDS[s]`. For a time > 0:
+//! The bucket is computed exactly, without a logarithm or a float. `e` is the place of the time's highest bit, which
+//! the shift moves to bit 63. The next three bits, `s`, number eighths of the octave. In each eighth but the last a
+//! bucket ends, at `THRESHOLDS[s]`. For a time > 0:
 //!
 //! ```text
 //! m      = ns << (63 - e)
@@ -114,7 +114,7 @@ impl Histogram {
         }
     }
 
-    /// Adds another thread's or process's.
+    /// Adds another thread's or process's counts.
     pub fn merge(&mut self, other: &Histogram) {
         self.add_counts(other.zero_count, &other.counts);
     }
@@ -153,7 +153,6 @@ impl Histogram {
     }
 }
 
-/// From 1 on; 0 for none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;
@@ -166,7 +165,7 @@ fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
     let end = if last { u64::MAX } else { upper_ns(bucket) };
     let end = end.min(max_ns);
     let start = lower_ns(bucket).min(end);
-    // Rounded up, because the start itself is in the bucket before.
+    // Rounded up, because the start itself belongs to the bucket before.
     let part = (u128::from(end - start) * u128::from(nth)).div_ceil(u128::from(count));
     start + part as u64
 }

@@ -45,16 +45,16 @@ pub const LENGTHS: [u8; 4] = [1, 2, 4, 8];
 
 const PINNED: &str = "/pinned/";
 
-/// A requested variable.
+/// A variable to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory<'a> {
     /// The whole text.
     pub text: &'a str,
-    /// `None` for the program itself.
+    /// The file that has the variable; `None` for the program itself.
     pub binary: Option<&'a str>,
     /// The variable or address.
     pub variable: TextPart<'a>,
-    /// Bytes, if requested.
+    /// The number of bytes, if requested.
     pub length: Option<u8>,
     /// What to report.
     pub access: Access,
@@ -65,7 +65,7 @@ pub struct Memory<'a> {
 /// A part of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TextPart<'a> {
-    /// The part.
+    /// The part's text.
     pub text: &'a str,
     /// Its offset in bytes.
     pub at: usize,
@@ -78,11 +78,11 @@ pub enum MemoryFault {
     NoBinary,
     /// Too many parts.
     TooManyParts,
-    /// No breakpoint reports only reads.
+    /// Only reads, which no breakpoint reports.
     ReadOnly,
     /// An unknown kind of access.
     BadAccess,
-    /// No breakpoint has this length.
+    /// A length that no breakpoint has.
     BadLength,
     /// The length follows the access.
     LengthLast,
@@ -114,7 +114,7 @@ impl fmt::Display for MemoryFault {
 /// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryError {
-    /// The byte.
+    /// The fault's offset in bytes.
     pub at: usize,
     /// The fault.
     pub fault: MemoryFault,
@@ -176,7 +176,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// One more than a variable's parts.
+/// One more than a variable has, so that a superfluous part is noticed.
 const MOST_PARTS: usize = 5;
 
 /// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.
@@ -214,7 +214,6 @@ fn split<'a, 'b>(
     Ok(&parts[..=count])
 }
 
-/// Takes the access, if it is the last of several parts.
 fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryError> {
     let [before @ .., last] = *parts else {
         return Ok(None);
@@ -232,7 +231,6 @@ fn take_access(parts: &mut &[TextPart<'_>]) -> Result<Option<Access>, MemoryErro
     Ok(Some(access))
 }
 
-/// Takes the length, a decimal number, if it is the last of several parts.
 fn take_length(
     parts: &mut &[TextPart<'_>],
     access: Option<Access>,

@@ -64,7 +64,7 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Escaped characters are written by `escape`.
+/// Writes text, and by `escape` each character that `is_escaped`.
 fn write_with(
     text: &str,
     is_escaped: impl Fn(char) -> bool,
@@ -113,7 +113,7 @@ fn escaped(word: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
         match byte {
             b'\'' | b'\\' => write!(f, "\\{}", char::from(*byte))?,
             b' '..=b'~' => f.write_char(char::from(*byte))?,
-            // Always three digits; otherwise the next character could be one.
+            // Always three digits; otherwise a following digit would belong to the escape.
             _ => write!(f, "\\{byte:03o}")?,
         }
     }

@@ -9,11 +9,11 @@ pub struct Reading {
     pub count: u64,
     /// Hits that were not counted.
     pub lost: u64,
-    /// The count is a lower bound, which must not be extrapolated.
+    /// Whether the count is a lower bound, which must not be extrapolated.
     pub at_least: bool,
-    /// How long it was requested.
+    /// How long the event was requested.
     pub time_enabled_ns: u64,
-    /// How long it counted.
+    /// How long the event counted.
     pub time_running_ns: u64,
     /// How followed calls ended.
     pub ends: Option<Ends>,
@@ -64,7 +64,7 @@ impl Reading {
         ends.saturating_add(records)
     }
 
-    /// Returns whether it counted for only a part of the time.
+    /// Returns whether the event counted for only a part of the time.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }

@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns its word.
+    /// Returns the kind's word.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Uprobe => "uprobe",
@@ -58,7 +58,7 @@ pub enum OtherKind {
 }
 
 impl OtherKind {
-    /// Returns its word.
+    /// Returns the kind's word.
     pub const fn word(self) -> &'static str {
         match self {
             OtherKind::Usdt => "usdt",
@@ -106,16 +106,16 @@ impl fmt::Display for Function<'_> {
 pub struct Spec<'a> {
     /// The kind.
     pub kind: Kind,
-    /// `None` for the program itself.
+    /// The file that has the code; `None` for the program itself.
     pub binary: Option<&'a str>,
     /// The code.
     pub function: Function<'a>,
-    /// Bytes after the function's entry.
+    /// The offset from the function's entry in bytes.
     pub offset: u64,
 }
 
 impl<'a> Spec<'a> {
-    /// Returns a function's entry.
+    /// Returns the spec of a function's entry.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uprobe,
@@ -125,7 +125,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Returns a function's returns.
+    /// Returns the spec of a function's returns.
     pub fn uretprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uretprobe,
@@ -137,9 +137,9 @@ impl<'a> Spec<'a> {
 /// A requested probe, whose text may have other readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeSpec<'a> {
-    /// As given.
+    /// The text as given.
     pub text: &'a str,
-    /// Its first reading.
+    /// The first reading of the text.
     pub spec: Spec<'a>,
 }
 

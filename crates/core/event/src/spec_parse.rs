@@ -14,15 +14,15 @@ pub enum SpecFault {
     NoBinary,
     /// A path without a function.
     PathWithoutFunction,
-    /// No number of 64 bits.
+    /// An offset that is no number of 64 bits.
     BadOffset,
-    /// A return has no offset.
+    /// An offset of a return, which has none.
     OffsetOfReturn,
-    /// No name, or invalid letters.
+    /// An option without a name, or with invalid letters.
     BadOption,
-    /// No option has this name.
+    /// An unknown option.
     NoSuchOption,
-    /// Another kind of event.
+    /// An event of another kind.
     NotAProbe(OtherKind),
     /// A control character.
     ControlCharacter,
@@ -31,7 +31,7 @@ pub enum SpecFault {
 /// An error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpecError {
-    /// The byte.
+    /// The fault's offset in bytes.
     pub at: usize,
     /// The error.
     pub fault: SpecFault,
@@ -63,7 +63,8 @@ impl<'a> Spec<'a> {
         read(kind, rest, single_colon(rest.text, 0))
     }
 
-    /// Returns all ways to read a spec: as [`parse`](Spec::parse), with each other single colon, without a binary.
+    /// Returns all ways to read a spec: as [`parse`](Spec::parse) does, then with the binary up to each later single
+    /// colon, and without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         let (first, head) = match head(text) {
             Ok(head) => (None, Some(head)),
@@ -261,7 +262,7 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Returns the last `+` before a word, or before the end, but not those of `operator+`, `operator++` and `f(1+2)`.
+/// Returns the last `+`, if a word or the end follows it. The `+` of `operator+`, `operator++` or `f(1+2)` is none.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);

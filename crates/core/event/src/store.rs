@@ -1,6 +1,6 @@
 //! A store instruction, whose values are derived from the registers after it.
 
-/// Where a value is. A register is given by its number in machine code.
+/// Where a store's value is. A register is given by its number in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.
@@ -9,7 +9,7 @@ pub enum Source {
     Immediate(u64),
     /// The register has the old value afterwards.
     Exchanged(u8),
-    /// Compare and exchange: this register was stored if %rax equalled the old value, which %rax has afterwards.
+    /// Compare and exchange: this register was stored if %rax equalled the old value, which is in %rax afterwards.
     Compared(u8),
     /// The old value plus this constant.
     Added(u64),
@@ -22,26 +22,26 @@ pub struct Store {
     pub source: Source,
     /// The register's bit at which the value begins.
     pub shift: u8,
-    /// In bytes.
+    /// The value's width in bytes.
     pub width: u8,
     /// The base register.
     pub base: Option<u8>,
     /// The index register.
     pub index: Option<u8>,
-    /// 1, 2, 4 or 8.
+    /// The index's factor: 1, 2, 4 or 8.
     pub scale: u8,
     /// The constant, or the whole address if relative to the instruction.
     pub displacement: u64,
-    /// The address is unknown, because a segment is added.
+    /// Whether the address is unknown, because a segment is added.
     pub is_elsewhere: bool,
 }
 
 /// The watched bytes around an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessValues {
-    /// Before.
+    /// The value before the access.
     pub old: Option<u64>,
-    /// After.
+    /// The value after the access.
     pub new: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The event grammar; resolved forms parse to the same.
+//! The event grammar. A resolved form parses to the same value.
 
 use proptest::prelude::*;
 use tiptoe_event::{

@@ -1,12 +1,12 @@
 //! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
 //!
-//! A library has a [`Port`] in its section [`SECTION`], where tiptoe finds it even in stripped files. While an
-//! interested tiptoe is attached, the port is open and holds the addresses of two functions of the agent.
-//! Otherwise the library does nothing, at the cost of a load and a branch.
+//! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While an interested tiptoe is
+//! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the library does
+//! nothing, at the cost of a load and a branch.
 //!
-//! The agent's code and the addresses stay for good, so a late call does nothing. A port's file may be unmapped
-//! at any moment, so the agent must write through the kernel, which guarantees no torn write only for a byte:
-//! one byte opens the port.
+//! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
+//! moment, so the agent must write through the kernel. Only a byte is never torn by such a write, so one byte opens
+//! the port.
 //!
 //! `tiptoe.h` has the same for C.
 #![no_std]
@@ -40,36 +40,36 @@ impl Kind {
 /// A thread resumes a scope (a future is polled again), which is no new entry.
 pub const RESUMES: u64 = 1;
 
-/// For [`Kind::Locks`]' `begin`.
+/// Position of the mode in [`Kind::Locks`]' `begin`.
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
 pub mod mode {
-    /// A mutex.
+    /// A mutex is taken.
     pub const MUTEX: u64 = 1;
-    /// To write.
+    /// A rwlock is taken to write.
     pub const WRITE: u64 = 2;
-    /// To read.
+    /// A rwlock is taken to read.
     pub const READ: u64 = 3;
-    /// To read, and perhaps upgrade.
+    /// A rwlock is taken to read, and perhaps upgraded later.
     pub const UPGRADABLE: u64 = 4;
-    /// From [`UPGRADABLE`] to write.
+    /// A rwlock taken as [`UPGRADABLE`] is upgraded to write.
     pub const UPGRADE: u64 = 5;
 }
 
 /// How a wait for a lock ended.
 pub mod outcome {
-    /// Taken.
+    /// The lock was taken.
     pub const ACQUIRED: u64 = 0;
-    /// Timed out.
+    /// The wait timed out.
     pub const TIMED_OUT: u64 = 1;
-    /// Cancelled.
+    /// The wait was cancelled.
     pub const CANCELLED: u64 = 2;
-    /// Panicked.
+    /// The wait panicked.
     pub const PANICKED: u64 = 3;
 }
 
-/// Identified by its address: two labels with one text differ.
+/// A name that its address identifies: two labels with one text differ.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -96,14 +96,13 @@ impl Label {
         }
     }
 
-    /// Returns its text.
+    /// Returns the text.
     pub fn text(&self) -> &'static str {
         // SAFETY: pointer and length are a `&'static str`'s, never written.
         unsafe { core::str::from_utf8_unchecked(core::slice::from_raw_parts(self.text, self.len)) }
     }
 }
 
-/// See [`Kind`].
 type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
@@ -111,7 +110,8 @@ fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
 
-/// Its layout must not change, because other versions of tiptoe may attach.
+/// The words that a library shares with the agent. Their layout must not change, because other versions of tiptoe may
+/// attach.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {
@@ -180,7 +180,7 @@ impl Port {
         unsafe { begin(label, what) }
     }
 
-    /// Calls the agent's `end`; required even while the agent detaches.
+    /// Calls the agent's `end`, which must follow `begin` even if the agent has detached.
     #[inline]
     pub fn end(&self, token: u64, what: u64) {
         if token == 0 {
@@ -194,7 +194,7 @@ impl Port {
         unsafe { end(token, what) }
     }
 
-    /// Returns the kind, if these bytes are such a port.
+    /// Returns the kind, if the bytes are a port.
     pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
         let words = |at: usize| {
             bytes
@@ -251,7 +251,7 @@ mod tests {
         );
     }
 
-    /// `tests/targets/scoped.c` checks the header likewise.
+    /// `tests/targets/scoped.c` checks the header in the same way.
     #[test]
     fn its_layout_is_that_of_the_header() {
         let offsets = [Port::BYTES, Port::CALLS_OFFSET, Port::OPEN_OFFSET];

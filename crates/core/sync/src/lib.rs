@@ -1,11 +1,11 @@
 //! Synchronization for the engines, without system calls or allocation. All waits but those of [`Shards`] are
 //! bounded, because a signal handler that waited for the thread it interrupted would deadlock.
 //!
-//! - [`SeqCount`]: readers check after a read whether anything changed, by two loads.
+//! - [`SeqCount`]: readers check after a read whether anything changed.
 //! - [`RwLock`]: for readers that must not speculate.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
 //! - [`ThreadLock`]: held by a thread until the kernel has ended it.
-//! - [`Pool`]: blocks of words that stay blocks, so that an old index reads garbage at worst.
+//! - [`Pool`]: blocks of words that stay blocks.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|

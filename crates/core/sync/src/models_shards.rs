@@ -9,7 +9,7 @@ use crate::shards::{Shards, Wait};
 
 /// Parks only if the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether a wake wakes one thread, or else all. All words share one queue, so a model whose threads park at
+    /// Whether a wake is for one thread, not for all. All words share one queue, so a model whose threads park at
     /// different words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
@@ -55,7 +55,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// The lock, and a counter.
     fn new(wakes_one: bool) -> Arc<Shared> {
         Arc::new(Shared {
             words: (0..4).map(|_| AtomicU64::new(0)).collect(),
@@ -157,7 +156,6 @@ fn a_shard_is_held_exclusively() {
     one_and_one(None, None);
 }
 
-/// Each wake is for one thread.
 #[test]
 fn no_wake_is_lost() {
     loom::model(|| {

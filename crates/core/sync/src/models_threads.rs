@@ -80,7 +80,6 @@ fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     Some(Process::start(process, id + 10))
 }
 
-/// Lets two threads call setns at once, each with little patience.
 fn call_at_once(other: Option<Edge>, served: Option<Edge>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

@@ -1,7 +1,7 @@
 //! Type-stable blocks of words.
 //!
-//! A freed block is reused only as a block. So a reader with an old index never reads after a free. Only a
-//! lock's holder may take and free blocks; any thread may read.
+//! A freed block is reused only as a block, so a reader with an old index never reads other memory. Only the holder of
+//! a lock may take and free blocks; any thread may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 

@@ -6,8 +6,8 @@
 //!
 //! A separate reader lock would cost each reader two more exchanges.
 //!
-//! `HELD` means that a thread holds the shard and need not wake another: no thread is parked, or one that was woken
-//! will set `AWAITED`. `AWAITED` means that a thread holds the shard, and must wake one that may be parked.
+//! `HELD` means that a thread holds the shard and need not wake another: no thread is parked, or a woken thread will
+//! set `AWAITED`. `AWAITED` means that a thread holds the shard, and must wake a thread that may be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -17,7 +17,7 @@ const AWAITED: u64 = 2;
 
 /// How a thread waits.
 pub trait Wait {
-    /// Checks of a word before a thread parks.
+    /// How often a thread checks a word before it parks.
     const LOOKS: u32;
 
     /// Parks the calling thread while `word` is `seen`; may return early. A futex on the low half is enough.
@@ -111,7 +111,7 @@ impl<'a, W: Wait> Shards<'a, W> {
 pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
-    /// The wait; `None` if the shard was free.
+    /// The time waited; `None` if the shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ impl<W: Wait> Drop for ShardGuard<'_, W> {
 pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     locked_count: usize,
-    /// All waits; `None` if every shard was free.
+    /// The sum of the times waited; `None` if every shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: edge H. `AWAITED`, because parked threads would not be woken otherwise.
+        // Acquire: edge H. The holder gets `AWAITED`, so that it wakes a parked thread.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

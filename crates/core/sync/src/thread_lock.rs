@@ -9,8 +9,8 @@
 //! | 0 | free |
 //! | id with `BORROWED` | held by a thread for a piece of work |
 //! | id | held by the thread that was started with it |
-//! | id with `REQUESTED` | likewise, and another thread wants it |
-//! | id with `ENDING` | likewise, and that thread ends |
+//! | id with `REQUESTED` | held by that thread, which another thread has asked to end |
+//! | id with `ENDING` | held by that thread, which ends |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -35,8 +35,7 @@ pub enum ThreadLockState {
     Borrowed,
     /// The thread with this id has been asked to end, unless [`ThreadLock::withdraw`] withdraws the request.
     Requested(u32),
-    /// The thread with this id ends. The caller must wait, because only it knows that another thread must be
-    /// started.
+    /// The thread with this id ends. The caller must wait, because only the caller knows that it must start another.
     Ending(u32),
 }
 

@@ -1,7 +1,4 @@
-//! tiptoe's own questions to the machine that it runs on.
-//!
-//! All but [`memory`], [`destination`] and [`own_folder`] only reads. Process ids are of tiptoe's pid
-//! namespace.
+//! What tiptoe itself asks the machine that it runs on. Process ids are those of tiptoe's pid namespace.
 
 pub mod attach_progress;
 pub mod bpf;

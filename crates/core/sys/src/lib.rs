@@ -1,5 +1,5 @@
-//! The only interface to the kernel: [`raw`] system calls without libc, for the agent, and the questions of
-//! [`host`] (feature `host`), which uses std and is never linked into a target.
+//! The only interface to the kernel. [`raw`] makes system calls without libc, for the agent. [`host`] (a
+//! feature) uses std, and is never linked into a target.
 //!
 //! A crate that runs inside a target must depend on this one without features.
 #![no_std]

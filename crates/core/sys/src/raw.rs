@@ -139,7 +139,7 @@ pub fn check(word: isize) -> Result<usize, Errno> {
 #[inline(always)]
 pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: as `syscall6`.
+    // SAFETY: the caller guarantees the effects.
     check(unsafe { syscall6(number, a, b, c, d, e, f) })
 }
 
@@ -170,8 +170,8 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for up to about `ns` nanoseconds (under a second). Uses ppoll, because the thread may be borrowed inside
-/// its own nanosleep: a second nanosleep would overwrite the restart block of the first.
+/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because the thread may be borrowed inside its
+/// own nanosleep, whose restart block a second nanosleep would overwrite.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
@@ -199,7 +199,8 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
-/// Closes a descriptor at exec. The agent's files need it, because another thread of the program may start a program.
+/// A flag of [`open`]: exec closes the descriptor. The agent needs it, because another thread may start a
+/// program.
 pub const O_CLOEXEC: i32 = 0o2_000_000;
 
 /// Opens a path.
@@ -270,7 +271,7 @@ pub mod membarrier {
 
     /// Returns once every core that runs this process will refetch code.
     pub fn sync_core() -> Result<(), Errno> {
-        // SAFETY: as above.
+        // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
     }
 }

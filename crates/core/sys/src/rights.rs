@@ -7,7 +7,7 @@ use core::ffi::CStr;
 pub struct Rights {
     /// Real, effective, saved and file system ids of the user, then of the group.
     ids: [[u32; 4]; 2],
-    /// A hash, or 0.
+    /// A hash of the group list, or 0.
     groups: u64,
     /// Higher after each seccomp(2) restriction.
     pub seccomp: u32,
@@ -27,7 +27,8 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Parses a `status` file, which may be cut, and device and inode of each of [`PLACES`].
+    /// Returns the rights from a `status` file, and device and inode of each of [`PLACES`]; `None` if the file
+    /// is cut before its seccomp line.
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -80,7 +81,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// 0 if blank.
+/// Hashes a list of groups; 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

@@ -1,50 +1,50 @@
-//! What trampolines that follow calls share with the agent.
+//! What trampolines share with the agent, mainly those that follow calls to their return.
 
-/// Words of a probe that follows calls.
+/// A slab's words for a probe that follows calls.
 pub mod words {
-    /// Followed calls that began.
+    /// Followed calls that have begun.
     pub const CALLS: u32 = 0;
     /// Calls that returned.
     pub const RETURNS: u32 = 1;
     /// Frames that ended without a return.
     pub const LEFT: u32 = 2;
-    /// Other calls, only counted.
+    /// Calls that were counted, not followed.
     pub const ONLY_COUNTED: u32 = 3;
-    /// Words if calls are not timed.
+    /// Number of words if calls are not timed.
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// Nanoseconds from entry to return, without followed callees.
+    /// Nanoseconds from entry to return, without those in followed callees.
     pub const OWN: u32 = 5;
     /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
-    /// Index of the duration count that lacks the last call, because the first count has it; 0 for none. The next end
-    /// moves the call, because an increment that depends on a time just read would stall.
+    /// The last call's index in [`DURATIONS`], or 0. That call is still in the first count; the next call's end moves
+    /// it, because an increment at an index just computed from the clock would stall.
     pub const PENDING: u32 = 7;
-    /// Calls by duration: first without measurable time, then the histogram's buckets.
+    /// Calls by duration: first those without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 8;
     /// Number of duration counts.
     pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
-    /// Words if calls are timed: whole cache lines.
+    /// Number of words if calls are timed: whole cache lines.
     pub const ALL: u32 = (DURATIONS + DURATION_COUNT).next_multiple_of(8);
 }
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Bound of probe numbers, which are above an address's 47 bits.
+/// Bound of probe numbers. In a key of the thunk table, a probe's number is above an address's 47 bits.
 pub const MAX_PROBES: u32 = 1 << 17;
-/// The most extents of code for an agent.
+/// The most pairs in [`Request::Described`](crate::Request::Described).
 pub const MAX_EXTENTS: usize = 1 << 10;
 /// Log2 of the entries of the thunk table.
 pub const TABLE_BITS: u8 = 16;
-/// Hashes keys; upper bits of the product are the entry.
+/// A key's hash is the upper bits of its product with this number.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The most return thunks.
 pub const MAX_THUNKS: usize = 1 << 17;
 /// Bytes of a return thunk's code.
 pub const THUNK_BYTES: usize = 32;
-/// Bytes of all return thunks' code; their records follow at this distance.
+/// Bytes of all return thunks' code, and so the distance from a thunk to its record.
 pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
 /// A return thunk's code: `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp
 /// *EXIT(%rip)`.
@@ -61,10 +61,10 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// Arguments of a hook at a function's entry, instead of a system call's number; unwinder N adds N to the first
-/// unwinder's.
+/// What the agent's hook gets at a function's entry, in place of a system call's number. For unwinder N, N is added
+/// to the first unwinder's number.
 pub mod intercepted {
-    /// Set in each argument.
+    /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
     /// `_dl_find_object`.
     pub const FIND_OBJECT: u32 = 0;
@@ -74,36 +74,36 @@ pub mod intercepted {
     pub const LOOKER: u32 = 2;
     /// The first unwinder's `_Unwind_ForcedUnwind`.
     pub const FORCED: u32 = 1 << 14;
-    /// What the loader calls when its list of libraries changes.
+    /// The function that the loader calls when its list of libraries changes.
     pub const CHANGED: u32 = 1 << 15;
     /// The first unwinder's `_Unwind_Backtrace`.
     pub const BACKTRACE: u32 = 3;
-    /// `longjmp` and similar, with `--under`.
+    /// `longjmp` and similar functions, for `--under`.
     pub const JUMP: u32 = 1 << 16;
-    /// The first unwinder's `_Unwind_SetIP`, with `--under`.
+    /// The first unwinder's `_Unwind_SetIP`, for `--under`.
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// For a system call's hook: the call is not the C library's, so the thread-local block may lack our words.
+/// For a system call's hook: the call is not in libc, so the thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
 /// The slow entry returns this if the trampoline follows the call by itself through its first return address, and 2
 /// for its second. Otherwise it returns the address of a return thunk, or 0 if the call is not followed.
 pub const BY_ITSELF: u64 = 1;
-/// Bound of slots of probes that follow calls, below the flags.
+/// Bound of probes' slots. In an argument for the agent's entries, a slot is below the flags.
 pub const MAX_SLOT: u32 = 1 << 26;
-/// Calls are timed.
+/// For the slow entry: calls are timed.
 pub const TIMED: i32 = 1 << 26;
-/// Nothing was counted: the thread has no counters yet.
+/// For the slow entry: the trampoline counted nothing, because the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
 /// For the slow entry: a call returns, but its frame is not the uppermost. Without this flag a call begins.
 pub const RETURNING: i32 = 1 << 28;
-/// A call of `--under`'s function.
+/// For the slow entry: the call is of `--under`'s function.
 pub const GATE: i32 = 1 << 29;
 /// For the cold entry: record the hit.
 pub const RECORDS: i32 = 1 << 28;
 /// For the cold entry: hits are grouped by a value that only the trampoline knows. If the thread gets no counters,
 /// the hit counts without its value.
 pub const VALUED: i32 = 1 << 29;
-/// Only threads inside `--under`'s function count. Also for the cold entry.
+/// For both entries: only threads inside `--under`'s function count.
 pub const UNDER: i32 = 1 << 30;

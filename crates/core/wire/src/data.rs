@@ -46,9 +46,9 @@ pub enum State {
     Absent = 0,
     /// Serves requests.
     Serving = 1,
-    /// Restored all; nothing runs.
+    /// Has restored all code; nothing of the agent runs.
     Dormant = 2,
-    /// Removed all trap bytes; waits for [`crate::Request::Settle`].
+    /// Has removed all trap bytes, and waits for [`crate::Request::Settle`].
     Unhooked = 3,
 }
 
@@ -63,7 +63,7 @@ pub enum LeaveReason {
     /// The program was about to run a thread whose thread-local block the C library did not set up, where trampolines
     /// would follow garbage.
     Storage = 3,
-    /// The program was about to dispatch system calls to a signal handler, which would get the agent's, too.
+    /// The program was about to dispatch system calls to a signal handler, which would get the agent's calls, too.
     Dispatch = 4,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Data<'a> {
     /// Byte offset of [`Data::refusal`].
     pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
 
-    /// Returns the words of an agent that cannot serve: state, sequence, errno.
+    /// Returns what an agent that cannot serve writes: state, sequence, errno.
     pub fn refusal(errno: u64) -> [u64; 3] {
         const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
         [State::Dormant as u64, 0, errno]
@@ -119,9 +119,9 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// Returns the agent's greeting, a claim to check; `None` before, or if its thread-local words are out of reach.
+    /// Returns the agent's greeting, hostile input. `None` before, or if its thread-local words are out of reach.
     pub fn hello(&self) -> Option<Hello> {
-        // First, because the state's Acquire orders the words after it.
+        // The state is loaded first, because its Acquire orders the other loads.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
         let tls = self.words.load(TLS) as i64;
         let is_near = i32::try_from(tls).is_ok();
@@ -179,7 +179,7 @@ impl<'a> Data<'a> {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent claims to have left on its own.
+    /// Returns why the agent left on its own, as the data segment claims.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -196,7 +196,7 @@ impl<'a> Data<'a> {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores record `index`'s result: 0, an errno, an address, or the [`crate::Request`]'s code.
+    /// Stores record `index`'s result: 0, an errno, an address, or what the [`crate::Request`] defines.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
@@ -227,7 +227,7 @@ impl<'a> Data<'a> {
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns that sequence as a futex.
+    /// Returns the word with the last answered sequence, a futex.
     #[cfg(not(tiptoe_loom))]
     pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
         self.words.at(ACK)
@@ -280,8 +280,8 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
-    /// Sets a slab's credit: the hits on which its thread may spend more than a count. The thread decrements it
-    /// without atomics, so a race may lose a credit; the next one arrives. (tiptoe; the agent for a new slab)
+    /// Sets a slab's credit: the hits on which its thread may spend more than a count. The thread's decrement is not
+    /// atomic, so a race may lose a credit; the next one arrives. (tiptoe; the agent for a new slab)
     pub fn set_credit(&self, slab: u32, credit: u64) {
         if slab < self.geometry.slabs {
             self.words.store(self.geometry.slab(slab) + CREDIT, credit);
@@ -368,7 +368,7 @@ impl<'a> Data<'a> {
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
 
-    /// Adds one atomically.
+    /// Adds one to a counter atomically.
     pub fn add(&self, slab: u32, slot: u32) {
         self.add_many(slab, slot, 1);
     }

@@ -1,7 +1,7 @@
 //! The environment entry that gives a command's agent its descriptors.
 //!
-//! Any process can set another's environment, and root's injected agent reads it. So an entry counts only with the
-//! key that tiptoe wrote into the preloaded agent's image; images without a key accept none.
+//! Any process can set the environment of one that it starts, and an agent injected by root reads it. So an entry
+//! counts only with the key that tiptoe wrote into the preloaded agent's image.
 
 use core::fmt;
 
@@ -32,7 +32,7 @@ impl DescriptorEntry {
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` without this key, or if it is 0. (agent)
+    /// Reads an entry; `None` without this key, or if the key is 0. (agent)
     pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;
@@ -75,7 +75,7 @@ pub mod seals {
     const FUTURE_WRITE: i32 = 16;
     /// For the data segment, written by both sides.
     pub const DATA: i32 = SEAL | SHRINK | GROW;
-    /// For the plan segment, written only by tiptoe's existing mapping.
+    /// For the plan segment, written only through tiptoe's mapping.
     pub const PLAN: i32 = DATA | FUTURE_WRITE;
     /// For the agent's file.
     pub const AGENT: i32 = DATA | WRITE;

@@ -1,28 +1,31 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! A thread's slab holds its [`head`] and cached [`path`]s, and from [`ENTRY_WORDS`] on [`ENTRIES`] of [`entry`].
-//! Slab 0 holds all else. Only a thread and its signal handlers write the thread's words, so each change must be a
-//! single instruction.
+//! A thread's part of its slab begins with the [`head`] and the cached [`path`]s. [`ENTRIES`] of [`entry`] follow.
+//! Only the thread and its signal handlers write there. A handler may interrupt anywhere, so each change must be a
+//! single instruction. Slab 0 holds what all threads share.
+//!
+//! A *notice* is the number that a trampoline passes to the agent's hook of futex calls.
 
-/// Entries per thread, a page each. Few in models, where words are costly.
+/// Entries per thread, a page each. Few in loom models, where words are costly.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 /// Words of an entry, and of the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
 /// Words of a slab's lock contention data.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: calls of threads without a slab.
+/// In slab 0: calls by threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
-/// In slab 0: when the lock of `--hold` was last released, in ticks; never for a rwlock, which may have several
+/// In slab 0: when the lock of `--hold` was last released, in ticks. Unused for rwlocks, which may have several
 /// holders.
 pub const RELEASED: u32 = UNSEEN - 1;
 
-/// In slab 0: the session's slabs. In a cache line with [`frames`]' first words, because each hook reads both.
+/// In slab 0: where the session's slabs are. They share a cache line with the first words of [`frames`], because each
+/// hook reads both.
 pub mod segment {
     /// The first slab's address.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
     /// The last slab's end.
     pub const END: u32 = BEGIN + 1;
-    /// Byte offset in a slab of a thread's words.
+    /// Byte offset of a thread's words in its slab.
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
@@ -30,64 +33,64 @@ pub mod segment {
 pub const AFTER: i32 = 1 << 30;
 /// In a notice: no hook runs after the call, so waits are only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// In a notice at a function that takes or releases the lock of `--hold`: one of [`hold`].
+/// In a notice: bits for one of [`hold`], if the function takes or releases the lock of `--hold`.
 pub const HOLD: i32 = 7 << 26;
 /// In a notice: the call is in a rwlock function.
 pub const RWLOCK: i32 = i32::MIN;
-/// In a notice: how to leave the function, a `tiptoe_stack::Rule`.
+/// In a notice: the `tiptoe_stack::Rule` that finds the function's caller.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// A wait reported by the program's library, with the lock's label in [`entry::VIA`].
+/// The operation of a wait that a linked library reports; [`entry::VIA`] then holds the lock's label.
 pub const REPORTED: u32 = 0x7e;
-/// In the [`entry::VIA`] of a reported wait, eight bits: how the lock is taken.
+/// In the [`entry::VIA`] of a reported wait: the position of eight bits that say how the lock is taken.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
 pub mod hold {
     /// Takes the lock.
     pub const TAKES: i32 = 1 << 26;
-    /// Takes the lock or fails; the result is not read.
+    /// Tries to take the lock; the agent does not read the result.
     pub const TRIES: i32 = 2 << 26;
     /// Releases the lock.
     pub const GIVES: i32 = 3 << 26;
-    /// Releases the lock, its second argument, to wait for a condition.
+    /// Releases the lock, the function's second argument, to wait for a condition.
     pub const LEAVES: i32 = 4 << 26;
-    /// Takes the lock by spinning; may reenter the function for each try.
+    /// Takes the lock by spinning; the program may call the function again for each try.
     pub const SPINS: i32 = 5 << 26;
     /// Releases a lock with one holder.
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
+/// In a notice: the call is in a mutex function. This value of the [`HOLD`] bits is no constant of [`hold`].
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
     /// The next timed wait's number among [`WAITS`], drawn from [`GAP`].
     pub const NEXT: u32 = 0;
-    /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that it took after a sleep and
-    /// still holds, or 0. One word, because a wake reads both.
+    /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
+    /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
     pub const THREAD: u32 = 1;
     /// Calls that may wait.
     pub const WAITS: u32 = 2;
     /// Calls that wake.
     pub const WAKES: u32 = 3;
-    /// The current *episode*, a contended call of the user: awaited address or 0, call site, [`EPISODE_FRAME`].
+    /// The current *episode*, a contended call by the user's code: awaited address or 0, call site, [`EPISODE_FRAME`].
     pub const EPISODE: u32 = 4;
-    /// The caller's frame. It is kept after the episode, because tiptoe uses it as an address in the thread's stack.
+    /// The caller's frame. It stays after the episode, because tiptoe reads it as an address in the thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold, five words: the lock or 0 (in the first cache line), the call site that took it, that call's
-    /// frame, when the lock was taken in ticks or 0, and how often the thread has taken it.
+    /// The measured hold, five words: the lock or 0 (in the first cache line), the call site that took the lock, that
+    /// call's frame, when the lock was taken in ticks or 0, and how often the thread has taken it.
     pub const MEASURED_HOLD: u32 = 7;
     /// Mean number of waits skipped between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
-    /// The next timed wait's weight; 0 while each is timed.
+    /// The next timed wait's weight; 0 while every wait is timed.
     pub const NEXT_WEIGHT: u32 = 13;
-    /// State of the gap generator.
+    /// State of the random number generator of gaps.
     pub const SEED: u32 = 14;
     /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// [`super::activity::DEPTH`] stack positions of activities; 0 if free.
+    /// The stack pointers of [`super::activity::DEPTH`] activities; 0 if free.
     pub const SPS: u32 = 16;
     /// The other words of the activities.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
@@ -95,7 +98,7 @@ pub mod head {
 
 /// A wait in progress.
 pub mod activity {
-    /// The most nested waits; signal handlers wait, too.
+    /// The most nested waits. Waits nest, because signal handlers wait, too.
     pub const DEPTH: u32 = 8;
     /// Words of an activity.
     pub const WORDS: u32 = 8;
@@ -105,27 +108,28 @@ pub mod activity {
     pub const SITE: u32 = 1;
     /// The return address in libc.
     pub const VIA: u32 = 2;
-    /// When it began, in ticks; for a skipped wait its number, with [`SKIPPED`].
+    /// When the wait began, in ticks; for a skipped wait its number, with [`SKIPPED`].
     pub const SINCE: u32 = 3;
-    /// The clock was not read.
+    /// Sampling skipped the wait, so the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait twice, so the wait has weight 1. If the wait was skipped, its beginning is approximate.
+    /// tiptoe saw the wait in progress twice, so the wait has weight 1. If sampling had skipped it, [`SINCE`] is
+    /// approximate.
     pub const GOES_ON: u64 = 1 << 63;
-    /// The operation.
+    /// The futex operation, or [`REPORTED`](super::REPORTED); above it what the wait found (`tiptoe-futex`, `calls`).
     pub const OPERATION: u32 = 4;
     /// Start of the user's frame.
     pub const FRAME: u32 = 5;
-    /// The [`super::board`]'s checksum at the beginning.
+    /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
     /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
-    /// holder: how many hand-overs there were before, in the lock's ring (low half) and in its family (high half;
-    /// [`super::history`]).
+    /// holder: the numbers of earlier hand-overs in [`super::history`], in the lock's ring (low half) and in its
+    /// family (high half).
     pub const WITHIN: u32 = 7;
 }
 
-/// A cached path through the runtime's libraries.
+/// A cached path from libc's wait through the runtime libraries to the user's call site.
 pub mod path {
-    /// The first slot, by a hash of the first return address.
+    /// The first slot. A path's slot is found by a hash of the first return address.
     pub const PATHS: u32 = 128;
     /// Log2 of the hashes.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
@@ -133,20 +137,20 @@ pub mod path {
     pub const LOOKS: u32 = 2;
     /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
-    /// The first return address; above it the number of known libraries; 0 if free.
+    /// The first return address; above it the number of libraries then known; 0 if the slot is free.
     pub const FIRST: u32 = 0;
     /// Position of the number of known libraries.
     pub const COUNT_SHIFT: u32 = 56;
     /// The last return address, the user's; 0 if the path is incomplete, too long, or needs more than the stack
     /// pointer.
     pub const USER: u32 = 1;
-    /// The last return address in libc, or 0, with its [`super::frames::owner`].
+    /// The last return address in libc with its [`super::frames::owner`], or 0.
     pub const VIA: u32 = 2;
-    /// Distances of the later frames from the first, in words; 0 after the last frame.
+    /// The later frames' distances from the first frame, in words; 0 after the last frame.
     pub const DISTANCES: u32 = 3;
     /// Bits of a distance.
     pub const DISTANCE_BITS: u32 = 16;
-    /// The return addresses between first and last.
+    /// The return addresses between the first and the last.
     pub const OTHERS: u32 = 4;
     /// The most return addresses in [`OTHERS`].
     pub const MOST: u32 = 3;
@@ -158,23 +162,23 @@ pub mod entry {
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
-    /// The return address in libc, or our trampoline; above it the operation.
+    /// The return address in libc or in tiptoe's trampoline; above it the operation.
     pub const VIA: u32 = 2;
     /// Calls.
     pub const CALLS: u32 = 3;
     /// Waits that another thread ended.
     pub const WOKEN: u32 = 4;
-    /// Waits that returned at once: the word had changed.
+    /// Waits that returned at once, because the futex word had changed.
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The thread's scope node; in the cache line that each call reads.
+    /// The thread's scope node, in the cache line that each call reads.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
     /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in all waits but [`AT_ONCE`]. This, [`DURATIONS`] and [`WAKERS`] are weighted.
+    /// Nanoseconds in all waits but [`AT_ONCE`]. This sum, [`DURATIONS`] and [`WAKERS`] are weighted.
     pub const SLEPT_NS: u32 = 10;
     /// Timed waits that did not end with an error.
     pub const TIMED: u32 = 11;
@@ -182,11 +186,11 @@ pub mod entry {
     pub const LONGEST: u32 = 12;
     /// Waits ended by call sites without room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
-    /// For rwlocks: the readers that waits found, summed.
+    /// For rwlocks: the sum of the readers that each wait found.
     pub const READERS: u32 = 14;
     /// For rwlocks: the most readers that a wait found.
     pub const MOST_READERS: u32 = 15;
-    /// Call sites that ended waits: site, waits, nanoseconds.
+    /// Call sites that ended this entry's waits, three words each: site, waits, nanoseconds.
     pub const WAKERS: u32 = 16;
     /// The most call sites in [`WAKERS`].
     pub const WAKER_COUNT: u32 = 10;
@@ -194,15 +198,15 @@ pub mod entry {
     pub const WAKER_WORDS: u32 = 3;
     /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// Waits without a return: cancelled, or jumped out of.
+    /// Waits that never returned, because the thread was cancelled or jumped out.
     pub const LEFT: u32 = TIMED_OUT + 1;
-    /// All waits but [`AT_ONCE`] by duration: first those without measurable time, then the histogram's buckets.
+    /// All waits but [`AT_ONCE`] by duration: first the waits without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 64;
-    /// A reported lock's name, after its length in bytes.
+    /// A reported lock's name: the length in bytes, then the bytes.
     pub const NAME: u32 = 416;
-    /// The most words of the name.
+    /// The most words of the name's bytes.
     pub const NAME_WORDS: u32 = 12;
-    /// Holders during waits: a [`super::holder`], waits, nanoseconds.
+    /// Holders during this entry's waits, three words each: a [`super::holder`], waits, nanoseconds.
     pub const HOLDERS: u32 = 430;
     /// The most holders in [`HOLDERS`].
     pub const HOLDER_COUNT: u32 = 26;
@@ -210,24 +214,24 @@ pub mod entry {
     pub const HOLDER_WORDS: u32 = 3;
 }
 
-/// The holder during another thread's wait. A number below all flags is the call site that released the lock.
+/// The holder during another thread's wait. A word without flags is the call site that released the lock.
 pub mod holder {
-    /// A thread with its id in the low half.
+    /// A thread, whose id is in the low half.
     pub const THREAD: u64 = 1 << 63;
-    /// Threads that read.
+    /// The readers of a rwlock.
     pub const READERS: u64 = 1 << 62;
     /// A waiter found the lock free, so others may have held it since its release.
     pub const UNSEEN: u64 = 1 << 61;
-    /// Unknown.
+    /// Nothing is known about the holder.
     pub const UNKNOWN: u64 = 1 << 60;
 }
 
-/// In [`entry::VIA`]: the operation, seven bits.
+/// In [`entry::VIA`]: the position of the operation's seven bits.
 pub const OPERATION_SHIFT: u32 = 56;
-/// The [`entry::VIA`] of hold times; no operation has this number.
+/// The [`entry::VIA`] of an entry with hold times instead of waits. No operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
-/// In slab 0: the last wake at each address, by a hash of the address.
+/// In slab 0: cells with the last wake at each address, found by the address's hash.
 pub mod board {
     /// Log2 of the cells.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
@@ -239,11 +243,11 @@ pub mod board {
     pub const ADDRESS: u32 = 1;
     /// The user's call site.
     pub const SITE: u32 = 2;
-    /// Checksum of the other words; otherwise torn cells would be read.
+    /// Checksum of the other words, by which a reader detects a torn cell.
     pub const SUM: u32 = 3;
 }
 
-/// In slab 0: rings of hand-overs, by a hash of the lock (`tiptoe-futex`, `history`).
+/// In slab 0: rings of locks' hand-overs, found by the lock's hash (`tiptoe-futex`, `history`).
 pub mod history {
     /// Log2 of the rings.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
@@ -251,24 +255,25 @@ pub mod history {
     pub const COUNT: u32 = if cfg!(tiptoe_loom) { 2 } else { 256 };
     /// Words of a hand-over.
     pub const WORDS: u32 = 4;
-    /// When, in ticks.
+    /// The time, in ticks.
     pub const AT: u32 = 0;
-    /// The new holder in the lower [`HOLDER`] bits: a thread, [`READERS`], [`NOBODY`], or 0 if unknown. Above the
-    /// holder: the thread that released the lock, and [`OWN`].
+    /// The new holder in the lower [`HOLDER`] bits: a thread, [`READERS`], [`NOBODY`], or 0 if unknown. Above these
+    /// bits: the thread that released the lock, and [`OWN`].
     pub const WHO: u32 = 1;
     /// The call site that released the lock.
     pub const SITE: u32 = 2;
     /// Checksum of the other words, the hand-over's number, and the lock's address.
     pub const SUM: u32 = 3;
-    /// Bits of a thread in [`WHO`].
+    /// Number of bits of the new holder in [`WHO`].
     pub const HOLDER: u32 = 24;
-    /// Threads that read hold the lock.
+    /// Readers hold the lock.
     pub const READERS: u32 = 1 << 22;
     /// No thread holds the lock.
     pub const NOBODY: u32 = 1 << 23;
     /// The recording thread took the lock.
     pub const OWN: u64 = 1 << 48;
-    /// Families of a ring's locks. A ring begins with a cache line of counts: all hand-overs, each family's.
+    /// Number of families into which a hash divides a ring's locks. A ring begins with a cache line of counts: all
+    /// hand-overs, then each family's.
     pub const FAMILIES: u32 = 7;
     /// Words of a ring.
     pub const RING_WORDS: u32 = 1 + FAMILIES + COUNT * WORDS;
@@ -276,8 +281,8 @@ pub mod history {
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }
 
-/// How to leave the runtime libraries' functions. Not in the plan, because hooks may read it after the session, when
-/// only slabs are mapped.
+/// In slab 0: how to unwind the runtime libraries' functions. Hooks may read this after the session, when the plan is
+/// no longer mapped.
 pub mod frames {
     /// Start of all libraries' code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
@@ -285,30 +290,30 @@ pub mod frames {
     pub const END: u32 = BEGIN + 1;
     /// Number of libraries.
     pub const COUNT: u32 = END + 1;
-    /// [`LIBRARIES`] of [`library`].
+    /// The first of [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// libc's functions that wait for a lock with a recorded holder: first address, then end with an [`owner`], or 0.
+    /// libc's functions that wait for a lock that records its holder: first address, then end with an [`owner`], or 0.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
     /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
     /// Words of a function.
     pub const OWNER_WORDS: u32 = 2;
-    /// An [`owner`]'s position above an address.
+    /// Position of an [`owner`], above an address.
     pub const OWNER_SHIFT: u32 = 56;
 
     /// What a function in [`OWNERS`] waits for.
     pub mod owner {
-        /// A mutex; its address is the futex's.
+        /// A mutex, which begins with its futex.
         pub const MUTEX: u64 = 1;
-        /// A condition, then its mutex.
+        /// A condition, and then the condition's mutex.
         pub const CONDITION: u64 = 2;
         /// A rwlock.
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Cached results of searches, by a hash of the return address: the address, and its rule with the flags below.
+    /// Cached searches, found by the return address's hash: the address, then its rule with the flags below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
@@ -316,30 +321,30 @@ pub mod frames {
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const CACHED_LIBC: u64 = 1 << 32;
-    /// A thread took the slot, and may still be filling it.
+    /// A thread has taken the slot, and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] library: the standard library's if it has a rule, else the user's.
+    /// The address is in a [`library::MIXED`] library. With a rule it is the standard library's, otherwise the user's.
     pub const CACHED_MIXED: u64 = 1 << 34;
     /// [`library`]s' rows, for `tiptoe_stack::find`.
     pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;
 
-    /// A runtime library, whose frames a walk must leave.
+    /// A runtime library, whose frames a walk to the user's call site must skip.
     pub mod library {
-        /// The code's end; 0 if there is no library.
+        /// The code's end; 0 if the entry is unused.
         pub const END: u32 = 0;
         /// The code's start.
         pub const START: u32 = 1;
         /// What the loader adds to the library's addresses.
         pub const BASE: u32 = 2;
-        /// The first row; from bit 32 on the number of rows, and flags.
+        /// The index of the first row; from bit 32 on the number of rows, and flags.
         pub const ROWS: u32 = 3;
         /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// libc, whose functions name the kind of lock.
+        /// The library is libc, whose functions show the kind of lock.
         pub const LIBC: u64 = 1 << 63;
-        /// The user's library. It has rows only for the standard library's code that is compiled into it.
+        /// The library is the user's. It has rows only for the standard library's code compiled into it.
         pub const MIXED: u64 = 1 << 62;
     }
 }

@@ -7,13 +7,13 @@ pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 pub(crate) const ENTRY_WORDS: usize = 8;
 /// The most records, and results, of a request.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
-/// A slab's word with its credit.
 pub(crate) const CREDIT: usize = 0;
 /// The most bytes of all slabs, except for [`MIN_SLABS`].
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number: a thread without a slab takes the slow path at each hit, and unwritten slabs take no memory.
+/// The least number of slabs, because a thread without one takes the slow path at each hit, and unwritten slabs take
+/// no memory.
 const MIN_SLABS: usize = 512;
-/// The most bytes of slabs with rings, because all may be written.
+/// The most bytes of slabs with rings. They are fewer, because all of them may be written.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
@@ -90,8 +90,8 @@ impl Geometry {
     /// The size of a slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-    /// The slot of the thread's open calls of `--under`'s function. Must be changed atomically, because a call may
-    /// end on another thread.
+    /// The slot of the thread's number of open calls of `--under`'s function. It must be changed atomically, because
+    /// a call may end on another thread.
     pub const INSIDE: u32 = 1;
 
     /// The slot of the thread's scope node.

@@ -1,8 +1,8 @@
 //! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
 //!
-//! Many writers, in signal handlers; one reader, tiptoe. One shared head orders all hits; beside a trap of
-//! microseconds it costs nothing. A writer advances the head to reserve a cell, unless the ring is full, and writes
-//! the cell, its first word last.
+//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits, and costs
+//! nothing beside a trap of microseconds. A writer advances the head to reserve a cell, unless the ring is full. Then
+//! it writes the cell, the first word last.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | K: something was missed | [`Hits::next_epoch`], [`Hits::set_resting`], [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! A writer blocks all signals but its breakpoints', so only the process's end or a debugger leaves a cell incomplete.
-//! The reader waits for it until the session ends.
+//! The reader waits for such a cell until the session ends.
 
 #[cfg(not(tiptoe_loom))]
 use crate::primitive::Ordering::SeqCst;
@@ -102,9 +102,9 @@ pub struct Hit {
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// The signal was blocked, so the state is later.
+    /// Whether the signal was blocked, so that the state is a later one.
     pub is_late: bool,
-    /// CLOCK_MONOTONIC.
+    /// The time of CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// The instruction after the access.
     pub ip: u64,
@@ -114,16 +114,16 @@ pub struct Hit {
     pub name: [u64; 2],
     /// The general registers in machine order.
     pub registers: [u64; 16],
-    /// Whether earlier hits were missed.
+    /// The epoch, which shows whether earlier hits were missed.
     pub epoch: Epoch,
 }
 
-/// Requests for whose answer no thread waits, because the agent's thread is late if all CPUs are busy.
+/// A request for whose answer no thread waits, because the agent's thread is late if all CPUs are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
     /// Enable the events: a new window began.
     Wake = 1,
-    /// Release ended threads' reservations, and make those that new threads could not.
+    /// Release ended threads' reservations, and make those that new threads failed to make.
     Look = 2,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Hits<'a> {
         self.0.store(head::ALLOWED, hits);
     }
 
-    /// Counts a hit. Returns whether it used up the allowance.
+    /// Counts a hit. Returns whether the window now has all allowed hits.
     pub fn uses_up(&self) -> bool {
         let allowed = self.0.load(head::ALLOWED);
         // Relaxed: only the number matters.
@@ -224,8 +224,8 @@ impl<'a> Hits<'a> {
 
     /// Sets whether the events are disabled until the next window. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
-        // AcqRel: pairs with the Acquire in `epoch` (edge K). If the flag is seen cleared, `IS_WAKING` must be seen
-        // set.
+        // AcqRel: pairs with the Acquire in `epoch` (edge K). A thread that sees the flag cleared must see
+        // `IS_WAKING` set.
         let word = self.0.at(head::IS_RESTING);
         let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
@@ -257,7 +257,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::LOST)
     }
 
-    /// Counts a hit without room.
+    /// Counts a hit for which the ring has no room.
     pub fn lose(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::LOST) {
@@ -297,16 +297,16 @@ impl<'a> Hits<'a> {
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: visible before the futex call loads the tail. If a reading races with both, the next one wakes the
-        // writer.
+        // SeqCst: the store is visible before the futex call loads the tail. If a reading races with both, the next
+        // reading wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
 
-    /// Returns the futex if writers waited. The caller must wake as many as have room.
+    /// Returns the futex if writers waited. The caller must wake as many as the ring has room for.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
-        // SeqCst, as in `wait`: after the store of the tail. Adds 0, because a plain load could overtake that store.
+        // SeqCst: pairs with the one in `wait`. Adds 0, because a plain load could overtake the store of the tail.
         let waited = self.0.at(head::WAITED_FOR)?.fetch_add(0, SeqCst) != 0;
         self.0.futex(head::TAIL).filter(|_| waited)
     }
@@ -353,7 +353,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the value's address, and the bytes of stack after it.
+    /// Returns where the watched value is to be written, and how many bytes of stack fit after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

@@ -1,7 +1,7 @@
 //! Every byte between the traced program and tiptoe.
 //!
-//! Two sealed memfds. The agent writes *data*, hostile input: sizes must come from tiptoe's own [`Geometry`], and
-//! each word is read once, then checked; otherwise the target could change it in between. tiptoe writes *plan*, which
+//! There are two sealed memfds. The agent writes *data*, hostile input: sizes must come from tiptoe's own [`Geometry`],
+//! and each word is read once, then checked, because the target may change it in between. tiptoe writes *plan*, which
 //! the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no data race.
 //!
 //! | edge | Release | Acquire |
@@ -15,8 +15,8 @@
 //! | H, I, K: hits of breakpoints | see [`hits`] | |
 //! | J: a scope node has a number | its key, in `tiptoe_label` | a search for the key |
 //!
-//! Counters need no edge: each has one writer, and the next read has what a read misses. The last read follows edge
-//! B.
+//! Counters need no edge: each has one writer, and a later read finds what this one misses. The last read follows
+//! edge B.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -46,7 +46,6 @@ pub use plan::{Clock, Library, Map, MapContent, Plan, Request, WatchTarget};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 
-/// The first counter, after a slab's own words.
 const FIRST_SLOT: u32 = 16;
 /// Marks our segments. The low 16 bits are the version.
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
@@ -56,18 +55,18 @@ pub const VERSION: u16 = 12;
 
 /// A thread's words, from %fs offset [`Hello::tls`] on.
 pub mod tls {
-    /// The owned signals that the thread believes to block; above them the generation of that belief,
+    /// The agent's signals that the thread believes to block; above them the generation of that belief,
     /// [`Request::Prepare`](crate::Request::Prepare)'s first result.
     pub const BELIEVED: i64 = 8;
     /// Set if the thread, between hook and system call, must call the hook again.
     pub const RECALL: i64 = 16;
     /// The current or last wait: the address after the system call; above it the call's number.
     pub const WAIT_CALL: i64 = 24;
-    /// Where its hook returns to.
+    /// The address to which that call's hook returns.
     pub const TRAMPOLINE: i64 = 32;
-    /// Position of the number; an address has 47 bits.
+    /// Position of the number in [`WAIT_CALL`]; an address has 47 bits.
     pub const NUMBER_SHIFT: u32 = 48;
-    /// A signal mask for the kernel, address, length, original mask.
+    /// A signal mask for the kernel, its address and length, the program's mask.
     pub const MASK: i64 = 64;
     /// The end of the uppermost frame.
     pub const FRAMES: i64 = 136;

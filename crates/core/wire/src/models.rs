@@ -31,7 +31,7 @@ const GREETING: Hello = Hello {
     },
 };
 
-/// Leaked, because a model's threads need `'static`.
+/// Returns zeroed words, leaked because a model's threads need `'static`.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -41,7 +41,6 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless that is `done`.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -72,7 +71,6 @@ fn answered(data: &Data, sequence: u64) -> bool {
     answered
 }
 
-/// Edges A and B: two requests in the same words.
 fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (plan, data) = (Plan::new(words(PLAN_WORDS)), data());
@@ -93,7 +91,6 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Edge C, and the greeting.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -128,7 +125,7 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// What was counted before the answer must be read.
+/// What was counted before an answer must be read after it.
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -145,7 +142,7 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The overflow slab, and an interrupted thread: no count may be lost.
+/// No count may be lost in the overflow slab, or on an interrupted thread.
 fn shared(lost: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -166,7 +163,6 @@ fn shared(lost: Option<Edge>) {
     });
 }
 
-/// No more than given is spent, and the next credit arrives.
 #[test]
 fn a_credit_is_never_overdrawn() {
     loom::model(|| {

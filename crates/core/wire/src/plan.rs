@@ -29,7 +29,7 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request. The number is the wire's.
+/// A request, with its records after a colon. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
@@ -41,7 +41,7 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
-    /// Take over SIGTRAP and SIGILL before anything is armed. Results: the generation of [`crate::tls::BELIEVED`],
+    /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation of [`crate::tls::BELIEVED`],
     /// initial values of a thread's first word and [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
@@ -50,29 +50,29 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Let earlier records replace later ones: their trampolines' addresses, ascending.
+    /// Use sites' earlier records instead of later ones: the earlier records' trampolines, ascending.
     Recall = 21,
-    /// For tests: restore and patch sites repeatedly. Addresses; the first with a count.
+    /// For tests: restore and patch sites [`Plan::times`] times: addresses.
     Toggle = 10,
-    /// The last request, after [`crate::State::Unhooked`]: threads must block the signals that they believe to block.
-    /// Answered without hooks.
+    /// The last request, after [`crate::State::Unhooked`]: each thread now blocks the signals that it believes to
+    /// block.
     Settle = 12,
     /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]).
     Thunks = 13,
-    /// The unwinders' functions that return a frame's address.
+    /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
     /// Replace the list of code to which followed calls may return: starts and ends, ascending, at most
     /// [`crate::calls::MAX_EXTENTS`] pairs.
     Described = 22,
-    /// Put code in separate mappings: starts and ends.
+    /// Give ranges of code separate mappings: starts and ends.
     SplitMaps = 25,
     /// Count ended threads' open calls as left.
     Bury = 15,
-    /// Read the list of mappings even without doubt: [`crate::Readings`].
+    /// Read the list of mappings, even if nothing is in doubt. It publishes [`crate::Readings`].
     ReadMaps = 24,
     /// Watch the loader's list of libraries: its address.
     Watch = 16,
-    /// Sites' [`Library`]s.
+    /// Learn of libraries that have sites: [`Library`]s.
     Libraries = 17,
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
     /// how many were created during the request, and on failure the thread that got no event.
@@ -195,7 +195,7 @@ pub struct Library {
     pub base: u64,
     /// The start of its code; 0 if already unloaded.
     pub start: u64,
-    /// The end of its code; 0 likewise.
+    /// The end of its code; 0 if already unloaded.
     pub end: u64,
 }
 
@@ -312,7 +312,7 @@ impl<'a> Plan<'a> {
         self.0.load(LOOKS)
     }
 
-    /// Records whether the probes of traps are looked up only under the lock, as benches compare it.
+    /// Records whether the probes of traps are looked up only under the lock, so that benches can compare.
     pub fn set_locked_lookups(&self, locked: bool) {
         self.0.store(LOCKED_LOOKUPS, locked.into());
     }
@@ -322,8 +322,8 @@ impl<'a> Plan<'a> {
         self.0.load(LOCKED_LOOKUPS) != 0
     }
 
-    /// Makes the agent's thread sleep for ever when it next looks for requests. It restores nothing, because a
-    /// seccomp filter may kill the program at any other system call of that thread.
+    /// Makes the agent's thread sleep for ever when it next looks for requests. The thread restores nothing, because
+    /// a seccomp filter may kill the program at any other system call.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }

@@ -15,9 +15,9 @@ pub const MAX_HEADS: usize = 5;
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset in the trampoline where its thread continues.
+    /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// A guarding trap byte inside the first instruction.
+    /// Whether this is a guarding byte inside the first instruction (`tiptoe_patch`).
     pub is_guard: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct Site {
     pub code_len: u16,
     /// The unwind information's offset in the arena, in [`crate::arena::UNIT`]s.
     pub unwind: u16,
-    /// Its length in units.
+    /// The unwind information's length in units.
     pub unwind_len: u8,
     /// Filter and kind, by which a later tiptoe recognizes a reusable trampoline.
     pub body: u32,
@@ -108,20 +108,21 @@ impl Site {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook without a trap byte, as those against blocking SIGTRAP must be, because a
+    /// Returns whether the site is a hook without a trap byte. Hooks of calls that block signals must be, because a
     /// thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. It then has no trap byte once patched, and never one if
-    /// no thread runs during the change.
+    /// Returns whether the patch displaces one instruction. Such a patch has no trap byte once it is complete, and
+    /// none before if no thread runs during the change.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether no trap byte is needed even while threads run: one aligned word without a head inside.
+    /// Returns whether no trap byte is needed even while threads run: the patch displaces one instruction, inside one
+    /// aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD

@@ -1,10 +1,11 @@
 //! Records of single calls: a ring for each thread, after its counters.
 //!
-//! One writer, the slab's thread; one reader, tiptoe. Trampolines (`code/patch`'s `recorded.rs`) do as [`Ring::push`]:
+//! The slab's thread is the one writer, tiptoe the one reader. Trampolines (`code/patch`'s `recorded.rs`) write as
+//! [`Ring::push`] does:
 //!
 //! 1. *reserve*: advance the head, unless it is a ring ahead of the tail. A trampoline uses `cmpxchg` without `lock`,
-//!    because only a signal handler on its thread can race, for later cells;
-//! 2. write the cell; its second word last, with the position.
+//!    because only a signal handler on its thread can race;
+//! 2. write the cell. Its second word, which has the position, is last.
 //!
 //! | word of a cell | holds |
 //! |---|---|
@@ -12,8 +13,7 @@
 //! | 1 | the probe's slot; in the upper half the position's lower half, plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3. Later records are that
-//! thread's.
+//! A slot below the first counter announces the thread of the later records: its id in word 0, its name in 2 and 3.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -22,8 +22,8 @@
 //!
 //! # Cells that are never written
 //!
-//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives it up after some
-//! readings, in later laps too, because its first writer might still write it; it counts as lost each time.
+//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives the cell up after some
+//! readings, for all later laps, because its first writer might still write it. Each lap counts the cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -38,8 +38,8 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// A ring's words in its slab, [`ring_offset`](crate::Geometry::ring_offset) bytes before the cells, so that trampolines contain no
-/// session's address.
+/// A ring's words in its slab. The cells are at a fixed [distance](crate::Geometry::ring_offset), so that trampolines
+/// contain no session's address.
 pub mod slab {
     /// The next free position.
     pub const HEAD: usize = 2;
@@ -47,7 +47,7 @@ pub mod slab {
     pub const TAIL: usize = 3;
 }
 
-/// Words of a recording probe.
+/// A slab's words for a recording probe.
 pub mod words {
     /// Recorded calls.
     pub const RECORDED: u32 = 0;
@@ -64,7 +64,7 @@ pub mod words {
 pub struct Record {
     /// Ticks.
     pub at: u64,
-    /// Its probe's first word.
+    /// The slot of its probe's first word.
     pub slot: u32,
     /// The first two arguments.
     pub args: [u64; 2],
@@ -92,7 +92,6 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Returns a slab's ring; `None` if a part is too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })
@@ -147,7 +146,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether all was read. (agent)
+    /// Returns whether tiptoe has read all records. (agent)
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
@@ -156,7 +155,7 @@ impl<'a> Ring<'a> {
         self.slab.load(slab::HEAD)
     }
 
-    /// `None` while incomplete. (tiptoe)
+    /// Returns a cell's content; `None` while it is incomplete. (tiptoe)
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with the Release in `push` (edge F).
@@ -209,7 +208,7 @@ pub struct Reader {
     tail: u64,
     /// How often the next cell was incomplete.
     waited: u32,
-    /// A bit for each such cell.
+    /// A bit for each cell that was given up.
     given_up: [u64; CELLS.div_ceil(BITS)],
 }
 
@@ -229,7 +228,7 @@ impl Reader {
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // Corrupted: our writer never exceeds a ring.
+            // The head was corrupted, because our writer is never more than a ring ahead.
             return self.skip(ring, head);
         }
         let mut lost = 0;

@@ -1,10 +1,11 @@
 //! The layout of scope data in the slabs, from the session's scope slot on.
 //!
-//! A scope inside another is a *node* of a tree: a label, and the thread's node before as parent. Nodes are numbered
-//! by first entry; 0 is outside of all scopes. A thread's node is in [`Geometry::SCOPE`](crate::Geometry::SCOPE).
+//! Nested scopes are *nodes* of a tree: a label, and as parent the node in which the thread entered the scope. Nodes
+//! are numbered in the order of their first entry; 0 is outside of all scopes. A thread's current node is in
+//! [`Geometry::SCOPE`](crate::Geometry::SCOPE).
 //!
-//! Only a thread and its signal handlers write its words. A record must be complete before its number is published,
-//! and never changes.
+//! Only a thread and its signal handlers write its words. A node's record must be complete before the node's number is
+//! published, and never changes.
 
 /// Log2 of the hashes.
 pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
@@ -25,7 +26,7 @@ pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
 /// A thread's word: the time up to which nodes have its ticks; 0 before its first node.
 pub const SINCE: u32 = 0;
-/// A thread's word: nodes resumed without entering them.
+/// A thread's word: how often it resumed a node, without a new entry.
 pub const RESUMED: u32 = 1;
 /// A thread's words: each node's entries, and ticks in it alone.
 pub const NODES_AT: u32 = 8;
@@ -57,7 +58,7 @@ pub mod record {
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The parent; in the high half the name's length. Written last.
     pub const PARENT: u32 = 0;
-    /// Set in that word once the record is complete.
+    /// Set in [`PARENT`] once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
     /// The name, cut to [`NAME_BYTES`].
     pub const NAME: u32 = 1;
@@ -65,9 +66,9 @@ pub mod record {
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// A label's address and its parent's number; above them the node's number.
+/// The key of a node: a label's address and the parent's number. In the table the node's number is above its key.
 pub mod key {
-    /// Labels are multiples of eight below 2^47.
+    /// Bits of a label's address, which is a multiple of eight below 2^47.
     pub const LABEL_BITS: u32 = 44;
     /// Bits of a node's number.
     pub const NODE_BITS: u32 = 10;
@@ -131,7 +132,8 @@ impl Node {
     }
 }
 
-/// Returns a node from slab 0's hostile words. Parents have smaller numbers; otherwise walking up might never end.
+/// Returns a node from slab 0's hostile words. Its parent must have a smaller number; otherwise walking up might never
+/// end.
 pub fn node(words: &[u64], number: u32) -> Option<Node> {
     let first = (RECORDS + number.min(NODES) * record::WORDS) as usize;
     let own = words.get(first..first + record::WORDS as usize)?;

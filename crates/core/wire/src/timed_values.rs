@@ -1,16 +1,16 @@
 //! Followed and timed calls by an argument's value, in words of a thread's slab from the probe's slot on.
 //!
-//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] with a key each (the value, 0 if
-//! free) from [`KEYS`] on. A call counts in one set, whose number is in its frame. A value is searched from its hash
-//! on. Only the thread, and the agent on it, write keys, each by a single instruction, so that signal handlers find a
-//! set free or taken.
+//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] more, each with a key from [`KEYS`]
+//! on: its value, or 0 if the set is free. A call counts in one set, whose number is in the call's frame. The search
+//! for a value begins at its hash. Only the thread writes its keys, each by a single instruction, so that signal
+//! handlers find a set free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
 
-/// Calls whose value found no room.
+/// The set of calls whose value found no room.
 pub const OTHERS: u8 = 0;
-/// Calls whose value was 0.
+/// The set of calls whose value was 0.
 pub const ZERO: u8 = 1;
 /// The set of the first key.
 pub const FIRST: u8 = 2;
@@ -35,7 +35,7 @@ fn key(slot: u32, number: u8) -> Option<u32> {
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// Returns counted sets and their values (`None` for [`OTHERS`]); a claim.
+/// Returns the sets with counts, and their values (`None` for [`OTHERS`]); hostile input.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {

@@ -1,9 +1,8 @@
 //! Hits by an argument's value, in words of a thread's slab from the probe's slot on.
 //!
 //! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. The table
-//! has twice as many entries as promised values (256), because a fuller one leaves some without an entry in reach.
-//! Only the thread's trampolines write, and take an entry by a single instruction, so that signal handlers find it
-//! free or taken.
+//! has twice as many entries as promised values (256), because a fuller table has no entry in reach of some values.
+//! The thread's trampolines take an entry by a single instruction, so that signal handlers find it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -20,7 +19,7 @@ pub const ROOM: u32 = (1 << BITS) + RUN;
 /// Words of the table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits; a claim.
+/// Returns the values and their hits; hostile input.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

@@ -255,7 +255,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(true)
     }
 
-    /// Makes the backend take a recorded request's slots, or removes it.
+    /// Makes the backend take a recorded request's slots, or removes the request.
     #[inline]
     fn take_locked(
         &self,

@@ -26,7 +26,7 @@ pub(crate) struct Constraints<'a> {
     pub(crate) entries: Entries<'a>,
 }
 
-/// Passed by reference, because a copy costs as much as the counting.
+/// A request and its places. Passed by reference, because a copy costs as much as the counting.
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
@@ -40,7 +40,7 @@ pub(crate) enum ResolvedTarget<'a> {
     Cpu(u32),
 }
 
-/// Small, because the hot path returns it.
+/// Why a request is denied. Small, because the hot path returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DenyReason {
     /// All slots of this CPU are taken.
@@ -180,7 +180,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Checks a task's request against CPU-wide slots. `held` excludes it.
+    /// Checks a task's request against CPU-wide slots. `held` excludes the request.
     #[inline]
     fn check_task_locked(
         &self,
@@ -362,7 +362,7 @@ impl<'a> Constraints<'a> {
         self.header.store(header::WIDEST + file, u64::from(slots));
     }
 
-    /// Counts a task's request. `held` excludes it.
+    /// Counts a task's request. `held` excludes the request.
     #[inline]
     fn count(&self, resolved: &ResolvedRequest, task: &Task, held: &TaskSlots, change: Change) {
         let with = held.everywhere.saturating_add(resolved.request.weight);
@@ -382,7 +382,7 @@ impl<'a> Constraints<'a> {
         self.cpu(cpu, resolved.file).move_task(from, to);
     }
 
-    /// Counts on each CPU where the task holds more than on all.
+    /// Counts a task's request on each CPU where the task holds more than on all.
     #[cold]
     fn count_runs(
         &self,

@@ -44,13 +44,13 @@ pub(crate) const ENTRY: usize = 4;
 /// A CPU's debug registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Each takes data and instructions (x86).
+    /// Each register takes data or instructions (x86).
     Mixed(u32),
-    /// Separate ones (arm64).
+    /// Separate registers (arm64).
     Separate {
-        /// Data's.
+        /// How many are for data.
         data: u32,
-        /// Instructions'.
+        /// How many are for instructions.
         instruction: u32,
     },
 }
@@ -87,8 +87,8 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for an x86 process whose up to 16,384 threads reserve for themselves in memory shared with
-    /// tiptoe. Many shards, because a thread may lose its CPU while it holds one.
+    /// Returns the geometry for an x86 process whose threads, at most 16,384, reserve for themselves in memory shared
+    /// with tiptoe. It has many shards, because a thread may lose its CPU while it holds a shard.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
@@ -153,7 +153,7 @@ pub(crate) struct Layout {
     pub(crate) shards: usize,
     pub(crate) buckets: usize,
     pub(crate) bucket_stride: usize,
-    /// Unused entries that an empty shard takes: many, to do so seldom, but a fraction of its share.
+    /// How many unused entries an empty shard takes: many, so that it does so seldom, but a fraction of its share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,

@@ -41,7 +41,6 @@ impl Histogram<'_> {
         most
     }
 
-    /// Returns the most slots of any task.
     pub(crate) fn max(&self) -> u32 {
         let most = self.0.iter().rposition(|tasks| tasks != 0);
         most.map_or(0, |at| at as u32 + 1)

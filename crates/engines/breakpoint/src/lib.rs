@@ -1,32 +1,32 @@
 //! Accounting of debug registers without system calls: slots are reserved here before an event is opened.
 //!
-//! The coordination that this removes: one mutex around all slots of a machine. Tasks' requests run concurrently, also
-//! with a CPU's that fits. CPUs' requests exclude each other.
+//! This removes one mutex around all slots of a machine. Tasks' requests run concurrently, also with a CPU's request
+//! that fits. CPUs' requests exclude each other.
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `slots of CPU-wide events + slots of the task (for a
 //! CPU-wide request: of the task that holds most) + its own <= slots`. Tasks' slots never add up, because a CPU runs
 //! one task at a time.
 //!
-//! *State*: zeroed words of the caller, see [`Geometry`]. They hold no address, so that processes may share them, and
-//! every index in them is checked.
+//! *State*: zeroed words of the caller, see [`Geometry`]. They contain no address, so that processes may share them,
+//! and every index in them is checked.
 //!
 //! *Locks* are [`tiptoe_sync::Shards`]:
 //!
 //! | request | takes | reads | changes |
 //! |---|---|---|---|
-//! | for a task | its shard | the task's own reservations; CPU-wide slots | these; the shard's histogram and maximum; histograms of CPUs, by atomic additions |
+//! | for a task | its shard | the task's reservations; CPU-wide slots | these reservations; the shard's histogram and maximum; histograms of CPUs, by atomic additions |
 //! | for a CPU | the lock of CPUs | the shards' maxima; its CPU's histogram; CPU-wide slots | CPU-wide slots |
-//! | for several, or refused for a CPU | all | everything | everything |
+//! | for several targets, or again for a CPU | all | everything | everything |
 //!
 //! 1. A task's reservations are in its shard, so its requests exclude each other.
 //! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before it is checked: it adds its slots, then
-//!    reads the other's (edge A). So of two that do not fit together at least one sees the other.
-//! 4. The other one may be undone, so no such refusal is final: a task's request is checked again under the lock of
-//!    CPUs, a CPU's under all locks.
+//!    reads the other's (edge A). So of two requests that do not fit together at least one sees the other.
+//! 4. The other request may be undone, so no such refusal is final. A task's request is checked again under the lock of
+//!    CPUs, a CPU's request under all locks.
 //! 5. Slots become free only after the backend released them.
 //! 6. `modify` excludes CPUs' requests, because for a moment neither of its requests is recorded.
-//! 7. `try_` must never wait, neither for a lock nor for the backend's.
+//! 7. `try_` must never wait, not even for the backend's lock.
 //! 8. A machine with one CPU has one shard, which excludes all others, without the lock of CPUs.
 //!
 //! | edge | one side | the other |

@@ -16,9 +16,9 @@ pub enum Side {
 pub struct Stats {
     /// Granted reservations.
     pub reservations: u64,
-    /// How often it was locked.
+    /// How often the side was locked.
     pub holds: u64,
-    /// How often the lock was taken.
+    /// How often a request waited, because the lock was taken.
     pub waited: u64,
     /// The waits' time.
     pub waited_ns: u64,
@@ -30,7 +30,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// Written only by the lock's holder.
+/// A side's counters, which only the holder of its lock writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

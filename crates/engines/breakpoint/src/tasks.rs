@@ -230,7 +230,7 @@ impl<'a> Task<'a> {
         Runs(self.all(file).peekable())
     }
 
-    /// Records a reservation, keeping the module's invariant. `held` excludes it.
+    /// Records a reservation, and keeps the module's invariant. `held` excludes the reservation.
     #[inline]
     pub(crate) fn insert(&self, request: &Request, file: usize, held: &TaskSlots) {
         let class = class(request.cpu(), file, request.weight);
@@ -249,7 +249,7 @@ impl<'a> Task<'a> {
         before.write(link);
     }
 
-    /// Returns what the task still holds; `None` if not found.
+    /// Removes a reservation. Returns what the task still holds; `None` if the reservation was not found.
     #[inline]
     pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<TaskSlots> {
         let cpu = request.cpu();

@@ -1,18 +1,18 @@
-//! The stack of a thread's waits: one, and those of signal handlers that interrupted it, outermost first.
+//! The stack of a thread's waits, outermost first: one wait, and those of signal handlers that interrupted it.
 //!
 //! A wait is identified by its position on the stack: the start of the caller's frame, or else the stack pointer. A
-//! wait that was cancelled or left by a handler's jump never returns. It keeps its slot until the thread waits at
-//! that position or above, because only then has it certainly ended.
+//! wait that was cancelled or left by a handler's jump never returns. It keeps its slot until the thread waits at that
+//! position or above, because only then it has certainly ended.
 //!
-//! A signal handler may interrupt anywhere, so `push` stores the stack position first, to take the slot, and the
-//! address last, to complete it. The collector must skip slots with address 0.
+//! A signal handler may interrupt anywhere. So `push` stores the stack position first, which takes the slot, and the
+//! address last, which completes it. The collector must skip slots with address 0.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// A greater distance means different stacks.
+/// Positions farther apart are on different stacks.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
@@ -26,16 +26,16 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// The beginning in ticks, or a skipped wait's substitute ([`crate::gaps`]).
+    /// The beginning in ticks; for a skipped wait its number ([`crate::gaps`]).
     pub since: u64,
-    /// The futex operation; above it the caller's data.
+    /// The futex operation; the bits above it are the caller's.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
     /// The board's checksum at the beginning ([`crate::board`]).
     pub seen: u64,
-    /// For a reported wait, the last futex inside, whose checksum is `seen`, or 0. For a lock that records its
-    /// holder, [`crate::history::History::mark`].
+    /// For a reported wait, the last futex inside, whose checksum is `seen`, or 0. For a lock that records its holder,
+    /// the [`crate::history::History::mark`].
     pub within: u64,
 }
 
@@ -67,8 +67,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait left without a return: at the stack pointer `sp`, it or a wait around
-    /// it cannot be in progress.
+    /// Removes and returns the innermost wait that the thread left without a return: at the stack pointer `sp`, it or a
+    /// wait around it cannot be in progress.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -81,13 +81,13 @@ impl<'a> Activities<'a> {
         wait.or_else(|| self.pop_left(sp))
     }
 
-    /// Whether a slot's wait can be in progress at the stack pointer `sp`.
+    /// Returns whether a slot's wait can be in progress at the stack pointer `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
     }
 
-    /// Records a wait; false without a free slot.
+    /// Records a wait. Returns `false` without a free slot.
     #[inline(always)]
     pub fn push(&self, wait: &Activity) -> bool {
         let index = match self.may_be_on(0, wait.sp) {
@@ -100,7 +100,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // The former wait has ended, and so have those inside it.
+        // The slot's former wait has ended, and so have the waits inside it.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }
@@ -123,8 +123,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call is inside a reported wait, and records its futex and checksum there, because the last
-    /// futex's waker ends that wait.
+    /// Returns whether a call is inside a reported wait. If so, records the call's futex and checksum in that wait,
+    /// because the last futex's waker ends the wait.
     #[inline(always)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         match self.sp(0) {
@@ -180,15 +180,15 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as in progress at `since`, unless its beginning changed. Beginnings are unique, so a later wait
-    /// is never marked instead. Called only by tiptoe.
+    /// Marks a wait as in progress at `since`, if `beginning` is still its beginning. Beginnings are unique, so a later
+    /// wait is never marked instead. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()
             .filter(|index| *index < activity::DEPTH);
         let word = word.and_then(|index| self.0.at(at(index, activity::SINCE)));
         let Some(word) = word else { return };
-        // Relaxed: orders nothing. A failure means that the wait ended.
+        // Relaxed: orders nothing. If the exchange fails, the wait has ended.
         let _ = word.compare_exchange(beginning, since | activity::GOES_ON, Relaxed, Relaxed);
     }
 
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(on(&waits), [1000, 950]);
         waits.push(&wait(950));
         assert_eq!(on(&waits), [1000, 950]);
-        // On its own stack.
+        // A handler on a stack of its own.
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));

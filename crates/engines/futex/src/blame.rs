@@ -1,22 +1,22 @@
-//! Charges a wait to the threads that held the lock during it.
+//! Charges a wait to the threads that held the lock during the wait.
 //!
-//! A wait reads the holder at its beginning. Threads that woke up recorded each later hand-over ([`crate::history`]).
-//! The time between two belongs to one holder, and the release that ends it gives the call site. The rest is
-//! [`holder::UNKNOWN`].
+//! A waiting thread reads the holder before it waits. Threads that woke up recorded each later hand-over
+//! ([`crate::history`]). The time between two hand-overs belongs to one holder, and the release that ends this time
+//! gives the call site. The rest is [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
 //! | until the first hand-over | the holder at the beginning |
 //! | from one hand-over to the next | the holder from then on |
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
-//! | the same, if another thread was faster | that thread |
+//! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
-//! A release reads the clock only after a sleep for the lock; otherwise its thread is charged up to the wake-up.
+//! A releasing thread reads the clock only if it has slept for the lock. Otherwise it is charged up to the wake-up.
 //!
-//! Taking a free lock writes nothing here, so a lock that a waiter finds free may have been taken since its release,
-//! many times if the waiter waited for a CPU.
+//! A thread that takes a free lock records nothing. So a lock that a waiter finds free may have been taken since its
+//! release, many times if the waiter had no CPU.
 //!
-//! The holder is read directly after the clock; otherwise a thread preempted in between would record a later holder.
+//! The holder is read directly after the clock. Otherwise a thread preempted in between would record a later holder.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -37,9 +37,9 @@ fn short(lock: u64) -> u64 {
 struct Parts<'c, C> {
     /// The end of the next part.
     until: u64,
-    /// The release at `until`.
+    /// The release that ended the part.
     release: Release,
-    /// The thread that took the lock then, faster than the woken one.
+    /// The thread that took the lock at `until`, if it was faster than the woken thread.
     faster: Option<u32>,
     charge: &'c C,
 }
@@ -47,12 +47,12 @@ struct Parts<'c, C> {
 impl<C: Fn(u64, u64)> Parts<'_, C> {
     /// Charges the time since `since` to the holder.
     fn add(&mut self, holder: u32, since: u64) {
-        // The counter may go back, as when a virtual machine moves.
+        // The counter may go back, for example when a virtual machine moves.
         let ticks = self.until.saturating_sub(since);
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // A thread was just taking or releasing the lock.
+            // A thread was taking or releasing the lock at that moment.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -76,7 +76,7 @@ impl Thread<'_> {
         self.own().load(head::THREAD as usize) as u32
     }
 
-    /// Records the lock taken after a sleep, or 0.
+    /// Records the lock that this thread has taken after a sleep, or 0.
     fn takes(&self, lock: u64) {
         let taken = short(lock) | u64::from(self.id());
         self.own().store(head::THREAD as usize, taken);
@@ -94,7 +94,7 @@ impl Thread<'_> {
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        // A faster thread, or readers beside this one.
+        // The holder may be a faster thread, or readers beside this thread.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
             (End::Woken, _) => match owner::holder(ended.lock_state) {
@@ -105,7 +105,8 @@ impl Thread<'_> {
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
         let hand_overs = self.history().since(lock, wait.mark(), ended.since);
-        // First, because charging takes long and other waiters need the record.
+        // The hand-over is recorded before the wait is charged, because charging takes long and other waiters need the
+        // record.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -134,7 +135,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Corrects the thread's record as the holder: it waits again, so another thread was faster.
+    /// Corrects the record that this thread holds the lock. It waits again, so another thread was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {
@@ -161,7 +162,7 @@ impl Thread<'_> {
         self.takes(0);
     }
 
-    /// Records the release of the lock taken after a sleep, if this wakes its waiters.
+    /// Records the release of the lock that this thread took after a sleep, if the call wakes the lock's waiters.
     #[cold]
     #[inline(never)]
     pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {

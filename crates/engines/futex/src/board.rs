@@ -1,14 +1,14 @@
 //! The last wake at each address, from which a waiter learns the call site that ended its wait.
 //!
-//! Each hash of an address has a cell, a cache line. A waker takes no lock: it stores the words one by one, with their
-//! checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make a wake wait for another
-//! CPU's cache line and its own earlier stores.
+//! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores the words one by one,
+//! with their checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make the waker wait
+//! for another CPU's cache line and its own earlier stores.
 //!
 //! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another thread woke that
 //! address in between. So a wake need not read the clock, which would be half of its cost.
 //!
-//! INVARIANT: the checksum of two mixed wakes matches neither: always at one address, because stamp and call site
-//! change the checksum independently; at two, but for a chance of one in 2^64.
+//! INVARIANT: the checksum of no wake matches the mixed words of two wakes. If both have one address, this is certain,
+//! because stamp and call site change the checksum independently. Otherwise the chance of a match is one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -30,12 +30,12 @@ pub struct Wake {
 }
 
 fn cell(address: u64) -> usize {
-    // A lock's futex words of four bytes are adjacent.
+    // Futex words, which have four bytes, may be adjacent.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// For one address unique over stamps with one site, and over sites with one stamp. The site, known last, is mixed in
-/// last.
+/// Returns the checksum. At one address, it differs for each stamp with one site, and for each site with one stamp. The
+/// site is mixed in last, because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
@@ -61,14 +61,14 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only its holder may call this, because
-    /// then no other thread releases it.
+    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only the lock's holder may call this,
+    /// because then no other thread releases it.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)
     }
 
-    /// Records that release.
+    /// Records a release of the lock of `--hold`.
     #[inline]
     pub fn note_release(&self, now: u64) {
         self.0.store(RELEASED as usize, now);
@@ -80,7 +80,7 @@ impl<'a> Board<'a> {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// Returns the last wake since the checksum `seen`; `None` without one, or if the cell is torn.
+    /// Returns the last wake since the checksum `seen`; `None` without a wake, or if the cell is torn.
     #[inline]
     pub fn wake(&self, address: u64, seen: u64) -> Option<Wake> {
         let cell = cell(address);

@@ -1,8 +1,8 @@
 //! Hooks before and after a futex call.
 //!
-//! A woken thread may find the lock taken and wait again. Such waits for one lock inside one call of the user's are
-//! an *episode*. The episode ends when the thread waits for another lock or wakes this one's waiters, because it
-//! always makes a wake call when it unlocks a mutex for which it has waited.
+//! A woken thread may find the lock taken and wait again. All such waits for one lock in one call of the user's are an
+//! *episode*. It ends when the thread waits for another lock, or wakes the lock's waiters. A thread that has waited for
+//! a mutex always makes a wake call when it unlocks it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -18,7 +18,7 @@ use crate::owner::{self, LockState, OwnedLock};
 use crate::paths::Caller;
 
 const OPERATION: u32 = 0xffff;
-/// In [`Activity::operation`]: the kind of lock, if it records a holder.
+/// In [`Activity::operation`]: the kind of lock, if the lock records its holder.
 const LOCK_SHIFT: u32 = 16;
 const LOCK: u64 = 7;
 /// In [`Activity::operation`]: the wait begins an episode.
@@ -26,7 +26,7 @@ pub(crate) const FIRST: u64 = 1 << 32;
 /// In [`Activity::operation`]: the holder or number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
 const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
-/// In [`Activity::operation`]: the weight; 0 if skipped.
+/// In [`Activity::operation`]: the wait's weight; 0 if the wait was skipped.
 const WEIGHT_SHIFT: u32 = 57;
 
 /// In a wake's stamp: the thread.
@@ -43,11 +43,11 @@ pub struct Call {
     pub address: u64,
     /// The operation.
     pub operation: u32,
-    /// The position on the stack, before and after: [`Activity::sp`].
+    /// The position on the stack, the same after the call: [`Activity::sp`].
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
-    /// The hook's site, if no return address is in libc.
+    /// The hook's site, used if no return address is in libc.
     pub at: u64,
     /// Whether a hook runs after the call to time a wait.
     pub is_timed: bool,
@@ -61,7 +61,6 @@ pub struct Thread<'a> {
     scope: u64,
 }
 
-/// An ended timed wait.
 pub(crate) struct EndedWait {
     pub(crate) lock: OwnedLock,
     pub(crate) since: u64,
@@ -82,7 +81,7 @@ impl Call {
         via & VIA | u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }
 
-    /// [`FIRST`] if an episode begins, else 0.
+    /// Returns [`FIRST`] if an episode begins, else 0.
     #[inline]
     fn episode(&self, own: Words<'_>) -> u64 {
         let first = head::EPISODE as usize;
@@ -105,7 +104,7 @@ impl Activity {
         (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as LockState
     }
 
-    /// Who held the lock at the beginning, as in [`crate::history`].
+    /// Returns the lock's holder at the beginning, as in [`crate::history`].
     pub(crate) fn holder(&self) -> u32 {
         owner::holder(self.lock_state())
     }
@@ -114,7 +113,7 @@ impl Activity {
         OwnedLock::decode(self.operation >> LOCK_SHIFT & LOCK)
     }
 
-    /// The wait's [`crate::history::History::mark`].
+    /// Returns the wait's [`crate::history::History::mark`].
     pub(crate) fn mark(&self) -> u64 {
         self.within
     }
@@ -143,8 +142,9 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
-    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its holder, and
-    /// `load` reads four bytes. `clock` (ticks) is called only for sampled waits, and releases after a sleep.
+    /// Records a call before it is made. For a wait, `lock` returns the kind of the lock, if it records its holder, and
+    /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases after a
+    /// sleep.
     #[inline(always)]
     pub fn begins(
         &self,
@@ -179,7 +179,7 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // First, because hand-overs before the mark must be older than the holder read below.
+                // The mark is first, because hand-overs before it must be older than the holder, which is read below.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -209,7 +209,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Whether the call is inside a reported wait. First counts waits that the thread left without a return.
+    /// Returns whether the call is inside a reported wait. If not, counts waits that the thread left without a return.
     #[cold]
     #[inline(never)]
     fn is_inside(&self, call: &Call) -> bool {
@@ -272,9 +272,9 @@ impl<'a> Thread<'a> {
         Some(entry)
     }
 
-    /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the
-    /// lock. Ignores calls without a recorded beginning: they did not wait, or the hooks are younger. Does not time
-    /// waits that returned at once or were skipped, because reading the clock would dominate their cost.
+    /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
+    /// Ignores calls without a recorded beginning: they do not wait, or began before the hooks. Does not time waits
+    /// that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -321,7 +321,8 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum: the last recorded waker is blamed, wrongly if no hook saw the real one.
+        // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if no hook saw the real
+        // waker.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
             _ => wait.address,
@@ -361,7 +362,7 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Records a call that takes or releases the lock of `--hold`.
+    /// Records a call of a function that takes or releases the lock of `--hold`.
     #[inline(never)]
     pub fn lock_operation(
         &self,
@@ -398,13 +399,13 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Unique among living threads' wakes, and this thread's next 2^40.
+/// Returns a stamp that is unique among the wakes of living threads, until this thread has made 2^40 more.
 #[inline(always)]
 fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks a branch as cold, so that skipped waits take no jump.
+/// Marks a branch as cold, so that a skipped wait takes no jump.
 #[cold]
 fn cold_branch() {}
 

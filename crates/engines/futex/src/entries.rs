@@ -1,8 +1,8 @@
-//! A thread's sums, by address and call site.
+//! A thread's sums of its waits, by address and call site.
 //!
-//! An entry is taken by its address, before the rest of its key. A signal handler in between takes another for the
-//! same key, so the collector must add up equal keys. Each number is changed by one instruction; otherwise a
-//! handler's addition could be lost.
+//! An entry is taken by storing its address, before the rest of its key. A signal handler in between takes another
+//! entry for the same key, so the collector must add up equal keys. Each addition is one instruction, because otherwise
+//! a handler's could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -10,7 +10,7 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
 
 use crate::HASH;
 
-/// Entries probed.
+/// How many entries are probed.
 const LOOKS: u32 = 16;
 
 /// An entry's key.
@@ -40,7 +40,7 @@ impl<'a> Entries<'a> {
         Entries(words)
     }
 
-    /// Returns a key's entry, perhaps a new one; `None` without room.
+    /// Returns a key's entry, which may be new; `None` without room.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
@@ -101,7 +101,7 @@ impl Entry<'_> {
         self.0.add_own(word as usize, count);
     }
 
-    /// Records how many readers held the rwlock.
+    /// Adds how many readers held the rwlock.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -139,7 +139,7 @@ impl Entry<'_> {
         self.shared(slots, holder, ns, weight);
     }
 
-    /// Adds to the slot of a key; false without room.
+    /// Adds to the slot of a key. Returns `false` without room.
     fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, weight: u64) -> bool {
         let mine = |slot: &u32| match self.get(*slot) {
             0 => self.0.take_own(*slot as usize, key),

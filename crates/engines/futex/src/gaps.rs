@@ -1,32 +1,32 @@
-//! Sampling: which waits are timed when the budget does not pay for all.
+//! Samples waits: decides which are timed when the budget does not pay for all.
 //!
-//! A *skipped* wait is counted but reads no clock, because reading clocks is most of a timed wait's cost. The gaps
-//! between timed waits are random, with the mean that tiptoe sets, so that each wait is equally likely to be timed,
-//! whatever the pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted
-//! sums are unbiased, also when the gap changes.
+//! A *skipped* wait is counted, but the clock, which is most of a timed wait's cost, is not read. The gaps between
+//! timed waits are random, with the mean that tiptoe sets. So each wait is equally likely to be timed, whatever the
+//! pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are
+//! unbiased, also when the mean changes.
 //!
-//! A long wait with a large weight would distort the sum, so a wait that tiptoe sees twice has weight 1. If such a
-//! wait was skipped, tiptoe records a beginning for it ([`crate::activities::Activities::mark_seen`]).
+//! A long wait with a large weight would distort the sum. So a wait that tiptoe sees twice has weight 1. tiptoe marks
+//! the wait, and records a beginning if it was skipped ([`crate::activities::Activities::mark_seen`]).
 //!
-//! tiptoe writes `GAP`; both tiptoe and the thread write a wait's `SINCE`; the thread writes all other words. A signal
-//! handler that waits while its thread decides may be timed instead of the thread's wait, or both are timed; both
-//! cases are harmless. These words order nothing.
+//! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
+//! signal handler waits while its thread decides, its wait may be timed instead of the thread's, or both, which is
+//! harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
 use tiptoe_wire::futex::head::{GAP, NEXT, NEXT_WEIGHT, SEED, WAITS};
 
-/// The largest mean; more saves nothing.
+/// The largest mean gap; a larger one saves nothing.
 pub const MOST: u64 = 63;
 
 /// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// Skipped; its word holds its number.
+    /// The wait was skipped; the word has its number.
     Unknown,
-    /// In ticks.
+    /// The beginning in ticks.
     At(u64),
-    /// The time in ticks since when tiptoe knows of the wait, which began earlier.
+    /// The time in ticks at which tiptoe found the wait, which began earlier.
     LongAgo(u64),
 }
 
@@ -57,7 +57,7 @@ impl<'a> Gaps<'a> {
         self.0.store(GAP as usize, mean.min(MOST));
     }
 
-    /// Resets the words for the slab's next thread, which times each wait.
+    /// Resets the words for the slab's next thread, which at first times each wait.
     pub fn forget(&self) {
         for word in [NEXT, GAP, NEXT_WEIGHT] {
             self.0.store(word as usize, 0);
@@ -70,7 +70,7 @@ impl<'a> Gaps<'a> {
         (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)
     }
 
-    /// A timed wait's weight; draws the next gap.
+    /// Returns a timed wait's weight, and draws the next gap.
     #[inline(always)]
     pub(crate) fn take_weight(&self, now: u64) -> u64 {
         let [weight, mean] = [NEXT_WEIGHT, GAP].map(|word| self.0.load(word as usize));
@@ -80,7 +80,7 @@ impl<'a> Gaps<'a> {
         weight.clamp(1, 2 * MOST + 1)
     }
 
-    /// From 0 to twice the mean, uniformly.
+    /// Draws a gap from 0 to twice the mean, uniformly.
     #[cold]
     #[inline(never)]
     fn draw(&self, now: u64, mean: u64) {
@@ -112,7 +112,7 @@ mod tests {
         (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// A wait's weight if timed.
+    /// Makes a wait. Returns its weight if it is timed.
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);

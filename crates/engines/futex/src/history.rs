@@ -1,23 +1,23 @@
-//! Hand-overs of locks: from when on which thread holds a lock, recorded by threads that slept for the lock.
+//! Hand-overs of locks: which thread holds a lock from which time on. Threads that slept for the lock record them.
 //!
-//! A release of a lock for which threads sleep wakes one of them. The woken thread finds out which thread holds the
-//! lock now: itself or a faster one. So all hand-overs during a wait were recorded by threads that woke up during it.
-//! Only woken threads write here, and the sleep before costs far more than the record.
+//! A release of a lock for which threads sleep wakes one of them. The woken thread finds out whether it or a faster
+//! thread holds the lock now. So all hand-overs during a wait were recorded by threads that woke up during the wait.
+//! Only woken threads write here, and a sleep costs far more than a record.
 //!
-//! Each hash of a lock's address has a ring. A thread takes a place by one addition, and stores its words one by one,
-//! with a checksum. Readers skip a place whose checksum differs, because a thread is writing it or has overwritten
-//! it. So the words need no ordering.
+//! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
+//! there one by one, with a checksum. Readers skip a place whose checksum differs, because another thread has begun to
+//! overwrite it. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
-//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A wait
-//! [marks](History::mark) the counts when it begins. If it finds as many hand-overs as its family counted since the
-//! mark, none was overwritten. Otherwise some may have been overwritten, even while the wait read them. That is
-//! possible only if more places were taken since the mark than the ring has.
+//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
+//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as its family counted
+//! since the mark, none was overwritten. Otherwise some may have been, even while they were read, but only if more
+//! places were taken since the mark than the ring has.
 //!
-//! A preempted thread may count its hand-over before a wait's mark, and take its place afterwards. That hand-over is
-//! older than the wait, so it is skipped.
+//! A preempted thread may count its hand-over before a wait's mark, and take its place after the mark. Such a hand-over
+//! is older than the wait, so it is skipped.
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -72,24 +72,24 @@ pub struct HandOvers<'a> {
     left: u32,
 }
 
-/// The most records between two in the wrong order.
+/// How far a record may be from its place in the order of time.
 const AHEAD: usize = 4;
 
-/// Hand-overs newest first: always the newest of the next [`AHEAD`] records, because a thread preempted after it read
-/// the clock records late.
+/// Hand-overs, newest first. Each is the newest of the next [`AHEAD`] records, because a thread that was preempted
+/// after it read the clock records late.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
 }
 
-/// Words of a lock's ring and of its family's count.
+/// Returns the indices of the words with a lock's ring and its family's count.
 pub(crate) fn ring(lock: u64) -> (usize, usize) {
     let hash = (lock >> 2).wrapping_mul(HASH);
     let ring = match BITS {
         0 => 0,
         bits => hash >> (64 - bits),
     };
-    // The hash's next bits.
+    // The family is in the hash's next bits.
     let family = ((hash << BITS >> 32) * u64::from(FAMILIES)) >> 32;
     let ring = RINGS as usize + ring as usize * RING_WORDS as usize;
     (ring, ring + 1 + family as usize)
@@ -117,7 +117,7 @@ impl<'a> History<'a> {
         let (Some(count), Some(family)) = (self.0.at(ring), self.0.at(family)) else {
             return;
         };
-        // Relaxed: the next addition publishes it.
+        // Relaxed: the next addition publishes this one.
         family.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `since` (edge A).
         let number = count.fetch_add(1, Published);
@@ -142,14 +142,15 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be older, or 0.
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be from before `after`, or
+    /// 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
         // Acquire: pairs with the Release in `push` (edge A).
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
         let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
         let new = match left {
-            // All new places are other families'.
+            // All new places belong to other families.
             0 => 0,
             _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
         };
@@ -173,7 +174,8 @@ impl HandOvers<'_> {
         self.left == 0
     }
 
-    /// Returns whether some were overwritten; valid after the last. Another lock of the family may make this true.
+    /// Returns whether hand-overs were overwritten. Valid after the last was read. Another lock of the family may make
+    /// this true.
     pub fn is_cut(&self) -> bool {
         // Acquire: pairs with the Release in `push` (edge B).
         fence(Acquire);
@@ -262,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Locks of one ring: two of one family, one of another.
+    /// Locks of one ring: two of one family, then one of another.
     fn locks() -> [u64; 3] {
         let first = 0x1000;
         let (of_ring, of_family) = ring(first);
@@ -350,7 +352,7 @@ mod tests {
         let history = history(&room);
         let [lock, _, other] = locks();
         for (others, want) in [(0, &[20][..]), (u64::from(COUNT) - 1, &[])] {
-            // With the hand-over recorded last.
+            // The mark has counted the hand-over that is recorded last.
             let mark = history.mark(lock) + (1 << 32);
             history.push(lock, &hand_over(20));
             (0..others).for_each(|at| history.push(other, &hand_over(at)));

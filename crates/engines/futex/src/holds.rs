@@ -1,12 +1,12 @@
-//! How long a thread holds the one lock that the user named.
+//! Times how long a thread holds the one lock that the user named.
 //!
-//! Hooks see calls of libc's functions that take and release the lock, not their returns. A hold begins with the
-//! call, or with the end of the last wait inside it, and ends with the call that releases the lock. Only this call
-//! shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait releases the lock,
-//! perhaps through an unlock function, and then holds it again.
+//! Hooks see calls of libc's functions that take and release the lock, but not their returns. A hold begins with the
+//! call that takes the lock, or at the end of the last wait inside this call. It ends with the call that releases the
+//! lock. Only this shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait
+//! releases the lock, perhaps through an unlock function, and then holds it again.
 //!
-//! No hook sees a call spin. But an exclusive hold cannot begin before any other thread's last release, whose time
-//! all threads share. A spin lock's function may reenter for each try; the last try took the lock.
+//! No hook sees a call spin. But an exclusive hold cannot begin before the lock's last release, whose time all threads
+//! share. A spin lock's function may reenter for each try, so the last try begins the hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -23,15 +23,15 @@ const TIMES: usize = LOCK + 4;
 /// What a function does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOperation {
-    /// Takes it.
+    /// Takes the lock.
     Takes,
-    /// Takes it, or fails.
+    /// Takes the lock, or fails.
     Tries,
-    /// Releases it.
+    /// Releases the lock.
     Gives,
-    /// Releases it, waits for a condition, takes it again.
+    /// Releases the lock, waits for a condition, and takes the lock again.
     Leaves,
-    /// Takes it by spinning: reentered for each try.
+    /// Takes the lock by spinning; reentered for each try.
     Spins,
     /// Releases a lock with one holder.
     Frees,
@@ -72,8 +72,8 @@ impl<'a> Holds<'a> {
         Holds(words)
     }
 
-    /// Records a call, and returns the hold that it ends. `released`: when any thread last released the lock; 0 if
-    /// unknown or not exclusive.
+    /// Records a call, and returns the hold that it ends. `released` is the time of the lock's last release; 0 if
+    /// unknown, or if the lock is not exclusive.
     pub fn record(
         &self,
         operation: LockOperation,
@@ -226,7 +226,7 @@ mod tests {
             let held = holds.record(operation, LOCK, &from(2), 100, released);
             assert_eq!(held, Some(EndedHold { site: 1, ticks }));
         }
-        // Releases of a recursive lock.
+        // The last release of a recursive lock frees it.
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
         for (operation, is_held) in [(Takes, true), (Takes, true), (Frees, true), (Frees, false)] {

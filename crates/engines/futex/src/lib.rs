@@ -1,24 +1,9 @@
-//! Hooks where a thread is about to wait for a lock in the kernel, or to wake a waiter.
+//! What runs when a thread is about to wait for a lock in the kernel, or to wake a waiter.
 //!
-//! A lock's fast path is unchanged: hooks run only around a futex system call, which costs 100 ns or more.
+//! Hooks run only around a futex system call, which costs 100 ns or more. A lock's fast path is unchanged.
 //!
-//! - [`activities`]: a thread's waits in progress.
-//! - [`entries`]: a thread's sums, by lock and call site.
-//! - [`board`]: the last wake at each address.
-//! - [`history`]: which threads took locks for which others slept. Threads share only this and the board.
-//! - [`owner`]: which thread holds a lock, as the lock records it.
-//! - `blame`: charges waits to holders.
-//! - [`gaps`]: which waits are timed.
-//! - [`holds`]: hold times of one lock.
-//! - [`rwlock`]: glibc's rwlock.
-//! - [`walk`], [`paths`]: the user's call site, and a cache.
-//! - [`operation`]: futex operations and results.
-//! - [`calls`]: composes the others.
-//! - `abandoned_waits`: waits that never return.
-//! - [`reported`]: waits that a library reports.
-//!
-//! All works on slabs' words ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal handler may
-//! interrupt it anywhere and run it again.
+//! This code works on slabs' words ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal handler
+//! may interrupt it anywhere and run it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -46,5 +31,5 @@ pub mod reported;
 pub mod rwlock;
 pub mod walk;
 
-/// Makes the upper bits depend on all bits.
+/// A factor that makes a product's upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;

@@ -127,7 +127,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` with a handler before each access in turn, and once without.
+/// Runs `thread` with a handler before each access in turn, and once without a handler.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
@@ -238,8 +238,8 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe sees a skipped wait twice, while it ends and another begins. The second must never be marked, and both
-/// counted. One exchange marks, so running it before each access covers all interleavings.
+/// tiptoe sees a skipped wait twice, while the wait ends and another begins. The second wait must never be marked, and
+/// both must be counted. One exchange marks, so running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -323,8 +323,8 @@ fn frame() -> Frame {
     }
 }
 
-/// tiptoe adds a library while a thread walks out of it: the walk must find the user or miss the library, and cache
-/// nothing wrong.
+/// tiptoe adds a library while a thread walks out of it. The walk must find the user's call site or miss the library,
+/// and cache nothing wrong.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));

@@ -54,7 +54,7 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
     mine.map(|block| word(block, entry::CALLS)).sum()
 }
 
-/// A handler waits at a futex before each access. The reported wait counts once, others outside of it.
+/// A handler waits at a futex before each access. The reported wait counts once, other waits only outside it.
 fn a_reported_wait_counts_once(frame_end: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));

@@ -1,9 +1,9 @@
-//! Which thread holds a lock, as the lock records it.
+//! Reads which thread holds a lock, if the lock records it.
 //!
-//! glibc's mutexes have the holder's thread id after the futex, rwlocks the writer's. These layouts cannot change,
-//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's own) record none.
+//! glibc's mutexes and rwlocks contain the id of the thread that holds them or writes. These layouts cannot change,
+//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's own) record no holder.
 //!
-//! The word may contain anything, so readers must check that it can be a thread.
+//! The word may contain anything, so readers must check that it can be a thread's id.
 
 use tiptoe_wire::futex::frames::owner;
 use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};
@@ -16,7 +16,7 @@ pub const MUTEX_OWNER: u64 = 8;
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// For this value libc waits; a robust mutex has its holder and [`WAITERS`].
+/// The mutex's value for which libc waits. A robust mutex has its holder's id and [`WAITERS`].
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 
@@ -32,22 +32,23 @@ pub enum OwnedLock {
     Mutex = 1,
     /// A mutex whose holder the kernel changes.
     Inheriting = 2,
-    /// A rwlock, awaited at an inner word.
+    /// A rwlock, if the thread waits at an inner word.
     Rwlock = 3,
-    /// A rwlock, awaited at its first word.
+    /// A rwlock, if the thread waits at its first word.
     RwlockItself = 4,
 }
 
 pub(crate) const LOCK_SHIFT: u32 = HOLDER;
-/// A thread in [`LockState`]; otherwise the number of readers.
+/// In [`LockState`]: the lower bits are a thread's id, not the number of readers.
 const IS_THREAD: u32 = 1 << (HOLDER - 1);
 
-/// What a wait found: above, the kind of lock, if it records a holder; below, the holder or number of readers.
+/// What a waiting thread found. The upper bits are the kind of lock, if it records a holder; the lower bits are the
+/// holder or the number of readers.
 pub type LockState = u32;
 
 impl OwnedLock {
-    /// Returns for which kind of lock a futex call waits in a libc function with the bits `function`; `None` if it
-    /// records no holder.
+    /// Returns for which kind of lock a futex call waits; `None` if the lock records no holder. `function` are the bits
+    /// of the libc function that makes the call.
     #[inline(always)]
     pub fn of(function: u64, address: u64, operation: u32, value: u32) -> Option<OwnedLock> {
         let operation = operation & 0x7f;
@@ -56,7 +57,7 @@ impl OwnedLock {
             owner::MUTEX | owner::CONDITION if inherits => Some(OwnedLock::Inheriting),
             owner::MUTEX => Some(OwnedLock::Mutex),
             owner::CONDITION => {
-                // The condition's own futexes have other values.
+                // The condition's own futexes never have these values.
                 let is_mutex =
                     operation == FUTEX_WAIT && (value == CONTENDED || value & WAITERS != 0);
                 is_mutex.then_some(OwnedLock::Mutex)
@@ -119,7 +120,7 @@ pub(crate) fn readers(state: u32) -> u32 {
     }
 }
 
-/// The holder as in [`crate::history`]; 0 if unknown.
+/// Returns the holder as in [`crate::history`]; 0 if unknown.
 #[inline]
 pub(crate) fn holder(state: u32) -> u32 {
     match (state & IS_THREAD, state & MOST_THREAD) {

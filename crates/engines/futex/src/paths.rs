@@ -1,14 +1,14 @@
-//! A cache of walks: paths through the runtime's libraries that a thread took before.
+//! Caches walks: the paths through the runtime's libraries that a thread took before.
 //!
-//! A walk is slow because each return address gives the next one's rule. But the path from one place is mostly the
-//! same, and if its rules need only the stack pointer, return addresses are at the same distances. So a path is
+//! A walk is slow, because each step's rule depends on the return address before. But the path from one place is mostly
+//! the same, and if its rules need only the stack pointer, its return addresses are at the same distances. So a path is
 //! cached by its first return address: the distances and values of the others. All are read at once, and must have
-//! these values. Only the user's, the last, may be any address far from the runtime's libraries. Between them it is
-//! looked up, because it may be in a standard library.
+//! these values. Only the last, the user's, may be any address far from the runtime's libraries. An address between
+//! these libraries is looked up, because it may be in a standard library.
 //!
-//! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because code
-//! of a library that is not added yet is taken for the user's. A signal handler may run anywhere, so a slot is taken
-//! by its first word, and complete once its last is stored.
+//! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because the
+//! code of a library that is not added yet counts as the user's. A signal handler may run anywhere, so a slot is taken
+//! by its first word, and complete once its last word is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -23,8 +23,8 @@ use crate::HASH;
 pub struct Caller {
     /// The user's return address.
     pub site: u64,
-    /// The last return address in libc, or 0; above it (`OWNER_SHIFT`) for which kind of lock that function waits
-    /// (`frames::owner`).
+    /// The last return address in libc, or 0. The bits from `OWNER_SHIFT` on say for which kind of lock the function
+    /// waits (`frames::owner`).
     pub via: u64,
     /// The stack pointer after the return.
     pub frame: u64,
@@ -51,7 +51,7 @@ pub(crate) enum PathLookup {
     To(Caller),
     /// The path is not cached, but there is room for it.
     Nothing,
-    /// Must be walked.
+    /// The path is not cached, and there is no room for it.
     Unkept,
 }
 
@@ -121,7 +121,7 @@ impl PathSlot<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// Returns the last return address and its frame; `None` if others differ from the cached ones.
+    /// Returns the last return address and its frame; `None` if another address differs from the cached one.
     #[inline(always)]
     fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
@@ -140,7 +140,8 @@ impl PathSlot<'_> {
         Some((site, frame))
     }
 
-    /// Records a step from return address `left` to the frame `bytes` after the first; false without room.
+    /// Records a step from return address `left` to the frame `bytes` above the first frame. Returns `false` without
+    /// room.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -200,7 +201,7 @@ mod tests {
         frames
     }
 
-    /// Return addresses at 0x100, 0x120 and so on; below, an old %rbp of 0.
+    /// Return addresses at 0x100, 0x120 and so on; below each an old %rbp of 0.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -215,7 +216,7 @@ mod tests {
         bp: 0x138,
     };
 
-    /// In each library with each rule; users' in a library, between both, and far from both.
+    /// Addresses in each library with each rule; the user's in a library, between both libraries, and far from both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
@@ -267,7 +268,7 @@ mod tests {
             };
             assert_eq!(caller.site, stack[stack.len() - 1]);
         }
-        // Too long; ruled by %rbp; without a rule.
+        // These paths are too long, need %rbp, or have no rule.
         for stack in [&[0x1101; 9][..], &[0x1101, 0x1161, 0x9001], &[0x1181]] {
             assert!(
                 matches!(look_up_cached(stack), PathLookup::Unkept),

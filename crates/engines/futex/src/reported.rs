@@ -1,8 +1,8 @@
-//! Waits that the program's library reports, with its own name for the lock.
+//! Records waits that a library of the program reports, with the library's name for the lock.
 //!
-//! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without
-//! the futex calls inside; the last call's waker ended it. Its position is the end of the caller's frame, because
-//! everything inside is below.
+//! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without the
+//! futex calls inside it. The last call's waker ended it. Its position is the end of the caller's frame, because all
+//! calls inside it are below.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -91,7 +91,7 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut to the room, its length last, because a reader must find the whole name.
+    /// Stores a name, cut to the room. The length is stored last, so that a reader finds the whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {

@@ -2,7 +2,7 @@
 //!
 //! | bytes | hold |
 //! |---|---|
-//! | 0 to 3 | flags; from bit 3 on how many threads read or want to |
+//! | 0 to 3 | flags; from bit 3 on, how many threads read or want to read |
 //! | 8 to 11 | the futex of threads that wait for the other phase |
 //! | 12 to 15 | the futex of waiting writers |
 //! | 24 to 27 | the thread that writes |
@@ -11,13 +11,13 @@ const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
 /// Offset of the writing thread.
 pub const WRITER: u64 = 24;
-/// In the first word.
+/// In the first word: it is the writers' turn.
 const WRITE_PHASE: u32 = 1;
-/// In the first word only: readers wait there for a writer.
+/// In the first word: readers wait at this word for a writer.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Returns the rwlock whose waiters are at this address.
+/// Returns the address of the rwlock whose waiters wait at this inner word.
 pub fn start_of(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the rwlock of any waiter that expects `word`. Readers that let a writer go first wait at the rwlock's first
-/// word, and mark that word.
+/// Returns the address of the rwlock of a waiter that expects `word`. Readers that let a writer go first wait at the
+/// rwlock's first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),
@@ -36,11 +36,11 @@ pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     }
 }
 
-/// Returns how many threads read.
+/// Returns how many threads hold the rwlock to read.
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,
-        // The counted readers wait.
+        // The counted threads wait to read.
         _ => 0,
     }
 }

@@ -1,14 +1,15 @@
-//! The user's call site: the first return address outside of the runtime's libraries.
+//! Finds the user's call site: the first return address outside the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers, so tiptoe has compiled tables in slab 0 of how to return from its functions
-//! ([`tiptoe_stack`]). A return address outside all libraries' code is the user's.
+//! The runtime keeps no frame pointers. So tiptoe has put tables into slab 0, which say how to return from the
+//! runtime's functions ([`tiptoe_stack`]). A return address outside all libraries in the tables is the user's.
 //!
-//! Standard libraries of C++ and Rust are partly compiled into the program: it is a [`RuntimePart::Mixed`] library with
-//! rows for these functions alone. A walk goes to the first function without a row, or else to the standard library's
-//! innermost one.
+//! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is a
+//! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row,
+//! or else uses the mixed library's innermost call.
 //!
-//! All waits need the same few rows, so results are cached by a hash of the return address: two words in the first free
-//! place, taken by an exchange and never given back. tiptoe adds libraries while threads walk, and never removes one.
+//! All waits need the same few rows, so results are cached by a hash of the return address. A result's two words are in
+//! the first free place, which an exchange takes for ever. tiptoe adds libraries while threads walk, and never removes
+//! one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -29,13 +30,13 @@ use crate::HASH;
 use crate::paths::{Caller, PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// The most functions up to the user's; unoptimised C++ has many.
+/// The most functions in a walk; unoptimised C++ has many.
 const MOST: usize = 24;
 
 /// A library of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// What the loader adds to its link-time addresses.
+    /// The offset that the loader adds to the library's addresses.
     pub base: u64,
     /// The start of its code.
     pub start: u64,
@@ -52,7 +53,7 @@ pub enum RuntimePart {
     Libc,
     /// Another library.
     Other,
-    /// The user's code with standard library functions.
+    /// The user's code with functions of a standard library.
     Mixed,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Frames<'a> {
         Frames(words)
     }
 
-    /// Adds a library with rows; false without rows or room. Called only by tiptoe.
+    /// Adds a library and its rows. Returns `false` without rows or room. Called only by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -131,8 +132,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records for which kind of lock (`frames::owner`) libc functions wait, if there is room. tiptoe must call this
-    /// before it adds libc, because cached paths contain the kind.
+    /// Records that these libc functions wait for this kind of lock (`frames::owner`), if there is room. tiptoe must
+    /// call this before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -161,7 +162,7 @@ impl<'a> Frames<'a> {
         via
     }
 
-    /// Returns how to leave the function at a return address; `None` if the address is the user's.
+    /// Returns how to leave the function that contains a return address; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - CACHE_BITS)) as usize;
@@ -215,7 +216,7 @@ impl<'a> Frames<'a> {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };
-            // Relaxed: readers load this after the address, which is stored with Release.
+            // Relaxed: readers load this word after the address, which is stored with Release.
             let taken = value.compare_exchange(0, found | CACHED_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
@@ -229,8 +230,8 @@ impl<'a> Frames<'a> {
         !(begin..end).contains(&address)
     }
 
-    /// Returns the caller, walking from `frame` in a function that `rule` leaves. `load` reads the stack. Inlined,
-    /// because otherwise the result would be in vector registers, which the hook does not save.
+    /// Returns the user's call site, walking from `frame` in a function that `rule` leaves. `load` reads the stack.
+    /// Must be inlined, because otherwise the result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -262,7 +263,7 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// Out of line, so that the code for cached paths is short.
+    /// Walks in a function of its own, so that the code for cached paths is short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -271,7 +272,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Two words, which fit registers.
+    /// Returns only two words, which fit registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(

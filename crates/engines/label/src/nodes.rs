@@ -1,8 +1,8 @@
-//! Numbers of nodes (scopes within a parent node): a table that all threads read.
+//! Gives numbers to nodes (scopes within a parent node), in a table that all threads read.
 //!
-//! The first thread that enters a node takes a number, writes the record, then publishes key and number in one
-//! word, so that a thread that finds the number finds the record. Of two such threads the slower one leaves its
-//! number unused.
+//! The first thread that enters a node takes a number, writes the record, then publishes key and number in one word. So
+//! a thread that finds the number finds the record. If two threads do this at once, the slower thread's number stays
+//! unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -13,7 +13,7 @@ use tiptoe_wire::scopes::{BITS, COUNT, KEYS, OTHERS, RECORDS, RUN, key, record};
 
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Makes the upper bits depend on all bits.
+/// A factor that makes a product's upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
 /// The table, in slab 0's words.
@@ -26,7 +26,8 @@ impl<'a> Nodes<'a> {
         Nodes(words)
     }
 
-    /// Returns a label's node within `parent`; [`OTHERS`] without room. `name` is called only for a new node.
+    /// Returns the number of a label's node within `parent`; [`OTHERS`] without room. `name` is called only for a new
+    /// node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {

@@ -5,7 +5,7 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// So that no token is 0.
+/// A bit of each token, so that no token is 0.
 const TOKEN: u64 = 1 << 16;
 
 /// A thread's words.
@@ -17,7 +17,7 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// `own` are the scope words of the thread's `slab`, `shared` those of slab 0.
+    /// `own` are the scope words of the thread's `slab`, `shared` the scope words of slab 0.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
@@ -47,7 +47,7 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves a scope, and all entered after it. Ignores another session's tokens, whose numbers mean nothing
+    /// Leaves a scope, and all scopes entered after it. Ignores another session's tokens, whose numbers mean nothing
     /// here.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
@@ -70,7 +70,7 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Sets the time up to which all is charged. Returns the old one; 0 if none was set, or a signal handler
+    /// Sets the time up to which scopes are charged. Returns the old time; 0 if none was set, or if a signal handler
     /// has charged up to `now`.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {

@@ -1,39 +1,29 @@
-//! What an event says: the lock, the mode, the outcome.
+//! The arguments of a hook: the lock, the mode, the outcome.
 
 use core::any::TypeId;
 use core::panic::Location;
 
-/// A lock at a call.
+/// A lock and where it is used.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome};
+/// use tiptoe_lock::Lock;
 ///
-/// struct Print;
-/// impl Hook for Print {
-///     const INIT: Self = Print;
-///     const WAITS: bool = true;
-///
-///     fn contention_end(&self, lock: &Lock, _: Mode, _: Outcome, waited: Duration) {
-///         println!("{} at {:#x}: {waited:?} at {}", lock.name, lock.address, lock.site);
-///     }
+/// fn describe(lock: &Lock) -> String {
+///     format!("{} at {:#x}, taken at {}", lock.name, lock.address, lock.site)
 /// }
-///
-/// let quiet: Mutex<u32, Print> = Mutex::new(1);
-/// assert_eq!(*quiet.lock(), 1); // free, so the hook is not called
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lock {
-    /// Its address.
+    /// The lock's address.
     pub address: usize,
     /// The class's name, empty if it has none.
     pub name: &'static str,
     /// The class.
     pub class: TypeId,
-    /// In the class: see [`nested`](crate::MutexExt::lock_nested).
+    /// The depth in the class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// Where it is taken; for a release a line in lock_api, because destructors do not know their caller.
+    /// The call that takes the lock; for a release a line in lock_api, because destructors do not know their caller.
     pub site: &'static Location<'static>,
 }
 
@@ -47,20 +37,20 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Alone: a mutex, or to write.
+    /// By one thread alone: a mutex, or to write.
     Exclusive,
     /// To read; may wait for a waiting writer.
     Shared,
-    /// To read, perhaps again. Never waits for a waiting writer, because that would deadlock.
+    /// To read, perhaps again in the same thread. Never waits for a waiting writer, because that could deadlock.
     SharedRecursive,
     /// To read, with the right to upgrade; one holder at a time.
     Upgradable,
-    /// From upgradable to exclusive, once all readers left.
+    /// From upgradable to exclusive, once all readers have left.
     Upgrade,
 }
 
 impl Mode {
-    /// Returns whether several threads may hold a lock so.
+    /// Returns whether several threads may hold a lock in this mode.
     ///
     /// ```
     /// use tiptoe_lock::Mode;
@@ -132,7 +122,7 @@ impl Outcome {
     }
 }
 
-/// Whether the acquisition might have waited.
+/// Whether the method that took a lock may wait.
 ///
 /// ```
 /// use tiptoe_lock::Way;
@@ -142,8 +132,8 @@ impl Outcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// Such as `lock`, even of a free lock.
+    /// It may, like `lock`, even if the lock was free.
     Wait,
-    /// Such as `try_lock`.
+    /// It may not, like `try_lock`.
     Try,
 }

@@ -1,7 +1,6 @@
-//! Names for locks, as types, which take no memory.
+//! Names for locks, as types, which take no memory in a lock.
 
-/// A name for locks that are taken in one order ([`class!`](crate::class!)). It is a type, so that the lock
-/// does not grow.
+/// A name for locks whose order is checked together ([`class!`](crate::class!)).
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};
@@ -26,7 +25,7 @@ pub trait Class: 'static {
     const NAME: &'static str;
 }
 
-/// The class of unnamed locks: each is its own class, shown by address.
+/// The class of locks without a name. Each such lock is checked as its own class, and shown by its address.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Unnamed};
@@ -53,7 +52,6 @@ impl Class for Unnamed {
 ///
 /// static ROUTES: RwLock<u32, Waits, Routes> = RwLock::new(7);
 /// static PEERS: RwLock<u32, Waits, Peers> = RwLock::new(8);
-/// assert_eq!(*ROUTES.read() + *PEERS.read(), 15);
 /// ```
 #[macro_export]
 macro_rules! class {

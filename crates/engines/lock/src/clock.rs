@@ -1,5 +1,5 @@
-//! The clock of waits and holds, in ticks: of the CPU's time stamp counter if that runs evenly, because a
-//! slower clock would prolong critical sections.
+//! The clock of waits and holds. Ticks are of the CPU's time stamp counter if its rate is constant, because a slower
+//! clock would prolong critical sections.
 
 #[cfg(feature = "std")]
 mod system {
@@ -13,7 +13,7 @@ mod system {
     }
 }
 
-/// Always 0 without std.
+/// The system's clock; always 0 without std.
 #[cfg(not(all(feature = "std", target_arch = "x86_64", not(miri))))]
 mod ticks {
     #[cfg(feature = "std")]
@@ -39,9 +39,9 @@ mod ticks {
 
     /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed: orders nothing.
     static TICK: AtomicU64 = AtomicU64::new(0);
-    /// `TICK` if ticks are the system's nanoseconds.
+    /// The value of [`TICK`] if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// The least time for which both clocks are compared. To read them takes up to 50 ns, which is 0.1% of it.
+    /// The least time for which both clocks are compared. To read them takes up to 50 ns, which is 0.1% of this time.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -71,7 +71,7 @@ mod ticks {
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // All threads must use the first result, because the clocks' ticks do not compare.
+        // All threads must use the first result, because ticks of the two clocks cannot be compared.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,

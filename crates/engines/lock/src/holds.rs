@@ -1,11 +1,11 @@
-//! The hook that times how long locks are held, for a sample of acquisitions.
+//! The hook that times how long locks are held, for a sample of the acquisitions.
 //!
-//! Each lock has one slot for a timed hold, which upgrades and downgrades continue. Rules:
+//! Each lock has one slot for a timed hold. Upgrades and downgrades continue the hold. Rules:
 //!
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
-//! 2. A shared hold, which includes recursive reads, must be ended by its own thread; an exclusive one by
-//!    any, because guards may be sent.
-//! 3. An exclusive holder finds the slot free, or stale from a sent guard.
+//! 2. Only its own thread may end a shared hold, which includes recursive reads. Any thread may end an exclusive hold,
+//!    because guards may be sent to other threads.
+//! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -18,7 +18,7 @@ use crate::hook::Hook;
 use crate::table::Table;
 use crate::thread::this_thread;
 
-/// The most rows, as [`WAIT_ROWS`](crate::WAIT_ROWS).
+/// The most rows of [`holds`], like [`WAIT_ROWS`](crate::WAIT_ROWS).
 ///
 /// ```
 /// assert!(tiptoe_lock::holds().rows().count() <= tiptoe_lock::HOLD_ROWS);
@@ -69,8 +69,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed unless stated: the lock orders exclusive holders. Readers agree on `holder`; a race on other
-// words only lengthens a gap.
+// Relaxed unless stated: the lock orders exclusive holders. Readers agree on `holder`, and a race on other words only
+// lengthens a gap.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -128,7 +128,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             return;
         }
         if mode.is_shared() {
-            // Another reader may own the slot and still write it.
+            // Another reader may own the slot, and still write to it.
             if holder != this_thread() {
                 return;
             }
@@ -165,7 +165,7 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// A later lock at its address would share its rows.
+    /// Leaks a lock, because a later lock at the same address would share its rows.
     fn always<T>(lock: T) -> &'static T {
         Box::leak(Box::new(lock))
     }

@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events, and may keep data in the lock.
+/// Receives a lock's events. The lock contains its hook, which may have data.
 ///
-/// It must not take a lock that it watches, because it would recurse or deadlock.
+/// A hook must not take a lock that it watches, because it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,19 +45,14 @@ pub trait Hook: Sized {
     /// A new lock's hook.
     ///
     /// ```
-    /// use std::sync::atomic::AtomicU64;
-    /// use tiptoe_lock::{Hook, Mutex};
+    /// use tiptoe_lock::{Hook, Nothing};
     ///
-    /// struct Times(AtomicU64);
-    /// impl Hook for Times {
-    ///     const INIT: Self = Times(AtomicU64::new(0));
-    /// }
-    /// let _lock: Mutex<u32, Times> = Mutex::new(1);
+    /// assert_eq!(<Nothing as Hook>::INIT, Nothing);
     /// ```
     const INIT: Self;
 
-    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end),
-    /// with a `try` first.
+    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end). The lock is
+    /// then tried first.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -66,7 +61,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Enables the events of each acquisition, contended or not.
+    /// Enables all other events, also of acquisitions that do not wait.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -78,7 +73,7 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// Returns ticks; 0 without the feature `std` and a clock of the hook's.
+    /// Returns the time in ticks. Without the feature `std` this is 0, unless the hook has a clock of its own.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -96,10 +91,9 @@ pub trait Hook: Sized {
     /// ```
     /// use tiptoe_lock::Hook;
     ///
-    /// /// Has a clock of its own that counts microseconds.
-    /// struct Slow;
-    /// impl Hook for Slow {
-    ///     const INIT: Self = Slow;
+    /// struct Microseconds;
+    /// impl Hook for Microseconds {
+    ///     const INIT: Self = Microseconds;
     ///     fn now() -> u64 {
     ///         7
     ///     }
@@ -107,7 +101,7 @@ pub trait Hook: Sized {
     ///         1_000 * ticks
     ///     }
     /// }
-    /// assert_eq!(Slow::ns(Slow::now()), 7_000);
+    /// assert_eq!(Microseconds::ns(Microseconds::now()), 7_000);
     /// ```
     #[inline]
     fn ns(ticks: u64) -> u64 {
@@ -117,7 +111,7 @@ pub trait Hook: Sized {
     /// Called when a thread is about to wait.
     ///
     /// ```
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex};
+    /// use tiptoe_lock::{Hook, Lock, Mode};
     ///
     /// struct Say;
     /// impl Hook for Say {
@@ -127,9 +121,6 @@ pub trait Hook: Sized {
     ///         println!("waits for {:#x} ({}) at {}", lock.address, mode.word(), lock.site);
     ///     }
     /// }
-    /// let lock: Mutex<u32, Say> = Mutex::new(1);
-    /// let held = lock.lock();
-    /// assert!(lock.try_lock_for(std::time::Duration::ZERO).is_none()); // said
     /// ```
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         let _ = (lock, mode);
@@ -154,8 +145,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// As [`contention_end`](Hook::contention_end), in ticks, because converting them here would prolong
-    /// the critical section.
+    /// Called instead of [`contention_end`](Hook::contention_end), which the default calls. Gets ticks, because
+    /// converting them would prolong the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -181,11 +172,11 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when the lock was taken; after an upgrade exclusively.
+    /// Called when the lock was taken. After an upgrade it is held exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Way};
+    /// use tiptoe_lock::{Hook, Lock, Mode, Way};
     ///
     /// struct Count(AtomicU64);
     /// impl Hook for Count {
@@ -195,11 +186,6 @@ pub trait Hook: Sized {
     ///         self.0.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// }
-    /// let lock: Mutex<u32, Count> = Mutex::new(1);
-    /// drop(lock.lock());
-    /// // SAFETY: nothing is locked or unlocked.
-    /// let count = unsafe { lock.raw() }.hook();
-    /// assert_eq!(count.0.load(Ordering::Relaxed), 1);
     /// ```
     fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
         let _ = (lock, mode, way);
@@ -223,7 +209,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a release; all readers' mode is [`Mode::Shared`].
+    /// Called before a release. `mode` is [`Mode::Shared`] for all readers, also recursive ones.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -292,7 +278,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     }
 }
 
-/// A panic inside panics again while unwinding, which ends the program.
+/// Calls a hook. A panic in the hook panics again while unwinding, which ends the program.
 #[cfg(not(feature = "std"))]
 #[inline]
 pub(crate) fn call(hook: impl FnOnce()) {
@@ -301,7 +287,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: the first one first at begins and acquisitions, the second one first at ends and releases.
+/// Calls both hooks: at begins and acquisitions in this order, at ends and releases in reverse.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

@@ -1,7 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock is any raw lock of lock_api's, tried first. If that fails, its hook gets a begin
-//! with lock, mode and call site, and one end with outcome and duration.
+//! A [`Contended`] lock is any raw lock of lock_api's, which is tried first. If that fails, the lock's hook gets one
+//! begin with lock, mode and call site, and one end with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -18,11 +18,11 @@
 //! }
 //! ```
 //!
-//! **What it removes.** A free lock needs no coordination beyond its own, because only waits are timed.
+//! **What it removes.** A free lock needs no coordination but its own, because only waits are timed.
 //!
-//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a free
-//! lock takes one more load and branch, below a nanosecond; a contended one two readings of the CPU's
-//! counter and the hook's work (`tiptoe-dev bench lock`).
+//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a free lock costs one
+//! more load and branch, below a nanosecond. A contended lock costs two readings of the CPU's counter and the hook's
+//! work (`tiptoe-dev bench lock`).
 //!
 //! **What holds.** Each begin has one end in its thread ([the rules](Hook)). A hook's panic affects neither
 //! the lock nor other hooks.
@@ -30,7 +30,6 @@
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
 //! A guard's `unlocked` reports a call site in lock_api, because the guard does not know its caller.
-//! caller.
 //!
 //! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
 //! pairs of hooks. The feature `validate` checks the order of every lock.
@@ -38,8 +37,8 @@
 //! `tiptoe lock` receives every wait that a hook receives. Unless it is attached, this costs each wait a
 //! load and a branch.
 //!
-//! Hooks of only the contended path come from the kernel's `contention_begin` and `contention_end`
-//! tracepoints, the order's rules from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).
+//! The idea to hook only the contended path is from the kernel's tracepoints `contention_begin` and `contention_end`.
+//! The order's rules are from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,18 +1,17 @@
 //! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
-//! A thread that would wait for a lock, even a free one, adds edges to a graph, from each held lock's class
-//! to the wanted one's. An edge that closes a ring is reported, with each edge's call sites and stack.
-//! Rules:
+//! A thread that calls a method which may wait adds edges to a graph, from each held lock's class to the wanted lock's
+//! class. An edge that closes a ring is reported, with each edge's call sites and stack. Rules:
 //!
 //! 1. Only methods that may wait make edges. A lock taken by `try_lock` then makes edges to later ones.
-//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]): readers
-//!    do not block a recursive reader.
-//! 3. Wanting a held lock is reported at once, unless to read recursively; so is wanting a second lock of
-//!    one class and depth.
+//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]). For example,
+//!    readers do not block a recursive reader.
+//! 3. Wanting a lock that the thread holds is reported at once, except for a recursive read. So is wanting a second
+//!    lock of one class and depth.
 //! 4. An upgrade waits only for readers. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is its own class, forgotten when dropped.
 //!
-//! Held locks are thread-local, the graph is under one mutex, and each thread caches pairs that it added.
+//! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.
 
 #[cfg(feature = "validate")]
 mod always;
@@ -55,7 +54,7 @@ const OWN: u32 = 1 << 31;
 /// ```
 #[derive(Debug)]
 pub struct Order {
-    /// 0 until first needed.
+    /// The number of the lock's class; 0 until first needed.
     class: AtomicU32,
 }
 

@@ -28,8 +28,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock spins. Its first try, right after a failed one, would only take the cache
-/// line from the holder, which needs it for the release.
+/// Pauses before the raw lock spins. A try right after the failed one would only take the cache line from the holder,
+/// which needs it for the release.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -37,8 +37,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing, because otherwise a try that reads and a wait that writes would
-/// transfer it twice. CPUs without the instruction ignore it.
+/// Prefetches a cache line for writing, because otherwise a try that reads and a wait that writes would transfer it
+/// twice. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

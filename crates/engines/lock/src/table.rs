@@ -1,8 +1,7 @@
-//! Times by lock and call site, in static memory, without allocation or lock.
+//! Sums times by lock and call site, in static memory, without allocation or lock.
 //!
-//! The thread that claimed an entry alone adds to it, by a load and a store, so that no thread waits for
-//! another's cache line. Without the feature `std` two threads may share a number, so an addition must be
-//! an exchange.
+//! Only the thread that claimed an entry adds to it, by a load and a store, so that no thread waits for another's cache
+//! line. Without the feature `std` two threads may have the same number, so additions must be atomic.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -14,7 +13,7 @@
 //! |---|---|---|
 //! | K: the key is complete | the store of `READY` | each load of the state |
 //!
-//! A thread skips entries that are claimed. Readers merge entries with one key.
+//! A thread skips claimed entries. Readers merge entries of one key.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -32,9 +31,9 @@ const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
 const READY: u64 = 2;
 
-/// Entries probed before the table counts as full.
+/// How many entries are probed before the table counts as full.
 const PROBES: usize = 16;
-/// Fewer under loom, which tracks each word.
+/// The number of buckets, smaller under loom, which tracks each word.
 const BUCKETS: usize = if cfg!(tiptoe_loom) {
     2
 } else {
@@ -77,15 +76,15 @@ impl Key {
     }
 }
 
-/// All that is touched while others wait, up to `held_back`, is in one cache line.
+/// A thread's times for one key. The words up to `held_back`, which are used while other threads wait, are in one cache
+/// line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no
-    /// room in a file.
+    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in the
+    /// program's file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// The ticks, plus one, of a wait that is not in the counts yet; 0 if there is none. The thread's next wait adds
-    /// it.
+    /// The ticks, plus one, of a wait that the thread's next wait will add to the counts; 0 if no such wait exists.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
@@ -125,7 +124,7 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableRow {
-    /// A later lock at this address continues its rows.
+    /// The lock's address. A later lock at the same address continues its rows.
     pub lock: usize,
     /// The class's name, empty if it has none.
     pub name: &'static str,
@@ -147,14 +146,14 @@ pub struct TableRow {
     pub panicked: u64,
 }
 
-/// Only this thread writes the counter.
+/// Adds to a counter that only this thread writes.
 #[cfg(feature = "std")]
 #[inline]
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Other threads write the counter, too.
+/// Adds to a counter that other threads write, too.
 #[cfg(not(feature = "std"))]
 fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Relaxed);
@@ -170,7 +169,7 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: ready, so the key is initialised (INVARIANT of `key`), and stays.
+        // SAFETY: the entry is ready, so the key is initialised (INVARIANT of `key`), and stays.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
@@ -180,22 +179,22 @@ impl Entry {
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: only the claiming thread writes the key; none reads it until ready.
+        // SAFETY: only the claiming thread writes the key; no thread reads it until the entry is ready.
         self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
     }
 
-    /// Only the owner may call this.
+    /// Adds a time. Only the entry's thread may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Stores the ticks of a wait that got the lock for the thread's next wait to add, because adding them
-    /// now would prolong a short critical section. Returns `false` if earlier ones are stored.
+    /// Stores the ticks of a wait that got the lock, because adding them now would prolong a short critical section.
+    /// The thread's next wait adds them. Returns `false` if an earlier wait's ticks are stored.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -206,7 +205,7 @@ impl Entry {
         is_free
     }
 
-    /// A racing reader may miss the stored time once.
+    /// Adds the stored ticks. A reader that races with this may miss them once.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn add_pending(&self) {
@@ -221,7 +220,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Relaxed: counters order nothing; a reader sees each now or later.
+    /// Relaxed throughout: counters order nothing, so a reader may see each a little later.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -260,7 +259,7 @@ impl Entry {
     }
 }
 
-// loom's atomics are made at run time, others at compile time.
+// loom's atomics can only be made at run time.
 macro_rules! new {
     ($($constant:ident)?) => {
         impl Entry {
@@ -316,15 +315,14 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time, for hooks.
+    /// Adds a time. For hooks that keep a table of their own.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome, Table};
+    /// use tiptoe_lock::{Hook, Lock, Mode, Outcome, Table};
     ///
     /// static TIMES: Table<64> = Table::new();
     ///
-    /// /// A table of our own.
     /// struct Own;
     /// impl Hook for Own {
     ///     const INIT: Self = Own;
@@ -334,11 +332,6 @@ impl<const N: usize> Table<N> {
     ///         TIMES.add(lock, mode, outcome, waited);
     ///     }
     /// }
-    ///
-    /// let lock: Mutex<u32, Own> = Mutex::new(0);
-    /// let held = lock.lock();
-    /// assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
-    /// assert_eq!(TIMES.rows().count(), 1);
     /// ```
     pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: Duration) {
         match self.find(lock, mode) {
@@ -349,13 +342,13 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Returns the calling thread's entry, claimed if needed and possible.
+    /// Returns the calling thread's entry. Claims one if the thread has none and the table has room.
     #[inline]
     pub(crate) fn find(&self, lock: &Lock, mode: Mode) -> Option<&Entry> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// Returns how many times the full table lost.
+    /// Returns how many times were lost because the table was full.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
@@ -366,8 +359,8 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // Each part is multiplied separately, because a product's bit depends only on lower bits: otherwise
-        // threads with small stacks, which differ in few bits, would collide.
+        // Each part is multiplied separately, because a product's bit depends only on lower bits. Otherwise threads
+        // with small stacks, whose numbers differ in few bits, would collide.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -386,7 +379,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site, perhaps without a time that is being added.
+    /// Returns a row for each lock, mode and call site. A time that is being added may be missing.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
@@ -475,7 +468,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// As of threads with small stacks.
+    /// The threads' numbers are those of threads with small stacks.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

@@ -42,8 +42,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// This thread's entry, looked up before the wait, because a search with the lock held would delay
-    /// others.
+    /// This thread's entry for the present wait. It is looked up before the wait, because a search with the lock held
+    /// would delay others.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Rank {
     pub(crate) share: u32,
     /// Whether it is after others of an equal share.
     pub(crate) gives_way: bool,
-    /// The system, labels from the outermost inwards, the task.
+    /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,
     pub(crate) number: u32,
 }

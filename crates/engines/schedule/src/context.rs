@@ -22,7 +22,7 @@ pub enum Policy {
     /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
     #[default]
     Changed,
-    /// All, on PMUs with events of labels; only for comparison.
+    /// All events, on PMUs with events of labels; only for comparison.
     Everything,
 }
 
@@ -38,7 +38,7 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which must not be running. With more events than slots it never counts.
+    /// Adds a group for this task, which must not be running. A group with more events than slots never counts.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -129,7 +129,6 @@ impl<P: Pmu> Context<P> {
         for (unit, set) in self.units.iter_mut().zip(&mut self.task.sets) {
             core::mem::swap(&mut unit.task, set);
             unit.task.arrive(now_ns);
-            // Allocates only for a task with more groups than any before.
             unit.make_room();
         }
         if self.policy == Policy::Everything {
@@ -154,8 +153,8 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group. If its target runs, the group counts at once if there are slots for it. Without slots a flexible
-    /// group waits, and a pinned group is in error. If its target does not run, the group waits.
+    /// Adds a group. While its target does not run, the group waits. Otherwise it counts if there are slots for it;
+    /// without slots a flexible group waits, and a pinned group is in error.
     pub fn add(
         &mut self,
         tree: &Tree,

@@ -20,7 +20,7 @@ impl Label {
 pub enum Target {
     /// All in this context: the whole system, or the thread.
     System,
-    /// What runs under this label, or below it.
+    /// What runs with this label, or with a label below it.
     Label(Label),
     /// The current task, which takes its events along.
     Task,
@@ -31,7 +31,7 @@ pub enum Target {
 pub enum Priority {
     /// Always counts while its target runs, or is in error.
     Pinned,
-    /// Shares the slots that pinned groups leave.
+    /// Takes turns in the slots that pinned groups leave.
     Flexible,
 }
 
@@ -98,11 +98,11 @@ impl core::error::Error for AddError {}
 pub enum State {
     /// Switched off.
     Off,
-    /// Its target does not run, or others have the slots.
+    /// Its target does not run, or other groups have the slots.
     Waiting,
     /// Counting.
     Running,
-    /// The group is pinned, but other pinned groups had the slots. It stays in error until it is enabled again.
+    /// The group is pinned, but found no slots beside other pinned groups. It is in error until it is enabled again.
     Error,
 }
 
@@ -111,17 +111,17 @@ pub enum State {
 pub struct Times {
     /// The time in which the group was neither off nor in error.
     pub enabled_ns: u64,
-    /// Counting.
+    /// The time in which the group counted.
     pub running_ns: u64,
 }
 
 impl Times {
-    /// Returns how long it was enabled but did not count.
+    /// Returns how long the group was enabled but did not count.
     pub fn missed_ns(self) -> u64 {
         self.enabled_ns.saturating_sub(self.running_ns)
     }
 
-    /// Scales a count to the enabled time; `None` if it never counted.
+    /// Scales a count to the enabled time; `None` if the group never counted.
     pub fn scaled(self, count: u64) -> Option<u64> {
         if self.missed_ns() == 0 {
             return Some(count);

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The enabled time of a flexible group's share; beyond it, half is forgotten.
+/// The enabled time over which a share is computed. When it is exceeded, half of it is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// A new group is taken to have had an even share for this time. Otherwise it would begin with 0, before all others.
+/// A new group begins as if it had had an even share for this time; a share of 0 would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -18,11 +18,11 @@ pub(crate) struct Group {
     pub(crate) priority: Priority,
     events: Box<[Event]>,
     phase: Phase,
-    /// Enabled before `enabled_at`, and running up to the last removal from the PMU.
+    /// The time enabled before `enabled_at`, and the time running up to the last removal from the PMU.
     until: Times,
     /// When the group was enabled, by the target's running time.
     enabled_at: u64,
-    /// Too old for the group's share.
+    /// The part of the times that is too old for the share.
     forgotten: Times,
 }
 

@@ -23,7 +23,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// `None` above the outermost one.
+/// A home's index; `None` is above the outermost home.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {

@@ -1,10 +1,10 @@
 //! The order in which groups get slots when not all fit.
 //!
 //! Pinned groups are first: those that count, then the system's, then labels' from the outermost inwards, then the
-//! task's. All flexible groups are in **one** order, the smallest share first: the time in which a group counted,
-//! divided by the time in which it could have. An order by the last turn would always put cgroups that run seldom
-//! first, so that many of them would starve the system's events. With only the slots that the system leaves, cgroups
-//! would starve.
+//! task's. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which it
+//! counted, divided by the time in which it could have. An order by the last turn would always put cgroups that run
+//! seldom first, so that many of them would starve the system's events. If cgroups had only the slots that the system
+//! leaves, they would starve.
 //!
 //! Only groups that lose or gain slots are touched. At a *change* (a switch, or a group added or removed) a running
 //! group keeps its slots until its share exceeds a waiting group's by [`LEAD`], because switches may come every few
@@ -18,7 +18,6 @@ use crate::set::GroupSet;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
-/// How far a running group's share may exceed a waiting one's.
 const LEAD: u32 = WHOLE / 64;
 
 impl<P: Pmu> Unit<P> {
@@ -45,7 +44,7 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns each flexible group's share if all were equal.
+    /// Returns the share of each flexible group if all shares were equal.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);

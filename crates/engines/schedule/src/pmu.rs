@@ -2,7 +2,7 @@
 
 use crate::Event;
 
-/// Hardware counters, debug registers, a budget.
+/// Slots for events: hardware counters, debug registers, or a budget.
 pub trait Pmu {
     /// Returns how many events can count at a time, or `u32::MAX`.
     fn slots(&self) -> u32;

@@ -34,7 +34,7 @@ impl core::error::Error for TooManyPinned {}
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,
-    /// Pinned ones first.
+    /// Each slot's event; pinned events first.
     slots: Vec<usize>,
     pinned: usize,
     /// Flexible slots, the longest running first.
@@ -46,13 +46,13 @@ pub struct Rotation {
 #[derive(Clone, Copy, Debug, Default)]
 struct RotatedEvent {
     since_ns: Option<u64>,
-    /// In earlier turns.
+    /// How long it ran in earlier turns.
     ran_ns: u64,
 }
 
 impl Rotation {
     /// Returns a rotation that runs nothing yet. The flexible event at `first` (modulo their number) gets a slot first,
-    /// so that the caller can vary which one sees a program's start.
+    /// so that the caller can vary which event sees a program's start.
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();
@@ -95,8 +95,8 @@ impl Rotation {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }
 
-    /// Gives the longest running events' slots to the longest waiting. If one cannot be changed, it and later ones keep
-    /// their events.
+    /// Gives the longest running events' slots to the longest waiting. If a slot cannot be changed, it and later slots
+    /// keep their events.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that arrive and leave with their target. `wanted` is the number of slots of all groups that are neither off
-/// nor in error; `pinned` and `running` are the slots of the pinned and of the running groups among them. These sums
-/// are updated when a group changes, so that a switch need not look at targets that stay.
+/// Groups that arrive and leave with their target. `wanted` counts the slots of all groups that are neither off nor in
+/// error; `pinned` and `running` are parts of it. These sums are updated when a group changes, so that a switch need
+/// not look at targets that stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,
     pub(crate) wanted: u32,
     pub(crate) pinned: u32,
     pub(crate) running: u32,
-    /// Until the target last stopped.
+    /// How long the target ran until it last stopped.
     ran_ns: u64,
     /// Since when the target runs.
     here_since: Option<u64>,
@@ -99,7 +99,6 @@ impl GroupSet {
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    /// Switches a group off, or puts it in error.
     pub(crate) fn rest(
         &mut self,
         number: u32,

@@ -1,4 +1,4 @@
-//! Simulates events before any is opened, by a trace of switches, reproducibly. CPUs share nothing, so each is run
+//! Simulates which events would count, by a trace of switches, reproducibly. CPUs share nothing, so each is run
 //! separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
@@ -7,8 +7,8 @@
 //! - Events added or deleted in a switch are its cost ([`Outcome::operations`]).
 //! - Operations follow each other, so an event deleted and added in one switch misses what happens in between
 //!   ([`GroupOutcome::blind_ns`]).
-//! - Each time that a label runs, events have a random rate between half and one and a half of the mean, so a scaled
-//!   count has an error ([`GroupOutcome::error`]).
+//! - Each time that a label runs, events happen at a random rate between half and one and a half of the mean, so a
+//!   scaled count has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -48,7 +48,7 @@ pub struct GroupRequest {
     pub priority: Priority,
     /// Its events.
     pub events: u32,
-    /// Whether they need slots; software events do not.
+    /// Whether the events need slots; software events do not.
     pub needs_slots: bool,
 }
 

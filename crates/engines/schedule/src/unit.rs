@@ -9,8 +9,8 @@ use crate::{Label, Pmu, State, Target, Tree};
 
 /// INVARIANT between two calls:
 ///
-/// 1. Only the groups of the system, of homes from `here` upwards, and of the task count, in at most all slots.
-/// 2. While all of these fit, all count, unless the PMU refuses some.
+/// 1. Only groups of the system, of homes from `here` upwards, and of the task count. They use at most all slots.
+/// 2. While all of these groups fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {
@@ -20,7 +20,7 @@ pub(crate) struct Unit<P> {
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest one above.
     pub(crate) here: HomeIndex,
-    /// Empty between calls. It keeps its capacity, so that a switch does not allocate.
+    /// Empty between calls, but kept, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -46,7 +46,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Deletes and adds all groups; only for comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -162,7 +161,7 @@ impl<P: Pmu> Unit<P> {
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Visits the sets of the system, of the running labels from the innermost on, and of the task.
+    /// Visits the sets of all running targets.
     fn each_set(&mut self, mut visit: impl FnMut(&mut GroupSet, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;

@@ -56,7 +56,7 @@ const LOOKS: usize = 4;
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// Wiped on fork with the descriptors.
+    /// The number of descriptors ever taken; wiped on fork, as they are.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.
@@ -80,15 +80,15 @@ impl<'a> Claims<'a> {
         self.descriptors.get(index)
     }
 
-    /// Returns how many were ever taken.
+    /// Returns how many descriptors were ever taken.
     pub fn used(&self) -> usize {
         // Relaxed: a bound for searches, which check each descriptor.
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`: an owned one that is not `taken` (unless `keep`), or a fresh one; `None`
-    /// if all are taken. Only the first `most` have a slab, so these are preferred. Lock-free. If a signal handler
-    /// claims in between, its thread has both.
+    /// Takes a descriptor for thread `tid`: unless `keep`, one whose owner is not `taken`, else a fresh one. `None` if
+    /// all are taken. Only the first `most` have a slab, so these are preferred. If a signal handler claims in between,
+    /// its thread has both.
     pub fn claim(
         &self,
         tid: u32,
@@ -141,8 +141,8 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
-    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`], so that no heir takes it. Returns
-    /// the dead owner; `None` if an heir was faster, or the owner lives.
+    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`], so that no new thread takes it over.
+    /// Returns the dead owner; `None` if a new thread was faster, or the owner lives.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -159,19 +159,19 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back for an heir.
+    /// Gives a held descriptor back, so that a new thread may take it over.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
             let next = taken.wrapping_add(1) << 32 | u64::from(owner);
-            // Release: pairs with the Acquire in `take_over`: an heir must see the holder's writes.
+            // Release: pairs with the Acquire in `take_over`, because the next owner must see the holder's writes.
             descriptor.owner.store(next, Ordering::Release);
         }
     }
 
     /// Begins a session. Called only by the agent's thread.
     pub fn begin(&self) {
-        self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
+        self.session.fetch_or(1, Ordering::Release); // pairs with the load in `session`
     }
 
     /// Returns whether a session is active.

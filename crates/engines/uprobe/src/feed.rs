@@ -1,5 +1,5 @@
 //! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the kernel's list
-//! where the calls do not suffice. The program's threads never wait for the reader of the list.
+//! of mappings. The program's threads never wait for the reader of the list.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
@@ -11,14 +11,14 @@
 //! | the loader's own calls, which no hook sees | is in doubt from [`Feed::begin_unseen`] on |
 //! | a miss: a thread runs where the space has nothing | is lacking |
 //!
-//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space holds nothing wrong,
-//! so positive answers are right. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
+//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space is right in what it
+//! holds. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
 //!
 //! A file is its device and inode in the list, and gets a small number when first read there. On some file systems
 //! stat(2) shows another device, so the pair is unknown, and the space lacking until the list is read.
 //!
-//! A call that concerns no file's code costs a check of its arguments, a look into the page table if it removes
-//! mappings, and no shared write.
+//! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
+//! and no shared write.
 
 use core::ops::Range;
 
@@ -253,7 +253,7 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        // The tests without a look at the sites are first, because the lock is held.
+        // `is_patched`, which searches the sites, is called last, because the lock is held.
         for second in writer.mappings() {
             if !is_wanted(&(second.start..second.end)) {
                 continue;

@@ -1,8 +1,8 @@
 //! The calls that a thread is inside, recorded by trampolines.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
-//! Trampolines push and pop by themselves, but call this code at the end of a page, and if another frame returns than
-//! the uppermost.
+//! Trampolines push and pop by themselves, but call this code at the end of a page, and if a frame below the uppermost
+//! returns.
 //!
 //! | word | holds |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | 1, 2 | `thunk`, `entered` |
 //! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting, so a wrong one harms nothing in the program. If a call counted as left
-//! returns after all, the count is taken back. A region's first word must stay 0.
+//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call counted as left
+//! returns, the count is taken back. A region's first word must stay 0.
 //!
 //! # Which calls are left
 //! The stack grows down. When a call with its return address at `slot` returns or begins, longjmp or an unwinder has
@@ -22,14 +22,14 @@
 //! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
 //!    out.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's frames are buried by its descriptor's holder: its heir, or the agent's thread, which first keeps
-//!    heirs away.
+//! 3. A dead thread's frames are buried by its descriptor's holder: the *heir*, which took the descriptor over, or the
+//!    agent's thread, which reserved it.
 
 use crate::primitive::{AtomicU64, Ordering};
 
 /// Words of a frame.
 pub const WORDS: usize = 4;
-/// Largest distance on one stack.
+/// Slots nearer than this are on one stack.
 pub const SAME_STACK: u64 = 8 << 20;
 
 /// A call in progress.
@@ -37,7 +37,7 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of the return address.
     pub slot: u64,
-    /// The thunk to return to, or without one the slot of the probe's first word, below all addresses.
+    /// The thunk to return to; without a thunk, the slot of the probe's first word, which is below all addresses.
     pub thunk: u64,
     /// The time of entry in ticks; for a gate's call the address of the counters in which it is recorded.
     pub entered: u64,
@@ -97,7 +97,7 @@ impl<'a> Frames<'a> {
         self.set(position, 0, frame.slot);
     }
 
-    /// Takes a wanted frame, unless another thread was faster.
+    /// Takes the frame at a position if it is `wanted`, unless another thread was faster.
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
@@ -195,8 +195,8 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// [Sweeps](Frames::sweep), then reserves a position if possible. Raises the end before the frame is written;
-    /// otherwise a handler would reuse the position.
+    /// [Sweeps](Frames::sweep), then reserves a position, if there is room. Raises the end before the frame is
+    /// written; otherwise a signal handler would reuse the position.
     pub fn reserve(
         &self,
         end: usize,

@@ -2,9 +2,8 @@
 //!
 //! No thread is stopped to be patched, and a hit writes only its own thread's memory.
 //!
-//! - [`patcher`] makes a jump while threads run the bytes: a trap byte on each instruction head, a core-wide refetch,
-//!   the tail, a refetch, the first byte. About 2 us a site in batches.
-//! - [`table`]: where a thread that hit such a trap byte continues.
+//! - [`patcher`] writes a jump while threads run the bytes: about 2 us a site in batches.
+//! - [`table`]: where a thread that hit a trap byte continues.
 //! - [`thunks`] lead followed calls back.
 //! - [`frames`]: a thread's followed calls.
 //! - [`claim`] gives threads slabs of counters. A hit is then an increment (0.2 to 1 ns with the jumps).

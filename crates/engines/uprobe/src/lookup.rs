@@ -11,16 +11,14 @@
 //! A miss may come from the race, so the fallback decides under the lock. Rules of the lock:
 //!
 //! 1. The lock orders writers among each other and before the fallback. Speculation ignores it.
-//! 2. The sequence must be odd only while words change, so that hits need no fallback while a [`Writer`] compares a
-//!    long list.
+//! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
 //! 3. No wait is unbounded, because a lookup in a signal handler that interrupted the writer would deadlock. Such a
 //!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
 //! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look
 //!    up.
 //!
-//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a
-//! second and a second thread (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). The
-//! time grows because 10,000 mappings do not fit the L2 cache, 100,000 not the TLB. A B-tree took 16, 29 and 54 ns.
+//! A lookup takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a second
+//! (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz).
 
 use core::ops::Range;
 
@@ -38,8 +36,8 @@ const LINE: usize = 8;
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Tables of the page table, 1 KB each: a root, and four at each end of a mapping. Near ends share tables; two
-    /// within 512 KB share all.
+    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
+    /// ends within 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -55,7 +53,7 @@ impl Shape {
 /// The answer to a lookup, and how it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// Found without writing anything.
+    /// Found without a shared write.
     Speculative(T),
     /// Found, or certainly absent, under the lock.
     Locked(Option<T>),

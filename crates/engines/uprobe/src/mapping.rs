@@ -1,7 +1,7 @@
 //! Address ranges to (file, offset), as a radix tree.
 //!
-//! As a processor's page table of [`LEVELS`] levels, with places in files. An entry covers a *span* of addresses: a
-//! page on level 0, otherwise all of the table below.
+//! The tree is like a processor's page table of [`LEVELS`] levels, but leads to places in files. An entry covers a
+//! *span* of addresses: a page on level 0, otherwise all of the table below.
 //!
 //! | entry | its span |
 //! |---|---|
@@ -11,7 +11,7 @@
 //!
 //! INVARIANT, broken only while the sequence of [`crate::lookup`] is odd:
 //!
-//! 1. Exactly one entry names each table but the root; none of these is all 0.
+//! 1. Exactly one entry names each table but the root; none of these tables is all 0.
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
@@ -33,7 +33,6 @@ mod tests;
 
 pub use file_offset::{FileOffset, Mapping};
 
-/// Mappings are whole pages.
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
 /// Log2 of a table's entries, for 47 address bits. Few in models and tests, so that tables are reused often.
@@ -44,7 +43,7 @@ const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// Code of files is mapped only below.
+/// Files' code is mapped only below this address.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
 /// Tag bits, clear in a page's place.
@@ -115,7 +114,6 @@ pub(crate) const fn words_for(tables: usize) -> usize {
 
 // Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts (edges E, F).
 impl<'a> Mappings<'a> {
-    /// The first table is the root.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
@@ -125,7 +123,6 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Returns the entry of an address, and its level. Speculative: see [`crate::lookup`].
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);
@@ -143,7 +140,6 @@ impl<'a> Mappings<'a> {
         (0, Entry::NOTHING)
     }
 
-    /// Returns the place at an address, speculatively.
     #[inline]
     pub(crate) fn find_speculative(&self, address: u64) -> Option<FileOffset> {
         let (level, entry) = self.walk(address);

@@ -10,12 +10,11 @@
 //! | any, while every thread is stopped outside its window ([`OtherThreads::Stopped`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
-//! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch an aligned word
-//! that one store wrote as it was or as it is (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Two bytes that jump to themselves while the tail is written would fit more sites, but a child
-//! forked in that time would spin for ever.
+//! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
+//! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
+//! Operations"). The first bytes are never a jump to themselves, because a child forked then would spin for ever.
 //!
-//! Such a write also writes the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
+//! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
 //!
 //! # Phases
@@ -29,43 +28,41 @@
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
 //! A byte that guards the site (see `tiptoe_patch`) counts as a head here. A window of 6 bytes ends with two bytes
-//! that trap only together, the first at a head. While only one of them is written, that head has its own trap byte,
+//! that trap only together, the first at a head. While only one of them is written, that head has another trap byte,
 //! which takes one more phase.
 //!
 //! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
 //! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
 //! the jump.
 //!
-//! The scheme follows the published idea of punned jumps with trapping interiors (LiteInst, PLDI 2017; libpatch),
-//! with membarrier(2) in place of a waiting time.
+//! The idea is LiteInst's (PLDI 2017) and libpatch's; membarrier(2) takes the place of their waiting time.
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
 //! byte. What remains is a trap or the original instruction, and [`rearm`] restores the site. A uprobe added and
-//! removed within the microseconds of a phase loses its trap to ours, and counts nothing.
+//! removed within a phase loses its trap to ours, and counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site: its trap, and later the file's byte, is in the jump's
-//! displacement, which then leads elsewhere. A thread may run into it before we can look. Such a site is found by
-//! its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe,
-//! because the kernel looks for `int3` there, and no head has one.
+//! displacement, which then leads elsewhere before we can look. Such a site is found by its bytes
+//! ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe, because the
+//! kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
-//! An island keeps its jump, in five bytes of padding that no other code reaches, because a preempted thread, a
-//! signal frame or a coroutine may hold the address between the two jumps for any time, and no inspection of threads
-//! would show it. The trampolines stay mapped for the same reason.
+//! An island keeps its jump, in padding that no other code reaches. A preempted thread, a signal frame or a coroutine
+//! may hold the island's address for any time, unseen. The trampolines stay mapped for the same reason.
 
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// A trap byte at [`Site::PAIR`], while the byte after it is written. No other tool uses this byte, so it is ours.
+/// A trap byte at [`Site::PAIR`] while the next byte is written. No other tool uses this byte, so it is ours.
 const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.
 pub trait Text {
     /// Reads bytes, if the memory is mapped.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection, if the memory is mapped. Each byte, and eight aligned bytes written at
-    /// once, must become visible as a whole; otherwise threads could run a torn instruction.
+    /// Writes bytes whatever the protection, if the memory is mapped. A byte, or eight aligned bytes, must become
+    /// visible as a whole; otherwise threads could run a torn instruction.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
     /// Returns once every core will fetch this code anew.
     fn sync(&self);
@@ -117,7 +114,7 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs a step over the sites that have not failed. A failure excludes a site from later steps.
+    /// Runs a step over the sites that have not failed.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.other_threads.has_phases(site) == phased
@@ -196,14 +193,14 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there since, and the rest
-/// of a patch would make a torn instruction of its code.
+/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there, and the rest of a
+/// patch would tear an instruction.
 fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
 
-/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch whose
-/// first byte equals the file's (a call's, a jump's) is still armed.
+/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch with the
+/// file's first byte (a call's, a jump's) is still armed.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -263,7 +260,6 @@ fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> 
     word == before || text.write(site.address - at as u64, &word)
 }
 
-/// Writes all bytes but foreign traps. No thread may run here.
 fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let foreign = |at: usize| match found {
         Outcome::ForeignOnTop => at == 0,
@@ -282,8 +278,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site has the file's bytes, or our jump already. Writes the island without phases, because no
-/// thread runs that padding.
+/// Checks that the site has the file's bytes, or our jump. Writes the island without phases, because no thread runs
+/// that padding.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -313,8 +309,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. If the first byte is another trap than ours, a foreign probe is
-/// on top. If an inner head has a trap or the file's byte, a foreign probe is or was inside.
+/// Checks whether the site holds what [`arm`] wrote. Another trap as the first byte is a foreign probe on top. A trap
+/// or the file's byte on an inner head is a foreign probe inside, or was one.
 fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -332,7 +328,6 @@ fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Returns whether only inner heads differ, and hold a trap or the file's byte.
 fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     (1..site.len as usize).all(|at| {
         let [now, patched, original] = [now, &site.patched, &site.original].map(|all| all.get(at));
@@ -391,7 +386,6 @@ fn write_first<T: Text>(text: &T, site: &Site, bytes: &[u8; 8]) -> bool {
     put_byte(text, site, 0, bytes)
 }
 
-/// Restores the bytes where no instruction begins.
 fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
     (1..site.len as usize)
         .filter(|offset| !is_head(site, *offset))

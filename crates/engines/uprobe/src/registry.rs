@@ -4,9 +4,8 @@
 //! probes of one place are linked.
 //!
 //! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it.
-//! A bucket's slots are compared without branches, because these would be mispredicted. Places are never removed.
-//! Links change under the lock while the sequence of [`crate::lookup`] is odd; a reader in that race may miss a
-//! probe, so it must discard the answer.
+//! A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
+//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe then retries.
 //!
 //! A table of N slots is in slots N to 2 N, so that few probes touch little memory. A table twice as large replaces
 //! it before it is more than half full.
@@ -18,7 +17,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
 const FIRST_SLOTS: usize = 2 * SLOTS;
-/// Probes compared at one place.
+/// The most probes compared at one place.
 const MOST_LINKS: usize = 64;
 /// The last probe's link; 0 for a probe that was never inserted.
 const LAST: u64 = 1;
@@ -31,7 +30,6 @@ pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
     /// Each probe's next one at its place, plus two.
     links: &'a [AtomicU64],
-    /// A power of two.
     slots: AtomicU64,
     len: AtomicU64,
 }
@@ -44,7 +42,6 @@ const fn words_of_table(probes: usize) -> usize {
     2 * 2 * most_slots(probes)
 }
 
-/// Of the largest table, which is at most half full.
 const fn most_slots(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
     if slots < FIRST_SLOTS {
@@ -120,7 +117,6 @@ impl<'a> Registry<'a> {
         self.links.get(probe as usize)
     }
 
-    /// Whether a probe was inserted.
     pub(crate) fn has(&self, probe: u32) -> bool {
         self.link(probe).is_some_and(|link| link.load(Relaxed) != 0)
     }
@@ -174,7 +170,7 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, and removes those that `replaces` names. False without room.
+    /// Puts a probe first at a place, and removes the probes there that `replaces` names. False without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,

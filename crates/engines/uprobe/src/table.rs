@@ -1,31 +1,30 @@
 //! Which site a trapped thread is in, and where it continues.
 //!
-//! One writer, the agent's thread; any readers, also signal handlers. Records are appended and never changed, so an
-//! index stays readable. Two buffers have indices by address. The writer fills the unused one, then raises the version,
-//! whose lowest bit selects the buffer.
+//! The agent's thread is the one writer; any thread and signal handler may read. Records are appended and never
+//! changed, so an index stays readable. Two *orders* hold indices sorted by address. The writer fills the unused
+//! order, then raises the version, whose lowest bit selects the order in use.
 //!
-//! All is in one array, so that a small table takes few pages: a fork copies each page, and allocates a page table
-//! for each used 2 MiB (2 us).
+//! All is in one array, so that a small table takes few pages, because a fork copies each.
 //!
 //! | words of slot `n` | content |
 //! |---|---|
 //! | 0 to 11 | record `n` |
-//! | 12, 13 | place `n` of each buffer |
+//! | 12, 13 | place `n` of each order |
 //! | 14 | the caller's word for the record |
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
+//! | D: an order is complete | `version` in [`Table::insert`], [`Table::recall`] | `version` in [`Table::last_up_to`] |
 //!
-//! If two insertions overtake a reader, its buffer may be refilled. So it must check the version after the search,
-//! and retry if that changed.
+//! If two insertions overtake a reader, its order may be refilled. So a reader must check the version after the search,
+//! and retry if the version changed.
 
 use core::ops::Range;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// A reader's tries, each after a finished insertion. Models insert twice.
+/// A reader's most tries. Each try fails only if an insertion was completed. Models insert twice.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 const ORDERS: usize = SITE_WORDS;
@@ -101,7 +100,7 @@ impl<'a> Table<'a> {
         self.slots.get(index)?.get(OWN)
     }
 
-    /// Appends records in ascending order of address, instead of earlier ones there. Returns the first index.
+    /// Appends records in ascending order of address, which replace earlier ones there. Returns the first index.
     /// (writer)
     pub fn insert(
         &self,
@@ -113,7 +112,7 @@ impl<'a> Table<'a> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         self.merge(version, first, count)?;
         self.used.store((first + count) as u64, Ordering::Relaxed); // Relaxed: see `len`
-        // Release: pairs with the Acquire in `find` (edge D).
+        // Release: pairs with the Acquire in `last_up_to` (edge D).
         self.version.store(version + 1, Ordering::Release);
         Ok(first)
     }
@@ -123,7 +122,7 @@ impl<'a> Table<'a> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed);
-        fence(Ordering::Release); // pairs with the fence in `find`, as in `merge`
+        fence(Ordering::Release); // pairs with the fence in `last_up_to`, as in `merge`
         for slot in self.slots.iter().take(len as usize) {
             if let (Some(to), Some(from)) = (slot.get(new), slot.get(old)) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // edge D
@@ -141,7 +140,7 @@ impl<'a> Table<'a> {
             }
         }
         self.lengths[1 - (version & 1) as usize].store(len, Ordering::Relaxed); // edge D
-        // Release: pairs with the Acquire in `find` (edge D).
+        // Release: pairs with the Acquire in `last_up_to` (edge D).
         self.version.store(version + 1, Ordering::Release);
     }
 
@@ -166,12 +165,12 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Merges the order and the new records into the other buffer.
+    /// Merges the order in use and the new records into the other order.
     fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        // Release: pairs with the fence in `find`. Otherwise a reader of this buffer could take new entries for old
-        // ones.
+        // Release: pairs with the fence in `last_up_to`. Otherwise a reader of this order could take new entries for
+        // old ones.
         fence(Ordering::Release);
         let (mut from_old, mut from_new, mut out) = (0, 0, 0);
         while from_old < old_len || from_new < count {
@@ -300,7 +299,7 @@ impl<'a> Table<'a> {
         low
     }
 
-    /// Speculative until the version is seen unchanged.
+    /// Returns the last record up to `address`, speculatively: the caller must check the version.
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;

@@ -8,8 +8,7 @@
 //! An unwinder finds a thunk's address on the stack. The thunk's unwind information keeps the stack pointer, and has
 //! the return address in the record's first word. The record must be found from the frame's address, because after a
 //! tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical frame
-//! address for the handler's. So the frame after the last thunk must have another; the difference is in the upper
-//! half of the record's last word.
+//! address for the handler's. So the frame after the last thunk must have another; the record has the difference.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -21,14 +20,13 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub const RECORD_WORDS: usize = 4;
 /// Bytes of a thunk's code.
 pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
-/// More entries, so that no run wraps around.
+/// Entries after those with a hash, so that no run wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
-/// A gate's thunk.
+/// In the record's last word: the thunk is a gate's.
 const GATE: u64 = 1 << 31;
-/// Eight bytes, in the record's last word.
+/// In the record's last word: the canonical frame addresses differ by 8.
 const CFA_GAP: u64 = 8 << 32;
-/// The return address in a key.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 /// A thunk's record.
@@ -79,10 +77,10 @@ impl<'a> Thunks<'a> {
     /// Records where the code of `count` thunks is.
     pub fn make(&self, code: u64, count: u32) {
         self.code.store(code, Ordering::Relaxed); // published by `made`
-        self.made.store(count, Ordering::Release); // pairs with the load in `add`
+        self.made.store(count, Ordering::Release); // pairs with the load in `made`
     }
 
-    /// Returns how many are in use.
+    /// Returns how many thunks are in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }
@@ -155,7 +153,6 @@ impl<'a> Thunks<'a> {
             return None;
         }
         let gate = if thunk.is_gate { GATE } else { 0 };
-        // The caller's canonical frame address less the thunk's.
         let cfa_gap = if is_ours { 0 } else { CFA_GAP };
         let words = [
             thunk.to,
@@ -172,7 +169,7 @@ impl<'a> Thunks<'a> {
         Some(address)
     }
 
-    /// If two threads publish one key, both thunks are valid, and trampolines find the first.
+    /// Publishes an entry. If two threads publish one key, both thunks are valid, and trampolines find the first.
     fn publish(&self, key: u64, address: u64) {
         for at in self.first(key).. {
             let Some([found, held]) = self.entry(at) else {

@@ -1,7 +1,7 @@
 //! Whether a site still has our bytes.
 //!
-//! For traps at sites that the address space does not confirm ([`crate::feed`]): other memory may be mapped there,
-//! with its own trap bytes or a copy of the code.
+//! The check is for a trap at a site that the address space does not confirm ([`crate::feed`]). Other memory may be
+//! mapped there, with its own trap bytes or a copy of the code.
 
 use tiptoe_wire::Site;
 

@@ -79,7 +79,7 @@ fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     )
 }
 
-/// Every tenth time some mappings stay.
+/// Maps and unmaps; every tenth time some mappings stay.
 fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     let fd = file.as_raw_fd() as u64;
     for round in 0..rounds {
@@ -177,7 +177,7 @@ fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     }
 }
 
-/// Count and size of the kernel's mappings, adjacent ones merged.
+/// Returns the count and size of the kernel's mappings, adjacent ones merged.
 fn by_the_list() -> (usize, u64) {
     let list = std::fs::read_to_string("/proc/self/maps").expect("there");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");

@@ -1,5 +1,5 @@
 //! The patcher over every window shape: no thread may run a mix of old and new bytes, whichever head it is at and
-//! however stale its core's view. Mutants leave out or swap a step. Not under miri: it takes minutes.
+//! however stale its core's view. Mutants leave out or swap a step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -423,7 +423,6 @@ fn unmapped_memory_fails_only_its_own_sites() {
     }
 }
 
-/// Memory whose file is mapped anew after some syncs.
 struct MappedAnew<'a> {
     memory: &'a Memory,
     site: Site,
@@ -451,8 +450,7 @@ impl Text for MappedAnew<'_> {
     }
 }
 
-/// Regression: the loader mapped a library anew between two phases, and the jump's first byte was written before the
-/// file's own bytes, so that it led anywhere.
+/// Regression: a library mapped anew between two phases got the jump's first byte, which led anywhere.
 #[test]
 fn a_file_that_is_mapped_anew_between_phases_keeps_its_bytes() {
     for shape in Shape::all(AT) {

@@ -46,8 +46,7 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Two writes, in either order, also with a refetch in between, or one that is not the whole word: each runs a mix or
-/// traps.
+/// Two writes, in either order, or one of less than the word, run a mix or trap.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // After a one-byte instruction the other bytes do not matter.

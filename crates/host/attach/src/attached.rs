@@ -1,4 +1,4 @@
-//! One process to be traced. It was already running, or tiptoe started it and holds it.
+//! One process to be traced. It was already running, or tiptoe started and holds it.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The agent in the process.
     pub link: Option<Link>,
-    /// An agent that does not serve but may hold a command.
+    /// An agent that does not serve, but may still hold a command.
     retired: Option<Link>,
     /// Set if tiptoe started the process.
     hold: Option<Hold>,
@@ -75,7 +75,7 @@ impl Attached {
         let started = started.map_err(|why| cannot_run(&words(command), why))?;
         let name = program.file_name().unwrap_or(&command[0]);
         let mut attached = Attached::to(started.pid)?;
-        // Until exec, the process has tiptoe's names.
+        // Until exec, /proc shows tiptoe's name and command line.
         attached.comm = name.to_string_lossy().into_owned();
         attached.command = words(command);
         attached.hold = Some(Hold::BeforeExec(started));
@@ -87,20 +87,20 @@ impl Attached {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and holds it right after, before any of its code has run. The same thread must
-    /// release the command, because only its tracer can.
+    /// Lets a command call exec, and stops it before any of its code has run. The same thread must release the
+    /// command, because only its tracer can.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
 
-    /// Lets a command call exec. The agent in it then holds it; without an agent, it runs.
+    /// Lets a command call exec. The agent in it then holds it; without an agent, the command runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
         self.comm = self.process.comm().unwrap_or_default();
         Ok(())
     }
 
-    /// Continues without the agent. A command held by the agent begins only at [`Attached::release`].
+    /// Gives up the agent. A command that it holds still begins only at [`Attached::release`].
     pub fn retire_agent(&mut self) {
         self.retired = self.link.take();
     }
@@ -113,7 +113,7 @@ impl Attached {
             _ => {}
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
-        // An agent whose link is dropped lets the command begin.
+        // When its link is dropped, the agent lets the command begin.
         self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
         Ok(())
@@ -160,17 +160,17 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns from which CPU time on the process's is counted.
+    /// Returns the CPU time at which counting began.
     pub fn counted_from(&self) -> Duration {
         self.cpu_at_start.get()
     }
 
-    /// Counts the process's CPU time from this one on, an earlier result of [`Attached::counted_from`].
+    /// Counts from this CPU time on, an earlier result of [`Attached::counted_from`].
     pub fn count_from(&self, cpu_time: Duration) {
         self.cpu_at_start.set(cpu_time);
     }
 
-    /// Returns the CPU time since [`Attached::mark`]; after the process's end, the last value read.
+    /// Reads and returns the CPU time since [`Attached::mark`]; after the process's end, the last value read.
     pub fn fetch_cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -178,19 +178,19 @@ impl Attached {
         self.cpu_time()
     }
 
-    /// Returns the CPU time since the process's start; after its end, the last value read.
+    /// Reads and returns the CPU time since the process's start; after its end, the last value read.
     pub fn fetch_total_cpu_time(&self) -> Duration {
         self.fetch_cpu_time();
         self.cpu_last.get()
     }
 
-    /// Returns the CPU time as of the last [`Attached::fetch_cpu_time`].
+    /// Returns the result of the last [`Attached::fetch_cpu_time`].
     pub fn cpu_time(&self) -> Duration {
         let (first, last) = (self.cpu_at_start.get(), self.cpu_last.get());
         last.saturating_sub(first)
     }
 
-    /// Returns whether the process has ended, even if its parent has not reaped it.
+    /// Returns whether the process has ended, even if its parent has not waited for it.
     pub fn has_ended(&self) -> bool {
         let pid = self.process.pid();
         match self.is_command() {
@@ -199,8 +199,8 @@ impl Attached {
         }
     }
 
-    /// Returns whether a request failed because the process ended. The kernel frees a process's memory before
-    /// it reports the end, so this waits for the end of a process without memory.
+    /// Returns whether a request failed because the process ended. The kernel frees a process's memory before it
+    /// reports the end, so this waits for the end of a process without memory.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -214,14 +214,14 @@ impl Attached {
 
     /// Returns the signal that killed the process; `None` if it exited, or if that is unknown.
     pub fn killed_by(&self) -> Option<i32> {
-        // Until the process is reaped, its stat file has the status; afterwards only the pidfd.
+        // Until the process is reaped, its stat file has the status; afterwards only the pidfd has it.
         let status = reaped(self.handle.as_ref()?).or_else(|| zombie(self.process))?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
 }
 
 impl Drop for Attached {
-    /// Kills a held command, which the agent would let run if the links were dropped first.
+    /// Kills a held command. Otherwise the drop of the links would let it run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()
@@ -234,7 +234,7 @@ impl Drop for Attached {
     }
 }
 
-/// Returns a process's command line, which the program may have changed.
+/// Returns a process's command line, which the program may have overwritten.
 pub fn command_line(process: Process) -> Vec<String> {
     words(&process.command_line().unwrap_or_default())
 }
@@ -251,7 +251,6 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-/// Opens a pidfd.
 fn handle(process: Process) -> Option<OwnedFd> {
     // SAFETY: the call takes and returns integers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
@@ -262,8 +261,8 @@ fn handle(process: Process) -> Option<OwnedFd> {
 
 /// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask: what is requested, then what is filled in. The
-    /// last 4 are the exit code.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested, then of the available fields.
+    /// The last 4 are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];
@@ -273,7 +272,6 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
     (result == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
 }
 
-/// Returns the exit status of a zombie.
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;

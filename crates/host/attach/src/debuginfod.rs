@@ -1,7 +1,7 @@
 //! Fetches debug files through `debuginfod-find` and its cache.
 //!
 //! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request discloses which program is
-//! traced. The answer may be hostile: it is used only if its build-id is the requested one.
+//! traced. The answer may be hostile. It is used only if its build-id is the requested one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,8 @@ use std::sync::OnceLock;
 
 use tiptoe_price::own;
 
-/// The servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
-/// The client's time-out in seconds, if the user has set none. Its default of 90 s is too long for a waiting
-/// user.
+/// The client's time-out in seconds if the user has set none, because its default of 90 s is too long.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
 /// Returns the client's cache folder, if it exists. It is looked up once, because each mapped file of each
@@ -28,7 +26,7 @@ pub fn cache() -> Option<&'static Path> {
     FOLDER.get_or_init(find).as_deref()
 }
 
-/// Fetches debug information by its build-id in hexadecimal. Returns the file's path.
+/// Fetches the debug file with this build-id (hexadecimal). Returns the file's path.
 pub fn fetch(build_id: &str) -> Option<PathBuf> {
     env::var_os(URLS).filter(|urls| !urls.is_empty())?;
     let mut client = Command::new("debuginfod-find");
@@ -42,7 +40,6 @@ pub fn fetch(build_id: &str) -> Option<PathBuf> {
     output.status.success().then(|| path.trim_end().into())
 }
 
-/// Returns the cache folder for these values of the variables.
 fn cache_of(
     own: Option<PathBuf>,
     caches: Option<PathBuf>,

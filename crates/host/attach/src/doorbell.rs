@@ -32,12 +32,12 @@ pub fn wait(bells: &[Bell], limit: Duration) {
 
 /// Returns whether a word differs from its value.
 pub fn is_rung(bells: &[Bell]) -> bool {
-    // Relaxed: the code that handles the change reads it again with its own ordering.
+    // Relaxed: the code that handles the change loads the word again with its own ordering.
     let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;
     bells.iter().any(rung)
 }
 
-/// Returns `false` if the kernel lacks futex_waitv.
+/// Waits for any of the words; `false` if the kernel lacks futex_waitv.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
     let waits: Vec<BellWait> = bells

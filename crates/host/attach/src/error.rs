@@ -60,7 +60,7 @@ impl AttachError {
     }
 }
 
-/// Failures that are not a system call's.
+/// Failures that no system call returned.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]

@@ -1,11 +1,11 @@
-//! Keeps a started command from beginning.
+//! Keeps a started command from running its own code.
 //!
-//! | hold | by | what has run |
+//! | hold | what holds it | what has run |
 //! |---|---|---|
-//! | [`Hold::BeforeExec`] | a pipe that the fork of tiptoe reads | nothing |
-//! | [`Hold::AtExec`] | ptrace | nothing; it is mapped |
+//! | [`Hold::BeforeExec`] | a pipe that tiptoe's forked child reads | nothing |
+//! | [`Hold::AtExec`] | ptrace | nothing, but the program is mapped |
 //! | [`Hold::InAgent`] | the agent's constructor | the loader |
-//! | [`Hold::Nothing`] | | any of it |
+//! | [`Hold::Nothing`] | | possibly everything |
 
 use std::io;
 use std::process::Child;
@@ -34,7 +34,6 @@ impl Hold {
         }
     }
 
-    /// Marks a command as running if it has called exec.
     pub(crate) fn nothing(self) -> Hold {
         match self {
             Hold::AtExec(child) | Hold::InAgent(child) => Hold::Nothing(child),
@@ -43,7 +42,7 @@ impl Hold {
     }
 }
 
-/// Lets a command call exec, and holds it right after. The calling thread becomes its tracer.
+/// Lets a command call exec. The calling thread becomes its tracer and stops it there.
 pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     seize(started.pid)?;
     proceed_to_exec(started)
@@ -61,18 +60,16 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Traces a command, so that it will stop at exec.
 fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// The starter must be joined only after exec, otherwise there is a deadlock: any signal, even an ignored one
-/// such as SIGWINCH, stops the traced command before exec. Only this thread can end that stop, but the join
-/// waits for the starter, which waits for exec.
+/// Lets a seized command run to exec. Joins the starter thread only afterwards, because of the deadlock at
+/// [`StartedCommand::join`].
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
-        // The command was killed; the wait below reads how.
+        // The command was killed; `until_exec` reports its end.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         went => went?,
     }
@@ -91,14 +88,14 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
 }
 
 /// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because the
-/// file may be on a slow disk. A signal can end tiptoe during the wait ([`crate::phase`]).
+/// file may be on a slow disk, and a signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::next_of_child(pid) {
             Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
             Ok(Stop::Signal(signal)) => signal,
             Ok(Stop::Event(_) | Stop::None) => 0,
-            // If exec fails, the starter reaps the child.
+            // If exec failed, the starter has waited for the child.
             Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
             Err(errno) => return Err(errno),
         };
@@ -121,7 +118,7 @@ mod tests {
 
     use crate::preload;
 
-    /// Runs `trace` on a new thread, which becomes the tracer. Fails the test on a hang.
+    /// Runs `trace` on a new thread, which becomes the tracer. Fails the test if that thread hangs.
     fn with_deadline<T: Send + 'static>(
         trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
     ) -> T {
@@ -157,7 +154,6 @@ mod tests {
         })
     }
 
-    /// Regression: a deadlock between the tracer's join and the command's signal stop.
     #[test]
     fn a_signal_before_exec_is_no_deadlock() {
         for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {

@@ -1,7 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread holds the owner word as a robust futex. However tiptoe dies, the kernel
-//! then marks the word and wakes the agent, which restores everything.
+//! While a [`Link`] lives, a thread of tiptoe holds the owner word as a robust futex. However tiptoe dies, the
+//! kernel then marks the word and wakes the agent, which restores everything.
 
 use std::fs::File;
 use std::io;
@@ -49,23 +49,23 @@ pub struct Terms {
 
 /// The segments shared with one agent.
 pub struct Link {
-    /// Must be dropped before the segments, which the agent reads until then.
+    /// Must be dropped before the segments, because the agent reads them until then.
     owner: Option<Owner>,
     data: Segment,
     /// The plan, then the code.
     plan: Segment,
     code: CodeSpace,
     geometry: Geometry,
-    /// As in the [`Terms`].
+    /// See [`Terms::lock_slot`].
     pub lock_slot: u32,
-    /// As in the [`Terms`].
+    /// See [`Terms::scope_slot`].
     pub scope_slot: u32,
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Set when the agent is in the process.
+    /// Set once the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent did not answer in time. Until it does, no other may be sent, because each
-    /// would wait in vain. Relaxed: only one thread at a time sends requests, and each is joined before the
-    /// next starts.
+    /// The request that the agent did not answer in time. Until it does, later requests fail at once, because
+    /// each would wait in vain. Relaxed: one thread at a time sends requests, and is joined before the next
+    /// starts.
     unanswered: AtomicU64,
 }
 
@@ -124,7 +124,7 @@ impl Link {
 
     /// Records the agent's process and program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Without a pulse, only missing answers show that the process has ended.
+        // Without a pulse, only missing answers show that the process called exec.
         if self.pulse.get().is_none()
             && let Ok(pulse) = Pulse::of(process, program)
         {
@@ -172,7 +172,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent's own wait ended first, and it settled without this.
+                // The agent's own wait ended first, so it settled without this request.
                 return Ok(());
             }
             if wait.is_over() {
@@ -232,7 +232,7 @@ impl Link {
             .map(|_| ())
     }
 
-    /// Patches sites, which must be sorted by address. Returns a patcher's outcome for each.
+    /// Patches sites, which must be sorted by address. Returns the patcher's outcome for each.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
         let mut results = Vec::new();
         for chunk in sites.chunks(Plan::MAX_RECORDS) {
@@ -304,7 +304,7 @@ impl Link {
         locks.max(after(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent take its signals and open the gates. Returns the results.
+    /// Makes the agent handle SIGTRAP and SIGILL. Returns [`tiptoe_wire::Request::Prepare`]'s results.
     pub fn prepare(&self) -> Result<[u64; 3], AttachError> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1, 2].map(|index| self.data().result(index)))
@@ -336,7 +336,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Sets the libraries, by which the agent knows the library of each site.
+    /// Sends the program's libraries, so that the agent knows the library of each site.
     pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), AttachError> {
         for chunk in libraries.chunks(Plan::MAX_RECORDS) {
             for (index, library) in chunk.iter().enumerate() {
@@ -347,7 +347,7 @@ impl Link {
         Ok(())
     }
 
-    /// Releases the loading thread that waits for the answer to this change.
+    /// Releases the program's thread that loads a library and waits for the answer to this change.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -382,8 +382,8 @@ impl Link {
         })
     }
 
-    /// Makes the agent restore the program, and waits until it sleeps. `last` is called when no trap byte is
-    /// left; it must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until the agent's thread sleeps. Calls `last` when no trap
+    /// byte is left; `last` must call its argument, which removes the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
@@ -411,8 +411,7 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs requests while all threads of the program are stopped. The plan then allows patches without trap
-    /// bytes.
+    /// Runs `act`, whose requests need no trap bytes. The caller must have stopped all threads of the program.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

@@ -1,8 +1,8 @@
-//! Renames the agent in a program's loader.
+//! Renames the agent in the loader's list of a program's libraries.
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. By this path a
-//! debugger would open one of its own descriptors, and might hang. So the loader's list gets the name that
-//! `/proc/PID/maps` shows, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
+//! debugger would open one of its own descriptors, and might hang. So the list gets the name in
+//! `/proc/PID/maps`, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 use tiptoe_sys::host::procfs::Process;
 
 const ENTRIES: usize = 1 << 12;
-/// The most headers to read, because the program, which may be hostile, chose their number.
+/// The most headers to read, because the program chose their number and may be hostile.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object at address `base`; `name` is a string's address in the program, which must be stopped.
+/// Renames the object with load base `base`; `name` is a string's address in the program, which must be stopped.
 /// `None`, without a change, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
@@ -39,7 +39,6 @@ pub fn record(process: Process) -> Option<(u64, u64)> {
     Some((record, changed)).filter(|_| changed != 0)
 }
 
-/// Finds that record by DT_DEBUG.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;

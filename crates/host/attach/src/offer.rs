@@ -1,4 +1,4 @@
-//! Segments for a command that is about to start.
+//! The segments for a command that is about to start.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::link::{Link, Terms};
 use crate::preload;
 use crate::resident::AgentFile;
 
-/// The program inherits their descriptors.
+/// Fresh segments, whose descriptors the program inherits.
 pub struct Offer {
     geometry: Geometry,
     data: OwnedFd,

@@ -1,8 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
 //! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made, which
-//! may take for ever, so there a signal must end tiptoe itself; the agents then restore their targets. The
-//! phase is a static, because signals concern the whole process.
+//! may take for ever. So there a signal must end tiptoe itself; the agents then restore their targets. The phase
+//! is a static, because a signal concerns the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -24,12 +24,12 @@ pub enum Phase {
     Waiting,
 }
 
-// Relaxed: none of these orders other data.
+// Relaxed: none of these statics orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The started command until it is reaped; otherwise 0.
+/// The started command until tiptoe has waited for it; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
 /// The thread that starts the command, until exec; otherwise 0. The kernel lists its children, among them a
-/// command that has not sent its id.
+/// command whose id tiptoe does not know yet.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
@@ -52,7 +52,7 @@ impl Phase {
     }
 }
 
-/// Records the started command; 0 once it is reaped.
+/// Records the started command; 0 once tiptoe has waited for it.
 pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
@@ -81,8 +81,8 @@ pub fn has_no_command() -> bool {
     pid == 0 || has_exited(pid)
 }
 
-/// Ends the command because tiptoe ends. It is killed if it has not begun, so that it never begins; otherwise
-/// it gets the signal.
+/// Ends the command because tiptoe ends. A command that has not begun is killed, so that it never begins;
+/// another gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {
@@ -101,7 +101,7 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited, without reaping it, because its CPU times must stay readable.
+/// Returns whether a child has exited. Does not reap it, because its CPU times must stay readable.
 pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

@@ -1,4 +1,4 @@
-//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes its entries from the
+//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes tiptoe's entries from the
 //! environment before the program can see them.
 
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ mod privileges;
 use exec_image::ExecImage;
 pub use privileges::gained_by;
 
-/// The lowest inherited descriptor, so that the program's own numbers stay free.
+/// The lowest inherited descriptor, so that low numbers stay free for the program.
 const HIGH: i32 = 200;
 
 /// Makes a memfd of `len` bytes whose size is sealed.
@@ -52,14 +52,14 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
     }
 }
 
-/// The descriptors and the key by which the program finds the agent.
+/// What a command inherits: descriptors, and the key of their entry in its environment.
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
 }
 
 impl AgentDescriptors {
-    /// Makes inheritable copies, with a key written at offset `at` of the agent's file.
+    /// Makes inheritable copies of the descriptors. Writes a new key at offset `at` of the agent's file.
     pub fn new(
         agent: &[u8],
         at: usize,
@@ -106,7 +106,7 @@ fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
         // SAFETY: a fresh descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(copy) })
     };
-    // A low `ulimit -n` may not allow such high numbers.
+    // A low `ulimit -n` may forbid such high numbers.
     copy(HIGH).or_else(|_| copy(3))
 }
 
@@ -128,7 +128,7 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, AttachError> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
-/// Returns a script's interpreter, otherwise `path`.
+/// Returns a script's interpreter; `path` itself for another file.
 pub fn interpreter(path: &Path) -> PathBuf {
     const NESTED: usize = 4;
     let mut path = path.to_owned();
@@ -161,7 +161,7 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// The command must not be traced: see [`StartedCommand::join`].
+    /// Lets the command call exec, and waits for that ([`StartedCommand::join`]).
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -172,7 +172,8 @@ impl StartedCommand {
     }
 
     /// Waits until the command has called exec or ended; fails if exec failed. The command must not be traced
-    /// before exec: a signal would stop it, and a tracer that waits here cannot end that stop (deadlock).
+    /// before exec: any signal, even SIGWINCH, would stop it, and a tracer that waits here cannot end that stop
+    /// (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
@@ -198,12 +199,12 @@ pub(crate) fn start(
     let hook = move || {
         default_signals();
         to_parent.write_all(&std::process::id().to_le_bytes())?;
-        // The child must close the pipe's write end, so that its read ends if tiptoe dies. SAFETY: this forked
-        // child does not use the descriptor otherwise.
+        // The child must close the pipe's write end. Otherwise its read would not end if tiptoe dies.
+        // SAFETY: the forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))
     };
-    // SAFETY: the starter's forked child only writes, reads and execs, and allocates nothing.
+    // SAFETY: the forked child only writes, reads and execs, and allocates nothing.
     unsafe { child.pre_exec(hook) };
     let spawned = std::thread::spawn(move || {
         set_starter(true);

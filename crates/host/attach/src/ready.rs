@@ -15,7 +15,7 @@ type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// The callback gets the counted processes; none if the whole system is counted.
+    /// Wraps a callback, which gets the counted processes; none if the whole system is counted.
     pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }

@@ -1,4 +1,4 @@
-//! What an agent of an earlier session, or of a parent process, left in a process.
+//! Finds the agent that an earlier session, or a parent process, left in a process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,8 +14,8 @@ use crate::inject::Resident;
 /// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The bound is needed
-/// because the program can write the table, whose largest slot determines the words reserved for each thread.
+/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The program can write the
+/// table, whose largest slot determines each thread's number of words.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -26,9 +26,9 @@ pub struct AgentFile {
     pub sites: u64,
     /// The agent's name in `/proc/PID/maps`.
     pub name: u64,
-    /// The file offset of [`tiptoe_wire::descriptors`]' key.
+    /// The key's offset in the file: see [`tiptoe_wire::descriptors`].
     pub key: usize,
-    /// Non-zero once the loader has loaded the agent.
+    /// One word: non-zero once the loader has loaded the agent.
     loaded: u64,
 }
 
@@ -54,7 +54,7 @@ impl AgentFile {
         })
     }
 
-    /// Returns whether an agent is loaded in a process.
+    /// Returns whether a process contains an agent.
     pub fn resident(&self, process: Process) -> Resident {
         let Some(base) = dormant_agent(process) else {
             return Resident::None;
@@ -81,7 +81,7 @@ fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
     file.segments().find_map(of)
 }
 
-/// Returns the load base of an agent that was left in a process.
+/// Returns the load base of a process's agent.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
 }
@@ -93,14 +93,14 @@ pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
         .map(|m| m.start)
 }
 
-/// Returns the start and end of an agent's code, from a process's mappings; zeroes without an agent.
+/// Returns the start and end of an agent's code, from a process's mappings; zeroes if there is no agent.
 pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
     let code = maps.iter().find(is_code);
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the agent is from another build, whose entry and words may differ.
+/// Returns whether the process's agent is from another build, whose entry and words may differ.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -115,20 +115,19 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a path in maps is tiptoe's: the agent, or trampolines.
+/// Returns whether a mapping's path is tiptoe's: the agent, or trampolines.
 pub fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-")
 }
 
-/// Returns whether a path in maps is the agent's.
+/// Returns whether a mapping's path is the agent's.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites that an agent has patched, the latest last, from its own table. A site planned twice is
-/// listed twice: threads may still be inside the earlier trampoline, or return through it, so its address, slot
-/// and number remain in use. Fails if no agent can have left such a table, which the program may change at any
-/// time.
+/// Returns the sites in an agent's own table, the last patched last. A site that was planned twice is listed
+/// twice: threads may still be inside the earlier trampoline, or return through it, so its address, slot and
+/// number remain in use. Fails if no agent can have written the table, which the program may change at any time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -161,21 +160,22 @@ fn decode(bytes: &[u8]) -> Option<Site> {
     }))
 }
 
-/// Returns an agent's thread in tiptoe's pid namespace.
+/// Converts the agent's thread id to tiptoe's pid namespace.
 pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     let own = |candidate: &u32| {
         process
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    // Mostly the ids are the same.
+    // Usually both ids are the same.
     let same = Some(tid).filter(own);
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
-/// Returns the thread of an agent that serves another tiptoe: it sleeps in the agent's code.
+/// Returns the thread of an agent that serves another tiptoe, which sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
-    // The thread may be running, and a list may lack some threads while others start and end.
+    // One list is not enough: the thread may be running, and the kernel may omit threads while others start and
+    // end.
     const LISTS: usize = 20;
     let maps = process.maps().ok()?;
     let [start, end] = agent_code(&maps);
@@ -192,7 +192,8 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: a hostile slot caused an allocation of 34 GB: the table was checked, but then read again.
+    /// Regression: a hostile slot caused an allocation of 34 GB, because the table was checked, but then read
+    /// again.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A signal stops a traced thread, which gets the signal only from the tracer. Reading the stop must not
-//! consume it, otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time
-//! ones, by which glibc cancels threads, have no names.
+//! A signal stops a traced thread, which gets it only from the tracer. Reading the stop must not consume it,
+//! otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time ones, by
+//! which glibc cancels threads, have no names.
 
 use std::mem::MaybeUninit;
 
@@ -11,15 +11,15 @@ use nix::errno::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     None,
-    /// Such as `PTRACE_EVENT_STOP`.
+    /// An event, such as `PTRACE_EVENT_STOP`.
     Event(i32),
-    /// About to get this signal.
+    /// The thread is about to get this signal.
     Signal(i32),
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if it
-/// is not traced, or has ended.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if not
+/// traced, or reaped.
 pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
@@ -30,13 +30,13 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     Ok(stop)
 }
 
-/// Waits for a child's next stop. Its end is left for the parent's `wait`. `ECHILD` if the calling thread does
-/// not trace it, or it was reaped.
+/// Waits for a child's next stop. The child's end is left for the parent's `wait`. `ECHILD` if the calling
+/// thread does not trace it, or it was reaped.
 pub fn next_of_child(pid: u32) -> Result<Stop, Errno> {
     peek(pid, 0)
 }
 
-/// Does not consume the state.
+/// Reads a thread's state without consuming it.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
@@ -60,7 +60,8 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// Continues a stopped thread with this signal, or none if 0. `ESRCH` if it is not stopped, or was killed.
+/// Continues a stopped thread with this signal, or with none if 0. `ESRCH` if the thread is not stopped, or was
+/// killed.
 pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
@@ -75,7 +76,7 @@ mod tests {
     use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// Asserts that a signal ends a child even though `tracer` saw the stop.
+    /// Asserts that a signal ends a child although `tracer` saw the stop.
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
         let child = child.as_mut().expect("sleep");

@@ -1,5 +1,5 @@
-//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, those of
-//! debuginfod in tiptoe's.
+//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, but debuginfod's
+//! inside tiptoe's root.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ struct ChangeableFile {
     size: u64,
 }
 
-/// Returns a file's content. Pieces are copied, because a piece that was read must not change.
+/// Returns a file's content, whose pieces are copied, because a piece that was read must not change.
 pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
     let file = file.into();
     let size = file.metadata()?.len();

@@ -97,7 +97,6 @@ impl Target {
         self.child.id()
     }
 
-    /// Waits until the target's first thread sleeps in a system call.
     fn wait_asleep(&self) {
         let path = format!("/proc/{}/syscall", self.pid());
         self.control.wait("a call", |_| {
@@ -152,7 +151,6 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// Returns the test's agent and its entry's offset.
 fn agent() -> (Vec<u8>, u64) {
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noexecstack"];
     let bytes = fs::read(compile("agent", &flags)).expect("agent");
@@ -239,7 +237,6 @@ fn check(injected: &Injection, calls: i64) {
     );
 }
 
-/// Returns `full` times the scale, at least 3.
 fn scaled(full: u32) -> u32 {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()

@@ -1,4 +1,4 @@
-//! Sums of threads' words, in which some words of timed functions are no counts.
+//! Adds up the words of threads, of which a timed function's are not all counts.
 
 use tiptoe_wire::calls::words;
 

@@ -1,6 +1,6 @@
-//! Reads counts from slabs. Slabs must be read through the memfd, not the mapping, because a hole
-//! then reads as zeroes without becoming a page. The target may have written anything, so no number
-//! read here may be used as an index.
+//! Reads counts from slabs. Slabs must be read through the memfd: a hole then reads as zeroes, whereas a read of the
+//! mapping would allocate a page. The target may have written anything, so no number read here may be used as an
+//! index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,13 +17,13 @@ use crate::values::{TimedValues, Values};
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// The sums over all threads, by slot.
+    /// The sums over threads, by slot.
     pub totals: Vec<u64>,
-    /// Counts by thread or name, then by slot.
+    /// The counts of each thread or thread name, by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// Values of the slots that keep values.
+    /// By first slot: the values of an argument.
     pub values: BTreeMap<u32, Values>,
-    /// Calls of the slots that are timed by value.
+    /// By first slot: the timed calls for each value.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
@@ -77,7 +77,6 @@ pub fn read(
     Ok(counts)
 }
 
-/// Returns the sums of some slots over all threads.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
     let mut words = SlabWords::new(file, geometry, slots);
@@ -146,7 +145,8 @@ impl Counts {
     }
 }
 
-/// Returns a name that must be escaped before it is displayed, because the target may have chosen it.
+/// Decodes a name up to its first zero byte. The name must be escaped before it is displayed, because the target may
+/// have chosen it.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(name).into_owned()
@@ -178,7 +178,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Words outside the stretches are zero.
+    /// Words outside `stretches`, the parts that are no hole, are zero.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -235,7 +235,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// `timed` are the first slots of timed functions.
+    /// Adds the words; `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {

@@ -1,12 +1,10 @@
-//! The only loop of a run: lets an [`Instrument`] count until its targets end, the duration is
-//! over, or the user stops it. All times are on CLOCK_MONOTONIC ([`RunClock`]), and since counting
-//! began.
+//! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
+//! run. All times are of CLOCK_MONOTONIC ([`RunClock`]), since counting began.
 //!
-//! One wait ends at whatever needs the loop: the ends of processes, signals, the doorbells of
-//! agents, the instrument's next turn, the interval and the duration. INVARIANT: no wake-up is
-//! lost, because whatever is checked before a wait also ends the wait if it happens later; with
-//! doorbells, ends and signals do so within [`TICK`]. A signal handler sets `stop` before it writes
-//! to the pipe that the wait reads. A pidfd stays readable once its process has ended.
+//! The loop waits at once for the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
+//! interval and the duration. INVARIANT: no wake-up is lost, because an event that is checked before a wait also ends
+//! the wait if it happens later. With doorbells, ends and signals end a wait within [`TICK`]. A signal handler sets
+//! `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,42 +31,41 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest pause between two turns, because another thread may set `stop` without a wake-up.
+/// The longest pause between two turns, because another thread may set `stop`, which ends no wait.
 const LOOK: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 
 pub(crate) type Span = Range<Duration>;
 
-/// `None` if the instrument reports the counts itself.
+/// The counts of an interval; `None` if the instrument reports them itself.
 pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// After this time at the latest.
+    /// The next turn is after this time at the latest.
     Within(Duration),
     Ended,
 }
 
 pub(crate) struct Turn<'a> {
     pub(crate) at: &'a mut Targets,
-    /// The run's clock, or the delay's.
+    /// The clock of the run, or of the delay.
     pub(crate) clock: RunClock,
     pub(crate) is_delay: bool,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// One way to count. The functions must never wait, because they run in the loop.
+/// One way to count. Its functions must never wait, because the loop calls them.
 pub(crate) trait Instrument {
-    /// Begins to count; returns the run's clock ([`Targets::start_clock`]). No reported time may be
-    /// earlier than the clock's start. Commands among the targets are held, unless there was a
-    /// delay.
+    /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
+    /// the clock's start. A command among the targets is held, unless there was a delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Reads what would be lost otherwise, and reports what the user must see now. Also called
-    /// during the delay, because a command runs then.
+    /// Reads data that would be lost later, and reports what the user must see now. The loop also calls this during the
+    /// delay, because a command runs then.
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
-    /// Returns the counts of an interval for the loop to report; by default none.
+    /// Returns the counts of an interval, which the loop reports; by default none.
     fn count_interval(
         &mut self,
         _span: Span,
@@ -77,18 +74,18 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether the time since the last interval is one, too, so that intervals sum to the total.
+    /// Returns whether a shorter last interval is reported, so that intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
 
-    /// Returns the counts so far in targets that have used `cpu_ns`; by default none.
+    /// Returns the counts and the cost so far, in targets that have used `cpu_ns`; by default none.
     fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         Ok(None)
     }
 
-    /// Ends counting, leaves the targets, and returns how long the instrument counted. Also called
-    /// after a failure, because a failed run must leave nothing in the targets.
+    /// Ends counting, leaves the targets, and returns how long the instrument counted. The loop calls this even after a
+    /// failure, because nothing may stay in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session. Returns the cost of counting.
@@ -103,8 +100,8 @@ pub(crate) struct RunEnd {
     pub(crate) has_ended: bool,
 }
 
-/// Runs an instrument to its outcome, and waits for the end of a started command. `own` must have
-/// begun before the targets were attached.
+/// Runs an instrument, makes the session, and waits for the end of a started command. `own` must have begun before the
+/// attach.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -181,7 +178,7 @@ impl Driven<'_> {
     fn count(&mut self) -> Result<bool, Error> {
         let mut wakes = Wakes::of(self.turn.at);
         if let Some(time) = self.options.delay {
-            // With a delay, the command begins before the counting.
+            // With a delay, the command runs before counting begins.
             self.release()?;
             if !self.wait(time, &mut wakes)? {
                 self.session.notes.push(ProcessNote::EndedInDelay.into());
@@ -195,7 +192,7 @@ impl Driven<'_> {
         }
         self.release()?;
         loop {
-            // Must be checked before the poll, so that the last poll reads all of an ended command.
+            // Must be checked before the poll. So the last poll reads all that an ended command did.
             let have_ended = self.turn.at.have_ended();
             let next = self.instrument.poll(&mut self.turn)?;
             let elapsed = self.turn.clock.elapsed();
@@ -222,7 +219,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Fails if the user ended the run first, because a held command must never begin then.
+    /// Lets a held command continue, unless the user has stopped the run, because the command must not begin then.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -233,7 +230,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting. Returns false if nothing is left to count or `stop` is set before the time is over.
+    /// Waits before counting begins. Returns false if `stop` or the end of the targets comes first.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {
@@ -280,7 +277,7 @@ fn unix_ns(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Waits before the attach. Returns false if `stop` is set or all targets end before the time is over.
+/// Waits before the attach. Returns false if `stop` or the end of all targets comes first.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
     let mut wakes = Wakes::of(targets);

@@ -28,7 +28,7 @@ pub enum Error {
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// As [`Error::Attach`], for a request that may split rows by thread.
+    /// An attach failed. The hint says that the request may split rows by thread.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]
@@ -62,7 +62,7 @@ pub enum Error {
         pid: u32,
         binary: String,
         mapped: Vec<String>,
-        /// Whether the target is a command that has not begun, although `-p PID` would do.
+        /// Whether the target is a command that has not begun, and lacks its libraries.
         is_new: bool,
     },
     #[error("{}: {error}", path.display())]
@@ -130,7 +130,6 @@ pub enum Error {
     NotStopped,
     #[error("{}", Reason::BrokenOff)]
     BrokenOff,
-    /// Memory that the agent writes: the counts, waits or scopes.
     #[error("cannot read the {what}: {error}")]
     UnreadableSlabs {
         what: &'static str,
@@ -158,7 +157,6 @@ pub enum Error {
     // Scopes.
     #[error("process {pid} ({comm}) enters no scopes: no library in it reports any")]
     NoScopes { pid: u32, comm: String },
-    /// The error of a list of counters, which borrows the list.
     #[error("{0} cannot be charged to scopes: the CPU counts it")]
     CpuCounter(String),
     #[error("{0} events to charge to scopes")]

@@ -1,11 +1,11 @@
-//! The additional cost of a traced process's forks. The kernel copies the agent's mappings with
-//! their page tables, patched pages of code, and the mappings of arenas. Only the parent's part is
-//! priced, because a child is no target.
+//! Estimates how much tiptoe adds to the cost of a traced process's forks. A fork also copies the mappings of the
+//! agent and its arenas, their page tables, and patched pages of code. Only the parent's time is priced, because the
+//! child is not traced.
 //!
-//! A single fork cannot be timed with and without the copies. So a child of tiptoe maps memory of
-//! the same shape at the same addresses, and forks alternately with and without it
-//! (`MADV_DONTFORK`). Only a target that forked is measured so, because measuring takes about 50 ms.
-//! The result is an estimate, because the resident pages of code change while the program runs.
+//! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape,
+//! and forks alternately with that memory and without it (`MADV_DONTFORK`). This takes about 50 ms, so it is done
+//! only if a target forked. The result is an estimate, because the resident pages of code change while the program
+//! runs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -31,8 +31,7 @@ const ROUNDS: usize = 5;
 /// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// The range of a fork's cost in the target relative to a measured one, because the program uses
-/// the caches between forks.
+/// Factors from the measured cost to the range in the target, whose caches hold other data.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -46,16 +45,18 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// A file's code, whose resident pages are copied only because tiptoe wrote other pages of the file.
+    /// Whether this is a file's code. A fork copies its resident pages' entries only because tiptoe wrote to some
+    /// pages.
     is_file: bool,
-    /// The numbers of private pages, which tiptoe wrote.
+    /// The indexes of private pages, to which tiptoe wrote.
     written: Vec<u64>,
-    /// The numbers of the file's resident pages.
+    /// The indexes of resident pages that are the file's.
     shown: Vec<u64>,
 }
 
 impl CopiedMemory {
-    /// Reads the memory of a process whose agent has its `tables` in this range. `None` if reading is not permitted.
+    /// Finds this memory in a process; `tables` is where the agent keeps its tables. `None` if the process may not be
+    /// read.
     pub fn of(
         process: Process,
         tables: Range<u64>,
@@ -81,7 +82,7 @@ impl CopiedMemory {
     }
 
     pub fn cost(&self) -> Cost {
-        // On a busy machine noise may exceed the difference of the two measurements, which is then not positive.
+        // On a busy machine, noise may make the measured difference negative.
         let measured = self.measure().filter(|ns| *ns > 0.0);
         let ns = measured.unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)
@@ -99,7 +100,7 @@ impl CopiedMemory {
         // One measurement at a time, because the child finds its plan through a static.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads it, and the fork orders that
+        PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads the pointer, and the fork orders the store
         // SAFETY: `answer` makes system calls only, and touches memory that it mapped.
         let child = unsafe { Child::start(answer) };
         PLAN.store(null_mut(), Relaxed);
@@ -162,15 +163,15 @@ impl ForkPlan {
     }
 }
 
-/// The child uses its own copy of the plan.
+/// The running measurement's plan. The child uses its own copy.
 static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
 const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
-/// In the child: maps memory, or returns the CPU time of a fork in ns. Must only make system calls,
-/// because another thread of the forked process may have held any lock.
+/// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must only make system calls,
+/// because another thread may have held any lock at the fork.
 fn answer(question: u8) -> f64 {
     // SAFETY: the parent stored the address of a live plan, which this child has copied at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {

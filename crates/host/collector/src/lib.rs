@@ -1,27 +1,13 @@
 //! The one driver that all instruments share: from a list of events and a target to a session.
 //!
-//! | module | job |
-//! |---|---|
-//! | [`request`] | the request for a run, and its outcome |
-//! | [`error`](mod@error) | all messages and hints |
-//! | [`module`] | the files that a target has mapped |
-//! | [`resolve`] | resolves specs to probes |
-//! | [`planner`] | plans the patches of probes |
-//! | [`counts`] | reads counts from slabs |
-//! | [`call_sums`] | sums the words of slabs |
-//! | [`tracee`] | one process, and who counts its probes |
-//! | [`probes`] | probes, locks of programs and scopes |
-//! | [`run`](mod@run) | picks the instruments of a request |
-//! | [`start`] | attaches to processes, or starts a command |
-//! | [`words`] | numbers in sentences |
-//! | [`locks`](mod@locks) | waits for the kernel's locks |
-//! | [`ulocks`] | waits for the locks of programs |
-//! | [`watch`](mod@watch) | accesses to variables |
-//! | [`stat`](mod@stat) | events by perf's names |
-//! | [`drive`](mod@drive) | the one loop of a run and its clock |
+//! [`run`](mod@run) picks the instruments of a [`request`], and [`drive`](mod@drive) calls them in the one loop:
+//! - [`probes`] counts functions, scopes and the locks of programs ([`ulocks`]): [`start`] attaches to each process
+//!   ([`tracee`]), [`resolve`] finds functions in its files ([`module`]), and [`planner`] plans patches;
+//! - [`locks`](mod@locks) counts waits for the kernel's locks, [`watch`](mod@watch) accesses to variables;
+//! - [`stat`](mod@stat) counts events by perf's names.
 //!
-//! Everything that a target wrote is hostile. Sizes must come from our own geometry. Addresses that
-//! an agent reports must only be used inside the same target.
+//! Data that a target can write is hostile. So sizes must come from our own geometry, and an agent's addresses must
+//! be used only in its own process.
 #![warn(missing_docs)]
 
 mod call_sums;

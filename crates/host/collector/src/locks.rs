@@ -1,7 +1,7 @@
-//! Waits for the kernel's locks: BPF programs in the kernel, as an [`Instrument`].
+//! Counts waits for the kernel's locks, by BPF programs, as an [`Instrument`].
 //!
-//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are
-//! read only at the end; an interval has only its number of waits.
+//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are read at the end, and
+//! intervals have only numbers of waits.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::words;
 
 mod wait_rows;
 
-/// The pause between two reads of the targets' CPU time, which is lost when they end.
+/// The pause between two reads of the targets' CPU time. The time since the last read is lost if a target ends.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct KernelLocks<'a> {
@@ -43,7 +43,7 @@ pub(crate) fn locks(
     run(&mut locks, &request.options, &mut targets, &own, observer)
 }
 
-/// A command among the processes is held.
+/// Returns the processes to count, and starts a command, which is held.
 fn targets(request: &Request<'_>) -> Result<Targets, Error> {
     match &request.target {
         RequestTarget::System => {
@@ -59,7 +59,7 @@ fn targets(request: &Request<'_>) -> Result<Targets, Error> {
 }
 
 impl<'a> KernelLocks<'a> {
-    /// The BPF programs do not count yet.
+    /// Loads the BPF programs, which do not count yet.
     pub(crate) fn load(
         request: &'a Request<'a>,
         watched: WaitSelection,
@@ -87,7 +87,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Chooses a started command's process for the waits to count. Other processes were chosen before.
+    /// Chooses the process of a started command; `load` has chosen other processes.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),
@@ -95,7 +95,7 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// For the whole system, the cost is the kernel's own measure.
+    /// Returns the cost as the programs measured it; for the whole system as the kernel did, if permitted.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -150,12 +150,12 @@ impl Instrument for KernelLocks<'_> {
         at: &Targets,
         session: &mut Session,
     ) -> Result<Cost, Error> {
-        // Must be read before the BPF programs are unloaded, because their code has names too.
+        // Must be read before the BPF programs are unloaded, because call sites may be in their code.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
-        // A wait before a command's exec was recorded under our own name.
+        // Waits before a command's exec were recorded under tiptoe's name, so rows get present names.
         let names = at.names().into_iter().collect();
         let cost = self.cost(session.cpu_ns)?;
         let reading = Reading {

@@ -36,9 +36,9 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// How return addresses are read, by the function's link-time address.
+    /// By a function's link-time address: how its return address is read, if it is.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
-    /// The kernel's uprobes need the open file.
+    /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
     pub key: FileKey,
     is_go: OnceCell<bool>,
@@ -54,14 +54,14 @@ struct DescribedFunctions {
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
-/// Compilers' marks in the names of copied functions.
+/// Marks in the names of a compiler's copies of functions.
 const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
 const FIRST_OF_LIBC: &str = "__libc_start_main";
 
 const GO: &[u8] = b"\xff Go buildinf:";
 const GO_SECTION: &str = ".go.buildinfo";
-/// The searched bytes at the start of each writable segment, if the file has no `GO_SECTION`.
+/// How much of each writable segment's start is searched for `GO`, if the file has no `GO_SECTION`.
 const MOST_SEARCHED: u64 = 1 << 20;
 
 /// Device and inode, as in `/proc/PID/maps`.
@@ -75,7 +75,6 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 pub struct Module {
     pub object: Rc<Object>,
     pub name: String,
-    /// The path in the target's file system.
     pub path: PathBuf,
     /// The run-time address minus the link-time address.
     pub bias: u64,
@@ -146,7 +145,6 @@ impl Object {
             .then_some(())
     }
 
-    /// Reads the file again each time, because no content is kept.
     fn content(&self) -> Option<Content> {
         content(Rc::clone(&self.file)).ok()
     }
@@ -177,7 +175,8 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// Returns the link-time addresses of these bytes in code, if `is_it` accepts their position in a section's code.
+    /// Returns the link-time addresses of these bytes in code. `is_it` gets a section's code and a position in it,
+    /// and selects.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -214,8 +213,8 @@ impl Object {
         self.image.origins(&content, &self.source, ask)
     }
 
-    /// Returns where debug information says that a function was inlined. Ignores a library's
-    /// separate debug file, because reading a C library's takes longer than many programs run.
+    /// Returns where debug information says that a function was inlined. Ignores a library's separate debug file,
+    /// because reading that of a C library takes longer than many programs run.
     pub fn inlined_places(
         &self,
         function: &Function,
@@ -230,7 +229,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Like [`inlined_places`](Object::inlined_places), for functions of this name that have no code of their own.
+    /// Does what [`Object::inlined_places`] does, for functions of this name without own code.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let content = self.content().unwrap_or_default();
         let source = self.source(is_program);
@@ -279,7 +278,7 @@ impl Object {
             .get_or_init(|| compile().unwrap_or_default())
     }
 
-    /// Returns a function's bytes and those up to the next function, at `bias`.
+    /// Returns a function's code, loaded at `bias`, and the bytes up to the next function.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
         let layout = self.image.layout();
         let section = layout
@@ -412,7 +411,7 @@ impl Cache {
         self.0.entry(key).or_insert_with(open).clone()
     }
 
-    /// Returns the modules of a process without the agent, the program first.
+    /// Returns the modules of a process except the agent's, the program first.
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe()?;
         let mut modules: Vec<Module> = Vec::new();

@@ -56,10 +56,10 @@ pub struct PlannedSite {
     /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
     pub location: HookLocation,
-    /// Whether the agent's table has other sites at the same address. If so, `Link::recall` must select this site
-    /// before the address is armed again.
+    /// Whether the agent's table has other sites at this address. If so, `Link::recall` must select this one before
+    /// the address is armed again.
     pub has_others: bool,
-    /// The address of the trampoline's saved return addresses, or 0.
+    /// Where the trampoline saves return addresses, or 0.
     pub callers: u64,
     /// Why only entries are counted, although times were requested.
     pub untimed: Option<Reason>,
@@ -113,7 +113,7 @@ pub struct ProcessState<'a> {
 struct Draft<'a> {
     planner: Planner,
     state: &'a ProcessState<'a>,
-    /// The latest site of an address is last.
+    /// The agent's sites by address, the latest last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
     /// The number of the next followed probe. Such numbers are never reused.
@@ -247,23 +247,22 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest `wanted` site at an address. Because sites are reused, a process has at most
-    /// one trampoline for each different request.
+    /// Returns the latest `wanted` site at an address.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;
         Some(reuse(site, has_others))
     }
 
-    /// As [`Draft::reusable_at`], but the site's original bytes must be those of `shape`, because another
-    /// library may have been mapped at the address since then.
+    /// Returns the latest `wanted` site for `shape`. The site must have the shape's original bytes, because another
+    /// library may have been mapped at its address.
     fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
         })
     }
 
-    /// Plans a probe; counts only entries if its calls cannot be followed.
+    /// Plans a probe. If its calls cannot be timed, plans to count only its entries.
     fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, Reason> {
         match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
@@ -378,7 +377,8 @@ fn body_hash(body: &Body) -> u32 {
     hash(&text)
 }
 
-/// Returns the FNV-1a hash. Any later tiptoe of the same protocol must compute the same hash.
+/// Returns the FNV-1a hash. Later tiptoes of the same protocol must compute the same hash, because it identifies a
+/// site's body.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)

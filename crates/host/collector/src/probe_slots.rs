@@ -6,7 +6,6 @@ use crate::module::FileKey;
 use crate::planner::Follow;
 use crate::resolve::Probe;
 
-/// An address in a file, and what is recorded there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotKey {
     file: FileKey,

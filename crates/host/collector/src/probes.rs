@@ -83,7 +83,7 @@ impl Report {
     }
 }
 
-/// When the next checks are due, since the attach.
+/// When the next checks are due, as time since the attach.
 struct Looks {
     clock: RunClock,
     ends: Duration,
@@ -107,7 +107,7 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// Runs a request, with `others` that count in the same processes.
+/// Runs a request's probes, locks and scopes. `others` makes instruments that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -119,7 +119,7 @@ pub(crate) fn run<'a>(
     let mut options = request.options.clone();
     let mut ended = Vec::new();
     let traced = match &request.target {
-        // The delay of running processes is before the attach.
+        // Running processes are attached after the delay.
         RequestTarget::Pids(pids) => {
             options.delay = None;
             let attached = attach_all(pids, &plan, &mut cache)?;
@@ -157,8 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Shows that the patcher is safe: removes and writes the probes of one running process `times`
-/// times while it runs. Returns how often, which is less if the request's `stop` was set.
+/// Removes and writes the probes of running processes `times` times, which shows that patching is safe. Returns how
+/// often in all; a set `stop` ends it early.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -260,7 +260,7 @@ impl<'a> Probes<'a> {
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
-        // Finds code that the program moved, whose counts are lower bounds.
+        // Makes the agent find code that the program moved, whose counts are lower bounds.
         let spaces = at.traced.iter();
         let spaces = spaces.map(|one| one.process.address_space());
         self.report.spaces = spaces.collect();
@@ -286,7 +286,7 @@ impl<'a> Probes<'a> {
 
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
-            // A held command must not run. It is killed.
+            // A held command is killed instead.
             let detached = match tracee.process.target.is_held() {
                 true => Ok(()),
                 false => tracee.process.detach(),
@@ -302,12 +302,13 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process is counted from its attach on. If the run's clock begins later, earlier counts are discarded.
+    /// A running process counts from its attach on. Counts before the run's clock are discarded.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes were attached one after another. Waits for locks cannot be subtracted.
+        // Several processes, attached one after another, get a common start: earlier counts are subtracted, which
+        // waits for locks do not permit.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
         // A command may end before the first turn's checks are due.

@@ -1,4 +1,4 @@
-//! The driver's request, its reports while it runs, and its outcome.
+//! A caller's request for a run, the reports while it runs, and its outcome.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use tiptoe_session::{Access, Call, Cost, Count, Counts, Interval, Note, ScopeCou
 pub struct Request<'a> {
     /// The shared object to load into targets.
     pub agent: &'static [u8],
-    /// The events.
+    /// The events to count.
     pub events: Vec<Event<'a>>,
     /// The target.
     pub target: RequestTarget,
-    /// A command during whose run another target is counted.
+    /// A command to start, during whose run `target` is counted.
     pub meanwhile: Option<Vec<OsString>>,
     /// Whether the agent or the kernel counts.
     pub via: Via,
     /// What results are split by. An instrument without this split uses its default.
     pub split: Option<Split>,
-    /// How much of the target's CPU time tracing may take; for variables, of one CPU's time.
+    /// How much CPU time tracing may take: a part of the target's, for variables a part of one CPU's.
     pub budget: Budget,
-    /// Patch even if a rule says that the kernel should count.
+    /// Whether the agent enters despite a seccomp filter, or a limit on memory or threads.
     pub force: bool,
     /// What is observed of calls.
     pub calls: CallOptions<'a>,
@@ -53,7 +53,7 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
-    /// Look up the probes of traps only under the lock, so that a bench can compare that with speculation.
+    /// Whether a trap's probe is looked up only under the lock, which a bench compares with speculation.
     pub locked_lookups: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct AccessOptions {
     pub when: Option<String>,
     /// Also use the debug register that is reserved for debuggers.
     pub all_slots: bool,
-    /// The length of a turn, if there are more variables than registers.
+    /// How long a variable has its debug register, if there are more variables than registers.
     pub rotate: Option<Duration>,
     /// Report the reservations of debug registers.
     pub stats: bool,
@@ -117,7 +117,7 @@ pub enum Split {
     Scope,
     /// Each lock.
     Lock,
-    /// Each call site, for the kernel's locks with its callers.
+    /// Each call site; for the kernel's locks, with the site's callers.
     Callsite,
     /// Each type of lock.
     Type,
@@ -189,7 +189,8 @@ impl<'a> Request<'a> {
         self.reports_scopes() || self.split == Some(Split::Scope)
     }
 
-    /// Returns the share of the target's CPU time for each user of the budget. `None` if there is no limit.
+    /// Returns an equal part of the budget for each of its spenders: followed calls, waits for locks, and variables.
+    /// `None` if there is no limit.
     pub(crate) fn budget_share(&self) -> Option<f64> {
         let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
         let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
@@ -238,8 +239,8 @@ pub struct RunOptions {
     pub interval: Option<Duration>,
     /// Set by the caller to end the run and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller to the signal that set `stop`. A started command gets that signal, because
-    /// it would otherwise continue after its trace.
+    /// Set by the caller to the signal that set `stop`. A started command gets this signal, too, because it would
+    /// otherwise run on untraced.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -256,7 +257,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Returns the part of the target's CPU time; `None` if there is no limit.
+    /// Returns the limit as a part of the target's CPU time; `None` if there is none.
     pub fn share(self) -> Option<f64> {
         match self {
             Budget::Off => None,
@@ -267,17 +268,17 @@ impl Budget {
 
 /// Receives reports while the driver runs.
 pub trait Observer {
-    /// Receives a past interval.
+    /// Receives what events counted in an interval, at its end.
     fn interval(&mut self, interval: &Interval);
     /// Receives the calls recorded since the last report, ordered by their beginning.
     fn calls(&mut self, calls: &[Call<'_>]);
     /// Receives the accesses to watched variables since the last report, in order.
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
-    /// Receives the counts of a past interval.
+    /// Receives what counters counted in an interval, at its end.
     fn counts(&mut self, _counts: &Counts) {}
-    /// Receives the counts by scope of a past interval.
+    /// Receives the counts of scopes in an interval, at its end.
     fn scopes(&mut self, _scopes: &ScopeCounts) {}
-    /// Returns whether calls must be reported, not only counted.
+    /// Returns whether recorded calls must be passed to [`Observer::calls`], not only counted.
     fn wants_calls(&self) -> bool {
         true
     }

@@ -52,7 +52,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns the probe for counting entries only, which may be at a later instruction.
+    /// Returns the probe that counts only entries, which in Go is at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -63,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Returns the instruction's offset in the file, by which a uprobe is placed.
+    /// Returns the offset in the file at which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -71,7 +71,8 @@ impl Probe {
 
 #[derive(Default)]
 pub struct Resolution {
-    /// Whether a thread that loads the libraries waits for the probes. Then no debug information may be read.
+    /// Whether the thread that loaded the libraries waits for the probes. If so, debug information must not be read,
+    /// because that takes long.
     pub are_late: bool,
     pub probes: Vec<Probe>,
     /// IFUNCs, whose choice is known only inside the target.
@@ -97,9 +98,8 @@ impl Resolution {
     }
 }
 
-/// Resolves all probes against a process's modules; `entries` says what to record of each entry of
-/// a function. With `may_match_later`, a probe without a match is no error if a later library may
-/// match it.
+/// Resolves specs in a process's modules. `entries` says what to record of each entry of a function. With
+/// `may_match_later`, a spec without a match is no error if a library loaded later may match it.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -205,8 +205,8 @@ fn wanted(spec: &Spec) -> String {
     }
 }
 
-/// Returns whether a module is the named binary: by path, soname, last path component, displayed
-/// name, or through links; the program also by its comm.
+/// Returns whether a module is the named binary. The name may be a path, also through links, a file name, a soname, a
+/// displayed name, or a glob of these; the program's may be its comm.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
@@ -315,8 +315,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether only another mapping of the probe's file has its address. Node.js maps some
-/// pages of its text a second time, at other addresses.
+/// Returns whether only another mapping of the module's file contains the probe's place. Node.js maps some pages of
+/// its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| {
         let place = probe.place_in_file().wrapping_add(module.bias);
@@ -372,9 +372,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. For other libraries the
-/// spec must name the library, because otherwise the function would not be probed again after the
-/// program closed and reopened the library.
+/// Returns libc if a name without a binary means a function of libc alone. Other libraries must be named in the spec,
+/// because otherwise a library that is closed and reopened would not be probed again.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -387,7 +386,8 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns the other modules with the function or the glob's functions, because only the program was searched.
+/// Returns what the user may have meant: a file of this name, or functions of other modules. A spec without a binary
+/// searches only the program.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {
@@ -404,7 +404,7 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     (!specs.is_empty()).then_some(InsteadOfFunction::Elsewhere(specs))
 }
 
-/// Returns a spec to be pasted into a shell. Must be quoted, because the program chose its libraries' names.
+/// Returns a spec to paste into a shell. It must be quoted, because the program chose its libraries' names.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }

@@ -18,7 +18,7 @@ use crate::request::{Observer, Outcome, Request};
 use crate::watch::RequestedWatch;
 use crate::{locks, probes, stat, watch};
 
-/// Runs a request until it ends. What cannot count together fails before anything is attached or started.
+/// Runs a request until it ends. Fails if its events cannot count together, before anything is attached or started.
 pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let has = |is_it: fn(&Event<'_>) -> bool| request.events.iter().any(is_it);
     let in_program =

@@ -62,7 +62,7 @@ pub(crate) fn signal_of(request: &Request) -> i32 {
     request.options.hand_on.load(Ordering::Relaxed) as i32
 }
 
-/// Returns a note if a signal interrupted the attach; what is attached is then reported at once.
+/// Returns a note if a signal interrupted the attach. The run then ends at once, and reports what is attached.
 pub(crate) fn broken_off(
     request: &Request,
     tracees: &[Tracee],
@@ -83,7 +83,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Omits a process that ends before the attach, unless it is the only one.
+/// Omits processes that end before their attach; fails if no others are left.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -120,7 +120,7 @@ fn attach_until_stopped(
     }
 }
 
-/// The command runs without tiptoe during `delay`.
+/// Starts a command without tiptoe, and attaches to it after `delay`.
 pub(crate) fn start_and_attach(
     command: &[std::ffi::OsString],
     delay: Duration,
@@ -162,7 +162,7 @@ pub(crate) fn start(
             let locks = || unpatchable(header).filter(|_| plan.locks());
             refusal.map(Reason::Program).or_else(locks)
         }
-        // Either a shell runs the file, or the exec fails.
+        // The file is no program: either a shell runs it, or the exec fails.
         Err(_) => None,
     };
     // A command inherits tiptoe's limits.
@@ -202,7 +202,6 @@ fn is_elf(path: &std::path::Path) -> bool {
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-/// Returns the most probes that a command may need, before its libraries are known.
 fn command_probes(plan: &Plan) -> u32 {
     let specs = plan.probes.iter().chain(&plan.request.calls.under);
     match specs.clone().any(|probe| is_glob(probe.text)) {
@@ -224,7 +223,7 @@ fn start_with_agent(
     // If the agent cannot serve, it keeps the program from starting until the link is dropped.
     match lead_in(&mut target, &offer, &plan.terms(&layout)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
-        // A command that ends by itself was no program, or its loader reports an error.
+        // A signal killed the command. One that exits was no program, or its loader reports an error.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
             let note = ended_in_attach(&target);
             Ok(Tracee::ended(target, note))
@@ -240,7 +239,7 @@ fn start_with_agent(
     }
 }
 
-/// The inner error says why the agent does not answer.
+/// Lets a command run until its agent answers. The inner error says why it does not.
 fn lead_in(
     target: &mut Attached,
     offer: &Offer,
@@ -279,7 +278,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts in a running command, or in one held by an agent that cannot serve.
+/// Counts in the kernel, in a command that runs, or is held by an agent that cannot serve.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

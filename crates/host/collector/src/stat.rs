@@ -1,5 +1,4 @@
-//! Counts perf's events: sets of perf events, as an [`Instrument`]. The kernel counts, and only
-//! sums are read, at the end or at each interval.
+//! Counts perf's events, as an [`Instrument`]. tiptoe reads only the kernel's sums, at the end or at each interval.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -34,7 +33,7 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of the target's use, which is lost when the target ends.
+/// The pause between two reads of what the target used. Its use since the last read is lost if it ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
@@ -68,7 +67,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
         exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
         let used = meter.used(&request.target);
         if request.is_command() {
-            // The loop fetches the CPU time of running processes only.
+            // The loop has not fetched the command's CPU time.
             session.cpu_ns += used.user_ns + used.sys_ns;
         }
         switches += used.switches;
@@ -81,7 +80,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     }
     session.events = events(&total);
     runs.finish(&mut stat);
-    // Without events there is no work at context switches, so there is no cost.
+    // Without events nothing runs at context switches, so there is no cost.
     if !is_free {
         cost::put(&counters, &mut session, &mut stat, switches);
     }
@@ -98,7 +97,7 @@ struct CountingRun<'a> {
     source: Box<dyn CountSource>,
     meter: Meter,
     stat: &'a mut Stat,
-    /// The sums at the end of the last interval or the run.
+    /// The sums at the end of the last interval, or of the run.
     last: Sums,
 }
 
@@ -138,7 +137,7 @@ impl Instrument for CountingRun<'_> {
     }
 
     fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
-        // A command's use is read when it was reaped.
+        // What a command used is read after it was reaped.
         if !self.request.is_command() {
             at.fetch_cpu_times();
             self.meter.look(at);
@@ -174,7 +173,7 @@ impl Instrument for CountingRun<'_> {
         Ok(turn.clock.elapsed())
     }
 
-    /// The events' cost is known only once all runs have ended.
+    /// Returns no cost, because the cost is known only once all runs have ended.
     fn section(&mut self, _: &RunEnd, _: &Targets, session: &mut Session) -> Result<Cost, Error> {
         self.last = self.source.sums(self.request.counters.per_cpu)?;
         if !self.source.is_complete() {
@@ -228,7 +227,7 @@ fn events(sums: &Sums) -> Vec<Event> {
     counted.map(event).collect()
 }
 
-/// Returns the command that is started, counted or not.
+/// Returns the command that tiptoe starts, counted or not.
 fn command<'a>(request: &'a Request<'_>) -> Option<&'a [OsString]> {
     match &request.target {
         RequestTarget::Command(command) => Some(command),

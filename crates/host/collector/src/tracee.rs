@@ -1,12 +1,7 @@
-//! One traced process, in three parts. Each owns its state, and takes another part as a parameter where it needs one.
-//!
-//! | part | what it is |
-//! |---|---|
-//! | [`process`] | what is attached: the process, the agent's presence there, and how its trace ends |
-//! | [`agent`] | what the agent counts: patches, budgets, recorded calls |
-//! | [`kernel`] | what the kernel counts where the agent does not |
-//!
-//! Waits for locks ([`contended_locks`]) are recorded by both, and scopes ([`scope_ports`]) are charged by both.
+//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what
+//! the kernel counts where the agent does not ([`kernel`]). Each part owns its state. A method that needs another
+//! part takes it as a parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes
+//! ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -59,7 +54,6 @@ pub struct Tracee {
     pub process: TracedProcess,
     pub agent: InProcess,
     pub kernel: KernelProbes,
-    /// Waits recorded by the agent or the kernel.
     pub locks: LockWatch,
     pub scopes: ScopeWatch,
     pub coverage: Coverage,
@@ -71,7 +65,6 @@ struct AgentFailure {
     error: Error,
 }
 
-/// Returns the note on a process that ended before tiptoe had attached to it.
 pub fn ended_in_attach(target: &Attached) -> ProcessNote {
     let process = session_target(target);
     ProcessNote::EndedInAttach { process }
@@ -98,14 +91,15 @@ impl Tracee {
         }
     }
 
-    /// If the command ends first, nothing of it is counted.
+    /// Attaches to a running command after its delay. If the command ends first, nothing of it is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// If the command has ended, nothing of it is counted, and `ended` says so.
+    /// Leaves the command to the kernel if the agent failed. If it has ended, nothing of it is counted, and the note
+    /// `ended` says so.
     fn unless_ended(
         self,
         entered: Result<Option<AgentFailure>, Error>,
@@ -122,7 +116,7 @@ impl Tracee {
         }
     }
 
-    /// Returns a process without any counts, because it ended.
+    /// Returns an ended process without counts.
     pub fn ended(target: Attached, note: ProcessNote) -> Tracee {
         let mut tracee = Tracee::new(target);
         tracee.coverage.note(note);
@@ -130,8 +124,7 @@ impl Tracee {
         tracee
     }
 
-    /// Begins to count in a running process. If its agent fails, the kernel must count: returns the
-    /// failure.
+    /// Begins to count in a running process. Returns the agent's failure, after which the kernel must count.
     fn enter(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let pid = process.pid();
@@ -172,8 +165,7 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor, and still waits afterwards. If
-    /// the agent fails, the kernel counts.
+    /// Begins to count in a command that waits in the agent's constructor, and still waits afterwards.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let ended = ended_in_attach(&tracee.process.target);
@@ -181,7 +173,7 @@ impl Tracee {
         tracee.unless_ended(taken, plan, ended)
     }
 
-    /// Begins to count in a command that waits in the agent's constructor. Returns as [`Tracee::enter`] does.
+    /// Returns the agent's failure, as [`Tracee::enter`] does.
     fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let maps = process.maps()?;
@@ -210,7 +202,7 @@ impl Tracee {
         Ok(None)
     }
 
-    /// Counts through the kernel, on request or because the agent cannot enter, for the reason `left_out`.
+    /// Counts in the kernel alone: on request, or because the agent cannot enter, for the reason `left_out`.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -269,7 +261,8 @@ impl Tracee {
             self.locks
                 .watch_in_kernel(&self.process, plan, modules, &self.coverage)?;
         }
-        // Calls are recorded while other probes are still being patched, and none may be earlier than the start.
+        // Calls are recorded while other probes are still being patched, and no call may be earlier than the clock's
+        // start.
         self.process.since = if plan.request.calls.record {
             before
         } else {
@@ -299,8 +292,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts in the kernel after a failure of the agent. Returns its error unless the agent
-    /// has restored everything.
+    /// Counts in the kernel after the agent failed. Returns the agent's error if the kernel cannot serve the request,
+    /// or the agent has not restored the program.
     fn leave_to_kernel(self, plan: &Plan, failure: AgentFailure) -> Result<Tracee, Error> {
         let AgentFailure { modules, error } = failure;
         let may = plan.request.via != Via::Agent
@@ -327,7 +320,7 @@ impl Tracee {
         agents.chain(kernels.map(|one| (&one.counter, Source::Kernel(one.step))))
     }
 
-    /// Reads all counters. The clock is the run's.
+    /// `clock` is the run's.
     pub fn read(&self, by: Option<Split>, clock: RunClock) -> Result<Reads, Error> {
         let kernel = self.kernel.read()?;
         let mut reads = self.agent.read(&self.process, by, clock)?;
@@ -348,7 +341,6 @@ impl Tracee {
         self.agent.patches.later.bell(&self.process)
     }
 
-    /// Returns why the trace ended before the program, if it did.
     pub fn ended_by(&self) -> Option<EndCause> {
         match self.locks.has_left_kernel() {
             true => Some(EndCause::Exec),
@@ -356,8 +348,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note that another tracer's probe had been removed from our sites, or that the
-    /// kernel counted in another program, which is known only at the end.
+    /// Returns a note on what only the end shows: another tracer's probe was removed from our sites, or the kernel
+    /// counted on after an exec.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

@@ -1,5 +1,5 @@
-//! Sums up and names what threads recorded of contended locks. The words are hostile data from the
-//! target: none may be used as an index, and they are only reported.
+//! Sums up and names the waits for locks that threads recorded. The words are hostile data from the target: none may be
+//! used as an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ struct Waits {
     readers: u64,
     most_readers: u64,
     times: Times,
-    /// By call site: the wakes, and the nanoseconds of waiting that they ended.
+    /// By the waker's call site: how many waits it ended, and their nanoseconds.
     wakers: BTreeMap<u64, (u64, u64)>,
     holders: Holders,
 }
@@ -111,7 +111,7 @@ impl Waits {
             slept_ns: row.slept_ns,
             timed: slept(row.calls(), ends.at_once, ends.other),
             longest: row.longest_ns,
-            // The kernel's program does not read the lock's word.
+            // The BPF program does not read the lock's word.
             readers: 0,
             most_readers: 0,
             times: row.times(),
@@ -152,16 +152,16 @@ impl Waits {
 
 #[derive(Default)]
 pub struct WaitRecords {
-    /// The sums of waits, by key, and by thread or scope.
+    /// The sums of waits, by key, and by the thread's or scope's name.
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
-    /// The holds of the lock of `--hold`, by its address and the call site that took it.
+    /// The holds of the lock of `--hold`, by the lock's address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
-    /// The hold that was in progress when the trace began: the lock, the thread, and for how many ns it was seen.
+    /// The hold that was in progress when the trace began: the lock, the thread, and the observed ns.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
-    /// The names that libraries gave to the locks that they report, by `via`.
+    /// The names of locks that libraries report, by `via`.
     reported: BTreeMap<u64, String>,
     threads: BTreeMap<u32, String>,
     all_waits: u64,
@@ -169,16 +169,16 @@ pub struct WaitRecords {
     /// Waits in progress at the end of the trace.
     unfinished: BTreeMap<(Key, String), Unfinished>,
     unfinished_without_row: u64,
-    /// The time of the reading, in ticks.
+    /// When the words were read, in ticks.
     now: u64,
     others: u64,
     drops: Vec<Dropped>,
 }
 
 impl WaitRecords {
-    /// Adds the records in a thread's words, by scope if `scopes` is given. An ended thread has
-    /// `last_seen`: a wait that it was in counts as left, and lasted for the ns that `last_seen`
-    /// returns for the wait's index among nested waits.
+    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for an ended thread,
+    /// and returns how many ns a wait lasted, by its index among nested waits. A wait in which a thread ended counts as
+    /// left.
     pub fn add_thread(
         &mut self,
         thread: &str,
@@ -248,7 +248,7 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// Adds the kernel's counts. `ended_inside` threads ended during a wait.
+    /// Adds the counts of the BPF program. `ended_inside` is how many threads ended during a wait.
     pub fn add_in_kernel(
         &mut self,
         rows: &[(FutexKey, FutexCounts)],
@@ -275,7 +275,7 @@ impl WaitRecords {
         }
     }
 
-    /// Adds a wait that the kernel saw begin `ns` before. The thread `who` is empty if rows are not by thread.
+    /// Adds an unfinished wait that the BPF program saw begin `ns` ago. `who` is empty if rows are not by thread.
     pub fn add_open_in_kernel(&mut self, key: FutexKey, who: &str, ns: u64) {
         let FutexKey {
             address, site, via, ..
@@ -377,7 +377,7 @@ fn longest_first(holds: &mut [Hold]) {
     holds.sort_by_key(|hold| u64::MAX - hold.total_ns);
 }
 
-/// Sorts by the time slept, longest first; waits without a holder (idle threads) last.
+/// Sorts by the time slept, longest first, and rows of idle threads last.
 fn worst_first(rows: &mut [Lock]) {
     rows.sort_by_key(|row| {
         let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
@@ -409,7 +409,7 @@ pub fn add(all: &mut Locks, more: Locks) {
 }
 
 impl Waits {
-    /// Returns whether any of the waits was not timed.
+    /// Returns whether any wait was not timed.
     fn is_sampled(&self) -> bool {
         self.timed.saturating_add(self.left) < slept(self.calls, self.at_once, self.other)
     }
@@ -433,11 +433,11 @@ struct Rows {
     early: EarlyWaitSums,
     unfinished: Unfinished,
     sites: BTreeMap<u64, u64>,
-    /// Whether any wait for one of the row's locks was not timed, in this row or in another.
+    /// Whether any wait for one of the row's locks was not timed, even in another row.
     is_sampled: bool,
 }
 
-/// Returns whether the address may be in the same lock as one of `sampled`: a rwlock has several words to wait for.
+/// Returns whether the address may be in the same lock as one of `sampled`, because a rwlock has several awaited words.
 fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
     const LONGEST_LOCK: u64 = 64;
     let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);
@@ -450,7 +450,7 @@ impl Rows {
         let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
         let slept = slept(all.calls, all.at_once, all.other);
         let timed = all.is_sampled().then_some(all.timed);
-        // Skipped waits recorded no hand-over, so holders are reported only if all waits were timed.
+        // A wait that sampling skipped recorded no holder, so holders are reported only if all waits were timed.
         let held = all.holders.by_name(names, threads, all.slept_ns);
         let held = held.filter(|_| !self.is_sampled && !group.is_idle);
         Lock {

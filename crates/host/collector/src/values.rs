@@ -15,7 +15,7 @@ const MOST: usize = 1 << 16;
 pub struct Values(BTreeMap<u64, u64>);
 
 impl Values {
-    /// Adds the words of one thread's probe; later words are ignored.
+    /// Adds one thread's words for a probe, and ignores words after these.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..WIDTH as usize).unwrap_or(words);
         for (value, hits) in decode(own) {
@@ -41,7 +41,7 @@ impl Values {
 
 const MOST_TIMED: usize = 1 << 12;
 
-/// The calls of all threads by value; `None` is for unknown values. The words are those of
+/// The calls of all threads by value; `None` is for values that found no room. The words are those of
 /// [`tiptoe_wire::calls::words`].
 #[derive(Clone, Debug, Default)]
 pub struct TimedValues(BTreeMap<Option<u64>, Vec<u64>>);

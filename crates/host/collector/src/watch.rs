@@ -1,9 +1,8 @@
-//! Watches accesses to variables of a process: breakpoints, as an [`Instrument`].
+//! Watches accesses to variables of a process by breakpoints, as an [`Instrument`].
 //!
-//! The kernel counts in the thread that makes the access, without a patch. An instruction's values,
-//! and the steps to its callers, are known only after its first hit, because the watch must learn
-//! them. If this user may not open the kernel's breakpoints, the agent's breakpoints record each
-//! hit ([`inside`]).
+//! A BPF program counts in the thread that makes the access, without a patch. The watch learns what an instruction
+//! stores, and how to find its callers, from the first hit. If this user may not open the kernel's breakpoints, the
+//! program's own threads record each hit ([`inside`]).
 
 use std::time::Duration;
 
@@ -55,12 +54,12 @@ use inside::{AgentUse, InProcessWatch};
 use turns::{Registers, Turns};
 use variables::{RequestedVariable, WatchedVariable};
 
-/// The length of a window, in which a number of hits is allowed.
+/// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// For how long each turn learns: at first most code is new, and a program may be short.
+/// For how long each turn learns, because at first most code is new, and a program may be short.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// Switching the events takes at most one part in this many of the time.
+/// At most one part in this many of the time is spent on beginning windows.
 const SWITCHING: u32 = 20;
 
 struct Run<'a> {
@@ -72,14 +71,14 @@ struct Run<'a> {
     turns: Turns,
     named: each::InstructionNames,
     allowance: Option<Allowance>,
-    /// When the window ends, since the start.
+    /// When the present window ends, since the start.
     window_end: Duration,
     foreign_hits: ForeignHits,
     rested: u64,
     notes: Vec<Note>,
 }
 
-/// Must be parsed before anything is started.
+/// The variables and conditions of a request, which must be parsed before anything is started.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,
@@ -106,7 +105,7 @@ pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Resul
     run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
-/// Fails if the variables cannot be watched by an agent that also counts other events.
+/// Fails if an agent that also counts other events cannot watch the variables.
 pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     match &request.target {
         _ if request.via == Via::Kernel => Err(Error::VariablesInKernel),
@@ -115,7 +114,7 @@ pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     }
 }
 
-/// Watches in a process that already has the agent, which stays when the watch ends.
+/// Watches in a process whose agent also counts other events.
 pub(crate) fn beside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -127,7 +126,7 @@ pub(crate) fn beside<'a>(
     Ok(Box::new(run))
 }
 
-/// Opens breakpoints in the kernel, or inside the process on request or if this user may not open the kernel's.
+/// Opens the kernel's breakpoints; on request, or if this user may not, those of the process's threads.
 fn arm<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
@@ -289,8 +288,8 @@ impl Instrument for Run<'_> {
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
-        // The events of a running program count before all of them are enabled. A held command
-        // makes no access until it is released.
+        // In a running program, the first events count before the last are enabled, so its clock has started above. A
+        // held command makes no access until it is released.
         let is_held = at.counted().all(Attached::is_held);
         Ok(if is_held { at.start_clock() } else { clock })
     }
@@ -307,7 +306,7 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // The registers had their old variables while the reads above took time.
+        // A new reading of the clock, because the registers had their old variables until now.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;
@@ -315,7 +314,7 @@ impl Instrument for Run<'_> {
             self.target.follow();
         }
         turn.at.fetch_cpu_times();
-        // A new program may have ended since the exec; the exec is reported nevertheless.
+        // An exec is reported even if the new program has also ended.
         let over = self.has_execed(turn);
         let is_over = over.is_some() || self.form.is_over(turn.at);
         self.notes.extend(over);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have the events that tiptoe opens thread by thread, while threads start
- * and exit: a thread inherits its parent's events.
+ * Finds which threads have events. tiptoe opens events thread by thread, while threads start
+ * and exit, and a new thread inherits its parent's events.
  *
- * The kernel decides what is inherited somewhere within clone(2). A clone that began after the
- * opening gave all events, one that ended before it none. One that overlaps it may have done
- * either (a race), so it spoils the opening: tiptoe closes its events, inherited ones too.
+ * The kernel copies events somewhere within clone(2). A clone that began after an opening was done
+ * gave all events; a clone that ended before the opening gave none. A clone that overlaps the opening
+ * may have done either (a race), so it spoils the opening: tiptoe closes its events, inherited ones too.
  *
- * An opening is a number; a thread's events are from exactly one. Times are CLOCK_MONOTONIC's.
+ * A thread's events are from exactly one opening, which has a number. Times are CLOCK_MONOTONIC's.
  *
  * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
  *
@@ -29,7 +29,7 @@ enum {
 
 /* Marks the birth of a thread with events in `changes`; other changes are ends. */
 #define BORN (1ull << 32)
-/* bpf_ringbuf_output: nobody waits for the record. */
+/* A flag of bpf_ringbuf_output: no thread waits for the record. */
 #define NO_WAKEUP 1
 
 /* Settings, written before the program is loaded. */
@@ -109,10 +109,10 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 	return done && *done;
 }
 
-/* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
+/* The size of a thread's id. A thread has an id in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* Returns a thread's id in tiptoe's PID namespace: its process's innermost. */
+/* Returns a thread's id in tiptoe's PID namespace, which is the process's innermost. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Counts by the tasks' own fields.
+ * Counts for cgroups by their tasks' own fields.
  *
  * The kernel counts each task's run time, faults, switches and migrations, so that no
- * program need run at switches. The growth of these fields is charged when counts are read,
- * when the task changes its cgroup, and when its memory is freed, after its last switch. The
- * charge goes to the recorded cgroup, because the task may have moved since.
+ * program need run at switches. The growth of these fields is charged when tiptoe reads counts,
+ * when the task changes its cgroup, and when its memory is freed, after its last switch. It is
+ * charged to the recorded cgroup, because the task may have moved since.
  *
- * Two CPUs that charge a task at once do not race: each exchanges the recorded value for the
- * one it sees and charges the difference. These add up to the last value minus the first.
+ * Two CPUs may charge a task at once: each exchanges the recorded value for the value that it
+ * sees, and charges the difference. The differences add up to the last value minus the first.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
@@ -25,7 +25,7 @@ struct tiptoe_known {
 	u32 is_ending;
 };
 
-/* By the task's address, from birth until its memory is freed. */
+/* Tasks by their address, from birth until their memory is freed. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 1);
@@ -34,7 +34,7 @@ struct {
 	TYPE(value, struct tiptoe_known);
 } known SEC(".maps");
 
-/* Each CPU's charged idle switches. */
+/* The charged switches of each CPU's idle task. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, 1);
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * The start of the count, by CLOCK_MONOTONIC: between the programs' attachment and the first round.
+ * When the count started, by CLOCK_MONOTONIC: after the programs' attachment, before the first round.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -60,7 +60,7 @@ struct {
 	TYPE(value, u64);
 } begun SEC(".maps");
 
-/* Returns whether a task ran before the count. */
+/* Returns whether a task started before the count. */
 INLINE int is_older(struct task_struct *task)
 {
 	u32 zero = 0;
@@ -85,7 +85,7 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 }
 
 /*
- * Returns the task's slot; OTHERS if that was given away, because its cgroup was removed.
+ * Returns a task's slot; OTHERS if its cgroup was removed, so that the slot may be another's.
  */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
@@ -125,7 +125,7 @@ INLINE void now_in(struct tiptoe_known *own, u64 id)
 	}
 }
 
-/* Starts an older task with its present fields, which must not be charged; a younger one with 0. */
+/* Initializes a record, so that what a task did before the count is not charged. */
 INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 {
 	if (!is_older(task))
@@ -137,7 +137,7 @@ INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 	own->migrations = READ(task, se.nr_migrations);
 }
 
-/* Returns a task's record; an unknown task is recorded in this cgroup. */
+/* Returns a task's record; an unknown task is recorded in cgroup `id`. */
 INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_round *round, u64 id)
 {
 	u64 address = (u64)task;
@@ -159,7 +159,7 @@ INLINE void note_run(struct tiptoe_round *round, u64 began)
 	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
-/* Idle tasks are in no list: each is found through a task of its CPU. */
+/* Charges the idle task of a task's CPU, because idle tasks are in no list. */
 INLINE void charge_idle(struct task_struct *task)
 {
 	struct rq *queue = task->se.cfs_rq->rq;
@@ -172,7 +172,7 @@ INLINE void charge_idle(struct task_struct *task)
 		charge_to(&line->switches, before, idle->nvcsw + idle->nivcsw);
 }
 
-/* Charges each task's growth. */
+/* Charges a task's growth. tiptoe runs this for all tasks. */
 SEC("iter/task")
 int asked(struct bpf_iter__task *args)
 {
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* An earlier task's record: reports in an interrupt of a hidden task are hidden, so its end was. */
+	/* The end of an earlier task at this address was in an interrupt of a hidden task, and so hidden, too. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -216,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* The task still runs for a while; `ended` charges it for the last time. */
+/* Counts a task that begins to end, but still runs for a while. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {
@@ -234,7 +234,7 @@ int ending(u64 *args)
 	return 0;
 }
 
-/* The task was reaped an RCU grace period ago. */
+/* Charges a task for the last time; it was reaped an RCU grace period ago. */
 SEC("tp_btf/sched_process_free")
 int ended(u64 *args)
 {
@@ -275,7 +275,7 @@ GLOBAL int charge_thread(u64 address, u64 id)
 	return 0;
 }
 
-/* Charges all threads of a process, fixed during a move. Returns whether there were more. */
+/* Charges a process's threads, whose list is fixed during a move. Returns whether it has more than THREADS. */
 INLINE int charge_threads(struct task_struct *leader, u64 id)
 {
 	u64 head = (u64)leader->signal + OFFSET(struct signal_struct, thread_head);
@@ -302,7 +302,7 @@ int attached(u64 *args)
 
 	if (!round || !is_unified(cgroup))
 		return 0;
-	/* As a number, because a function takes nothing else. */
+	/* Read as a number, because a global function takes no pointer to a task. */
 	bpf_probe_read_kernel(&address, sizeof(address), args + 2);
 	if (!is_all)
 		charge_thread(address, id);

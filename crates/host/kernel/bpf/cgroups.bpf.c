@@ -2,31 +2,31 @@
 /*
  * Charges what a CPU does to the cgroup whose task it runs.
  *
- * At a switch the previous task is charged with its fields' growth since it was scheduled in.
- * Events are read only if the cgroup changes. They are charged to the cgroup *recorded* at the
- * previous change, never to that of the task now: if the task has moved, it would take all
- * earlier counts along.
+ * At a switch, `switched` charges the growth of the previous task's fields (run time, faults).
+ * Events are read only if the cgroup changes. Their growth is charged to the cgroup *recorded*
+ * at the previous change. The task's present cgroup would be wrong: a task that has moved
+ * would take all earlier counts along.
  *
- * Charges are in a flat array, a line for each CPU and slot, read through mmap. The reader
- * adds up descendants and names cgroups.
+ * Charges are in a flat array, with a line for each CPU and slot. tiptoe maps the array, adds
+ * up descendants and names cgroups.
  *
- * The kernel hides some tasks' switches from tracing. So each task's fields at its last switch
- * are kept: whatever was missed is charged at the next report, because fields grow only while
- * the task runs. The task's slot beside them is valid until a task is moved or a cgroup made;
- * without it each switch between a thousand cgroups would look it up in other cache lines.
+ * The kernel hides some tasks' switches from tracing, so the program keeps each task's last
+ * fields. Their growth is charged at the task's next report, because only a running task's
+ * fields grow. Beside them is the task's slot, valid until a task is moved or a cgroup made.
+ * It saves a lookup, which would miss the cache at each switch among a thousand cgroups.
  *
  * `switched` runs with interrupts off. tiptoe runs `flush` by an interrupt, or on its own CPU
- * where no task can preempt it, so these never race. Code that can be interrupted sets `busy`
- * while it changes a CPU's state, which `flush` then leaves alone.
+ * where no task can preempt it, so the two never race. A program that can be interrupted sets
+ * `busy` while it changes a CPU's state. `flush` then fails, and tiptoe repeats it.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept; of two with the same index, the one scheduled out last. */
+/* Tasks whose last state is kept. Tasks with the same index replace each other. */
 #define TASKS 65536
-/* One of N runs is timed. */
+/* One run in this many is timed. */
 #define TIMED_EACH 128
-/* Not run 0, because the first runs are slow. */
+/* The first timed run, because earlier runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -36,7 +36,7 @@
 const volatile u32 cpus = 1;
 const volatile u32 slots = SLOTS;
 const volatile u32 events = 0;
-/* tiptoe's start, by CLOCK_MONOTONIC: later tasks began with fields of 0. */
+/* When tiptoe started, by CLOCK_MONOTONIC. The fields of later tasks began at 0. */
 const volatile u64 began_ns = 0;
 
 struct {
@@ -56,8 +56,8 @@ struct {
 } counted SEC(".maps");
 
 /*
- * An event for each CPU, and its value at the last reading: all CPUs of an event, then the
- * next event's. Such an array has no more entries than CPUs, so each event needs its own.
+ * A map for each event, with an entry for each CPU; such a map has no room for more. `last` has
+ * the values at the last reading: all CPUs of an event, then those of the next event.
  */
 #define EACH_EVENT(DO)                                                                                  \
 	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
@@ -129,7 +129,7 @@ INLINE struct tiptoe_fields fields_of(struct task_struct *task)
 	return fields;
 }
 
-/* Charges a line with a task's growth. */
+/* Charges the growth of a task's fields to a line. */
 INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	line->runtime_ns += now->runtime_ns - before->runtime_ns;
@@ -138,7 +138,7 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 }
 
 /*
- * Returns the entry of a task, or of another with its index; none for idle tasks, which share an id.
+ * Returns the entry at a task's index, which may be another task's; 0 for idle tasks, which share an id.
  */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
@@ -147,7 +147,7 @@ INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 	return at ? bpf_map_lookup_elem(&tasks, &at) : 0;
 }
 
-/* Returns whether these can be earlier fields of the task. */
+/* Returns whether `before` can be earlier fields of the same task. */
 INLINE int is_before(const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	return before->runtime_ns <= now->runtime_ns && before->minor_faults <= now->minor_faults &&
@@ -159,16 +159,16 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* Valid until a task is moved; OTHERS never, because a slot may become free at any time. */
+/* Marks a slot as valid until the next move. OTHERS never is, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
 }
 
 /*
- * Keeps the cgroup of a task that moved itself since it was scheduled in.
- * Otherwise the next switch to it would look the cgroup up again; if the
- * kernel hides that switch, only the kept cgroup shows which one to charge.
+ * Records the cgroup of a task that moved itself since it was scheduled in.
+ * The record saves a lookup at the next switch to the task. If the kernel
+ * hides that switch, only the record shows which cgroup to charge.
  */
 INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
 {
@@ -199,8 +199,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * Charges a task not seen to be scheduled in with its growth since its last report,
- * and with all events since then, which cannot be split. Rare, so out of line.
+ * Charges a task whose scheduling in was hidden: the growth since its last report. Events since
+ * the last reading will be charged to its cgroup, too, because they cannot be split.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one set share their cgroups. Idle tasks must be kept separate. */
+	/* Tasks of one css_set share cgroups. Idle tasks get 0, because they share the root cgroup's. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* It ran since it was scheduled out: the kernel hid a switch. */
+		/* `next` ran since it was last scheduled out: the kernel hid a switch. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task, while no switch is possible; an unseen one to cgroup `id`. */
+/* Charges the running task while no switch is possible; to cgroup `id` if its scheduling in was hidden. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
@@ -322,7 +322,7 @@ INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *
 	own->slot = slot_for(own->id);
 }
 
-/* Charges what the CPU does, up to now; returns 1 if it must be repeated. */
+/* Charges what the CPU did up to now. Returns 1 if tiptoe must repeat the call. */
 SEC("raw_tracepoint/flush")
 int flush(void *none __attribute__((unused)))
 {
@@ -359,7 +359,7 @@ int seeded(struct bpf_iter__task *args)
 	return 0;
 }
 
-/* Only a task that does not run changes its CPU. The CPU that decides charges it. */
+/* Counts a migration on the CPU that decides it. A task migrates only while it does not run. */
 SEC("tp_btf/sched_migrate_task")
 int migrated(u64 *args)
 {
@@ -372,8 +372,8 @@ int migrated(u64 *args)
 }
 
 /*
- * Charges a task that moves itself, also through another thread, to the cgroup
- * that it leaves. Other moved tasks may be running, so tiptoe must flush all CPUs.
+ * Charges a task that moves itself or its process to the cgroup that it leaves.
+ * Other moved tasks may be running, so a report makes tiptoe flush all CPUs.
  */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)

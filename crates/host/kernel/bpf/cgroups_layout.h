@@ -7,7 +7,7 @@
 /* Slots of no cgroup: the idle tasks, and cgroups without a slot. */
 enum { IDLE, OTHERS, FIRST };
 
-/* A cgroup's own tasks on one CPU: 64 bytes. */
+/* What a cgroup's own tasks did on one CPU. */
 struct tiptoe_line {
 	u64 runtime_ns;
 	u64 switches;
@@ -34,10 +34,10 @@ struct tiptoe_fields {
 	u64 major_faults;
 };
 
-/* A task's last state: 64 bytes. */
+/* A task's last state, in a cache line. */
 struct tiptoe_task {
 	u64 task;
-	/* When it was scheduled out. */
+	/* Its fields when it was scheduled out. */
 	struct tiptoe_fields fields;
 	/* Its css_set, cgroup and slot, valid while `moves` is current. */
 	u64 set;
@@ -58,7 +58,7 @@ struct tiptoe_cpu {
 	u32 slot;
 	/* Set while a program that can be interrupted changes this. */
 	u32 busy;
-	/* Switches from a task not seen to be scheduled in; of these, from one without kept fields. */
+	/* Switches from a task whose scheduling in was hidden; of these, from one without kept fields. */
 	u64 unseen;
 	u64 strangers;
 	/* Switches from a task whose move was not reported. */
@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct tiptoe_cpu) == 144, "as in Rust");
 
 /* Counts by tasks: their ends, what went wrong, and the programs' time. */
 struct tiptoe_round {
-	/* Tasks that began to end, that ended, and seen in between, over all rounds. */
+	/* Tasks that began to end; that ended; that rounds saw in between. */
 	u64 ending;
 	u64 ended;
 	u64 seen_ending;
@@ -84,7 +84,7 @@ struct tiptoe_round {
 	u64 lost;
 	/* Tasks without memory for a record. */
 	u64 no_room;
-	/* Births, ends and moves, and the time for these. */
+	/* Births, ends and moves handled, and their time. */
 	u64 runs;
 	u64 runs_ns;
 };

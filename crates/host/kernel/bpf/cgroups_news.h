@@ -41,9 +41,9 @@ INLINE void tell(u64 kind, u64 id, const char *path)
 	piece->id = id;
 	if (path)
 		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
-	/* In one register, because the verifier before Linux 6.2 does not relate a sum to its checked part. */
+	/* Kept in one register, because the verifier before Linux 6.2 does not relate a sum to its checked part. */
 	KEEP(length);
-	/* Also after an error, which is negative. */
+	/* An error is negative, so as an unsigned number it is larger. */
 	if (length > sizeof(piece->path))
 		length = 0;
 	KEEP(length);

@@ -53,7 +53,7 @@ GLOBAL u32 find_slot(u64 id)
 			return OTHERS;
 		bpf_map_update_elem(&owners, &slot, &id, ANY);
 		if (bpf_map_update_elem(&slot_of, &id, &slot, NO_EXIST)) {
-			/* Another CPU was faster. */
+			/* Another CPU gave the cgroup a slot first. */
 			bpf_map_update_elem(&owners, &slot, &nobody, ANY);
 			bpf_map_push_elem(&free_slots, &slot, ANY);
 		}
@@ -67,7 +67,7 @@ INLINE u32 slot_for(u64 id)
 	return id ? find_slot(id) : IDLE;
 }
 
-/* 0 for idle tasks, which do nothing in their root cgroup. */
+/* Returns a task's cgroup; 0 for idle tasks, which do nothing for their root cgroup. */
 INLINE u64 cgroup_of(struct task_struct *task)
 {
 	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;

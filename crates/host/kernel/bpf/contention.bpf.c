@@ -9,10 +9,10 @@
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A second begin of a wait changes nothing (a mutex spins, then sleeps). If a
- * begin finds the same lock in a slot, or no free slot, an end was missed,
- * because a CPU does not spin for a lock twice. Most work is done at the
- * begin, when the thread waits anyway; at the end it holds the lock.
+ * A sleeping wait may begin twice (a mutex spins, then sleeps): the second begin changes nothing.
+ * If a begin finds its lock in a slot, or no free slot, an end was missed, because
+ * a CPU does not spin for a lock twice. Most work is done at the begin, when the
+ * thread waits anyway; at the end it holds the lock.
  *
  * Our map operations take locks, whose contention may lead back here. `busy`
  * prevents that recursion, and drops both ends of such a wait.
@@ -36,7 +36,7 @@ INLINE struct mm_struct *current_mm(void)
 	return READ(task, mm);
 }
 
-/* Returns whether it is the waiting task's own mmap_lock. */
+/* Returns whether a lock is the waiting task's own mmap_lock. */
 INLINE int is_own_mmap_lock(u64 lock)
 {
 	struct mm_struct *mm = current_mm();
@@ -94,8 +94,8 @@ int contention_begin(u64 *args)
 	struct cpu *cpu;
 
 	/*
-	 * A raw tracepoint has no filter in the kernel: this runs for each contended lock of the machine, few of them an
-	 * mmap_lock.
+	 * A raw tracepoint has no filter in the kernel, so this runs for each contended lock of the machine. Few of
+	 * these are an mmap_lock.
 	 */
 	if (only_mmap && flags != READER && flags != WRITER)
 		return 0;

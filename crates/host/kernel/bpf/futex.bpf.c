@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times one process's futex calls and keeps histograms, as the agent does where it can patch
- * (core/wire/src/futex.rs).
+ * Times one process's futex calls and keeps histograms. In programs that can be patched the
+ * agent does this (core/wire/src/futex.rs).
  *
  *   state of a thread             until                                        its `since`
  *   is in no wait                 a call that may wait                         0
  *   waits                         that call returns                            when the begin was recorded
  *
- * An interrupted call returns here before a signal handler runs, so a thread is in at most one
- * wait. A restarted call is another call here; what continues as restart_syscall is not seen.
- * A begin that finds a wait in progress proves that its end was missed.
+ * The kernel reports an interrupted call's end before a signal handler runs, so a thread is in
+ * at most one wait. A restarted call counts as another call; restart_syscall is not seen.
+ * A begin that finds a wait in progress proves that the end of that wait was missed.
  *
- * `frames` leads to the user's call site: for each address in libc where a thread may be, or
- * to which it returns, the distance from the stack pointer to the caller's frame. Otherwise
- * only the call's address is known. Libraries may become known after a program's first calls,
- * so a caller not found at the begin is looked up again at the end, on the same stack.
+ * `frames` leads to the user's call site. For each address in libc where a thread may be, or to
+ * which it returns, it has the distance from the stack pointer to the caller's frame. Without
+ * an entry only the call's address is known. tiptoe may add a library after the program's first
+ * calls, so a caller not found at the begin is looked up again at the end.
  *
- * A waking thread records its address and time in one of the `wakers`, by the futex's hash; a
- * thread that has waited looks there (engines/futex/src/board.rs). A cell is TAKEN while it is
- * written. A thread that finds it so must continue without, because no program may spin here.
+ * A waking thread records the futex, its call site and the time in a cell of `wakers`, by the
+ * futex's hash. A thread reads the cell after its wait (engines/futex/src/board.rs). A cell is
+ * TAKEN while it is written. Other threads then skip it, because a program must not spin here.
  *
- * A tracepoint of one system call costs that call more than sys_enter would (two empty
- * programs: 480 ns instead of 170), but all others of the machine less (60 ns instead of 170).
+ * The tracepoints of the futex call cost that call more than sys_enter would (two empty
+ * programs: 480 ns instead of 170), but all other calls less (60 ns instead of 170).
  */
 #include "ids.h"
 #include "futex_layout.h"
@@ -46,11 +46,11 @@ struct own {
 /* Settings, written before loading. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
-/* Counts only calls through no `patched` address. */
+/* Skips calls that return to a `patched` address. */
 const volatile u32 beside_agent = 0;
 /* An agent's thread, whose calls are not the program's. */
 const volatile u32 agent_thread = 0;
-/* The execs after which the process runs the program to watch. */
+/* The number of execs before the process runs the program to watch. */
 const volatile u32 expected_execs = 0;
 
 /* How often the process called exec. */
@@ -120,7 +120,7 @@ struct exit_futex {
 	s64 result;
 };
 
-/* Otherwise the event would be hidden from others who count it. */
+/* A program's result: 0 would hide the event from other users. */
 #define PASS 1
 
 INLINE u64 word(u64 at)
@@ -169,7 +169,7 @@ INLINE void find_caller(struct caller *caller)
 
 INLINE struct cell *waker(u64 address)
 {
-	/* A lock's words are adjacent, four bytes each. */
+	/* A futex has four bytes, so its address ends with two zero bits. */
 	u32 hash = ((address >> 2) * 0x9e3779b97f4a7c15ull) >> (64 - WAKER_BITS);
 
 	return bpf_map_lookup_elem(&wakers, &hash);
@@ -190,7 +190,7 @@ INLINE void note_waker(u64 address, u64 site, u64 now)
 	__sync_lock_test_and_set(&cell->since, now);
 }
 
-/* Returns the call site that woke an address in this time; 0 if unknown. */
+/* Returns the call site that woke an address between two times; 0 if unknown. */
 INLINE u64 woken_by(u64 address, u64 from, u64 until)
 {
 	struct cell *cell = waker(address);
@@ -206,7 +206,7 @@ INLINE u64 woken_by(u64 address, u64 from, u64 until)
 	return *(volatile u64 *)&cell->since == then ? site : 0;
 }
 
-/* Records the caller, and whether an episode begins. */
+/* Records the caller, and whether an episode begins: a user's lock call, which may wait repeatedly. */
 INLINE void note_caller(struct tiptoe_thread *thread, const struct caller *caller)
 {
 	thread->first = thread->episode_address != thread->address ||
@@ -281,7 +281,7 @@ int enter_futex(struct enter_futex *call)
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {
-		/* An uncounted wake may end a counted wait. */
+		/* Uncounted wakes are recorded, too, because they may end a counted wait. */
 		wake(cpu, (u32)ids, &caller, call->address);
 		cpu->own.wakes += ours;
 	}
@@ -388,7 +388,7 @@ INLINE void end(struct cpu *cpu, const struct tiptoe_thread *thread, u32 tid, s6
 		blame(row, site, ns);
 }
 
-/* Returns whether only the address of a wait's call is known. */
+/* Returns whether a wait's user is unknown: the call site is the call itself. */
 INLINE int is_unknown(const struct tiptoe_thread *thread)
 {
 	return thread->site == (thread->via & ADDRESS);
@@ -405,7 +405,7 @@ int exit_futex(struct exit_futex *call)
 	if (ids >> 32 != process)
 		return PASS;
 	thread = bpf_map_lookup_elem(&threads, &tid);
-	/* A wake, or a wait that began before the programs were attached. */
+	/* The call wakes, or it began to wait before the programs were attached. */
 	if (!thread || !thread->since)
 		return PASS;
 	cpu = enter();
@@ -419,7 +419,7 @@ int exit_futex(struct exit_futex *call)
 			note_caller(thread, &caller);
 	}
 	end(cpu, thread, tid, call->result);
-	/* The same user's next call would look the same. */
+	/* Ends the episode, because the unknown user's next lock call would look like this one. */
 	if (is_unknown(thread) && end_of(call->result) != AT_ONCE)
 		thread->episode_address = 0;
 	thread->since = 0;
@@ -427,7 +427,7 @@ int exit_futex(struct exit_futex *call)
 	return PASS;
 }
 
-/* Thread numbers are reused. */
+/* Removes an exited thread, because its id is reused. */
 SEC("raw_tracepoint/sched_process_exit")
 int thread_exit(void)
 {
@@ -446,7 +446,7 @@ int thread_exit(void)
 	return 0;
 }
 
-/* Another program has other locks and code. */
+/* Counts execs, because another program has other locks and code. */
 SEC("raw_tracepoint/sched_process_exec")
 int program_exec(void)
 {
@@ -455,7 +455,7 @@ int program_exec(void)
 	return 0;
 }
 
-/* futex_waitv, and calls new in Linux 6.7, are only counted. */
+/* Counts calls that are not timed: futex_waitv, and those new in Linux 6.7. */
 SEC("tracepoint/syscalls/sys_enter_futex_waitv")
 int enter_other(void)
 {

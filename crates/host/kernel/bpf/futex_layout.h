@@ -33,7 +33,6 @@ struct tiptoe_waker {
 };
 _Static_assert(sizeof(struct tiptoe_waker) == 24, "as in Rust");
 
-/* A row. */
 struct tiptoe_futex_row {
 	u64 ends[ENDS];
 	u64 episodes;

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* tiptoe's PID namespace, unless the initial one; written before loading. */
+/* tiptoe's PID namespace, or 0 if it is the initial one; written before loading. */
 const volatile u64 namespace_dev = 0;
 const volatile u64 namespace_ino = 0;
 

@@ -15,7 +15,7 @@ typedef long long s64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static __attribute__((always_inline))
 #define NO_INLINE static __attribute__((noinline))
-/* The verifier checks it once, for any arguments. */
+/* A function that the verifier checks once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
 /* Keeps a value in one register from here on, as the verifier's checks need it. */
@@ -36,7 +36,7 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
-/* Allocates on demand. Not for maps of programs at a trap, which cannot allocate. */
+/* The map allocates on demand, so programs at a trap, which cannot allocate, must add nothing. */
 #define NO_PREALLOC 1
 /* User space may map the array. */
 #define MMAPABLE (1 << 10)

@@ -10,7 +10,7 @@ enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
 /* tiptoe's flags: the waiting task's own mmap_lock; the wait's outcome. */
 enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
 
-/* Which waits share a row. What was not requested is 0. */
+/* Which waits share a row. A field that was not requested is 0. */
 struct tiptoe_key {
 	u64 lock;
 	u64 cgroup;
@@ -21,7 +21,6 @@ struct tiptoe_key {
 };
 _Static_assert(sizeof(struct tiptoe_key) == 32, "as in Rust");
 
-/* A row. */
 struct tiptoe_row {
 	u64 count;
 	u64 total_ns;

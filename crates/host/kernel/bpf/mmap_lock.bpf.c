@@ -2,7 +2,7 @@
 /*
  * Times every acquisition of an mmap_lock, with or without a wait.
  *
- * `returned` means, by the thread's last report for that mmap_lock:
+ * What `returned` means depends on the thread's last report for that mmap_lock:
  *
  *   last report                   `returned` reports                           meaning
  *   start_locking                 anything                                     an acquisition, or a failed one
@@ -10,11 +10,11 @@
  *   nothing                       anything                                     the end of an earlier begin
  *
  * So a thread's last acquisition for writing is kept until its next start.
- * Threads' exits are not reported, so the oldest entries are evicted.
+ * These programs see no exits of threads, so the map evicts its oldest entries.
  */
 #include "rows.h"
 
-/* Otherwise the event would be hidden from others who count it. */
+/* A program's result: 0 would hide the event from other users. */
 #define PASS 1
 
 /* A wait's flag: the thread holds the lock for writing, by its reports. */

@@ -9,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* A wait that ended sooner after its begin was recorded found the lock free. */
+/* If a wait ends sooner after its begin was recorded, the lock was already free. */
 #define FREE_NS 500
 #define SLOTS 4
 
@@ -84,7 +84,7 @@ INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
 /*
  * Returns a wait's time. Recording the begin walks a stack, which may take longer
  * than a short wait and runs during a long one. If the lock was still held
- * afterwards, all the time was waited; otherwise our own part is subtracted.
+ * afterwards, all the time was waited; otherwise the recording is subtracted.
  */
 INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 {

@@ -2,11 +2,11 @@
 /*
  * Charges what happens to a process's threads to their scopes.
  *
- * The agent keeps a thread's scope in the thread's memory: the thread pointer leads to a
- * descriptor, that to the thread's slab with the node, so that a change needs no notification.
+ * The agent keeps the node of a thread's scope in the thread's slab. The thread pointer leads to
+ * a descriptor, and the descriptor to the slab, so a change of scope needs no notification.
  * The agent measures times; these programs measure only how long a thread did not run.
  *
- * The program's data must not be trusted: an invalid node counts as that of all others.
+ * The process's data must not be trusted: an invalid node counts as the last, for all others.
  */
 #include "ids.h"
 #include "scopes_layout.h"
@@ -19,7 +19,7 @@
 
 /* Settings, written before loading. */
 const volatile u32 process = 0;
-/* Bytes from a thread's pointer to the word that leads to its descriptor. */
+/* Bytes from the thread pointer to the word that leads to the thread's descriptor. */
 const volatile s64 thread_offset = 0;
 /* The node's offset in a slab, in bytes. */
 const volatile u32 node_offset = 0;
@@ -71,7 +71,7 @@ struct {
 	TYPE(value, struct away);
 } away SEC(".maps");
 
-/* It has its creator's pointer, but is not in that thread's scopes. */
+/* The agent's thread has its creator's thread pointer, but is not in that thread's scopes. */
 INLINE int is_agent(struct task_struct *task)
 {
 	char comm[16];
@@ -165,7 +165,7 @@ INLINE void happened(u32 number)
 }
 
 /*
- * For threads' events and tracepoints. At a tracepoint it must return 1, because others may count it too.
+ * For threads' events and for tracepoints. At a tracepoint 0 would hide the event from other users.
  */
 #define EVENT(number)                                                                                   \
 	SEC("perf_event")                                                                               \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * What an access did to a variable: the values before and after,
- * decoded from the storing instruction, and whether they are wanted.
+ * decoded from the storing instruction, and whether it meets the conditions.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 
 /* Settings, written before loading. */
 const volatile u32 only_changed = 0;
-/* LEFT, OP, RIGHT and the constant of each condition. */
+/* The number of conditions; then each one's left operand, operator, right operand and constant. */
 const volatile u32 conditions = 0;
 const volatile u64 condition[4 * CONDITIONS] = {};
 
@@ -36,7 +36,7 @@ struct hit {
 struct access {
 	u64 old;
 	u64 new;
-	/* A sum's addend; the old value follows from the new one. */
+	/* The addend: the old value is `new` minus this. */
 	u64 added;
 	int is_known;
 	int has_old;
@@ -75,7 +75,7 @@ INLINE int read_memory(u64 *value, u64 at, u32 len)
 	return bpf_probe_read_user(value, 8, (void *)at);
 }
 
-/* In the order of machine code; the last is 0, for no register. */
+/* By their numbers in machine code; the last is 0, for no register. */
 struct registers {
 	u64 of[NONE + 1];
 };
@@ -96,7 +96,7 @@ INLINE u64 reg(const struct registers *registers, u32 number)
 	return number < NONE ? registers->of[number & 15] : 0;
 }
 
-/* Extracts the variable's part of a stored value; returns whether the store covers all of it. */
+/* Extracts the variable's part of a stored value. Returns whether the store covers the whole variable. */
 INLINE int part(u64 *value, const struct registers *registers, const struct tiptoe_store *store, u64 at, u32 len)
 {
 	u64 from = reg(registers, store->base) + reg(registers, store->index) * store->scale +
@@ -140,7 +140,7 @@ INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len
 	case COMPARED:
 		access->has_old = part(&accumulator, &registers, store, at, len);
 		access->old = accumulator;
-		/* If it stored nothing, the value is unchanged. */
+		/* Without the flag the instruction stored nothing, so the value is unchanged. */
 		if (hit->flags & ZERO_FLAG) {
 			access->is_known = part(&value, &registers, store, at, len);
 			access->new = value;

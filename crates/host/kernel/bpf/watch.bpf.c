@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Counts accesses to watched variables, in the accessing thread: by instruction and
+ * Runs in a thread that accessed a watched variable. Counts accesses by instruction and
  * callers, with the values before and after.
  *
- * The processor reports an access after it, and another thread may have stored there
- * by then (a race). So the value is taken from the storing instruction if possible:
- * `stores` has what tiptoe decoded after its first hit.
+ * The processor traps after an access, when another thread may already have stored there
+ * (a race). So the value is computed from the storing instruction, if it is in `stores`:
+ * tiptoe decodes an instruction after its first hit.
  *
- * `rules` lead to callers; tiptoe fills them from unwind information for the addresses
- * that walks reach. A walk ends at an unknown address and sets `is_partial`.
+ * `rules` lead from an address to its caller. tiptoe fills them, from unwind information, for
+ * the addresses that walks reach. A walk ends at another address and sets `is_partial`.
  *
- * An event stops once this program returns 1 for a hit, until tiptoe refreshes it. So
- * all CPUs share the window's allowance.
+ * Once the program returns 1 for a hit, the event stops until tiptoe refreshes it. The program
+ * decides by the hits of all CPUs, so that they share the window's allowance.
  */
 #include "ids.h"
 #include "store.h"
@@ -33,7 +33,7 @@ const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
 const volatile u32 one_by_one = 0;
 
-/* Set after exec: another program is at these addresses then. */
+/* Set after exec, because another program is at these addresses then. */
 volatile u32 has_execed;
 
 /* Each variable's hits, and those that meet the conditions. */
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* Each variable's begun hits. A reader of memory compares them before and after to detect a race. */
+/* Each variable's begun hits. tiptoe compares them before and after it reads memory to detect a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -88,8 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * The window: hits on all CPUs, the limit (0 for none), whether hits count, whether events are stopped,
- * so that stores are missed. Then the same for other processes' hits, which have the same limit.
+ * The window: hits on all CPUs, the limit (0 for none), whether hits count, whether an event stopped, so that
+ * stores are missed. Then other processes' hits, which have the same limit, and whether these stopped an event.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -130,8 +130,8 @@ struct frame {
 enum step { CALLER, OUTERMOST, NOT_KNOWN };
 
 /*
- * Steps to the caller. A rule is that of code/stack, in words: the register (bits 0-1),
- * the CFA's distance above it (2-14), and that of the saved %rbp below the CFA (15-25).
+ * Steps to the caller by a rule of code/stack. Its bits: the register (0-1), the CFA's distance
+ * above that (2-14), the distance of the saved %rbp below the CFA (15-25), both in words.
  */
 GLOBAL int step(struct frame *frame)
 {
@@ -197,7 +197,7 @@ INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 b
 /* Makes the row of a key, with the callers just found. */
 NO_INLINE struct tiptoe_watch_row *new_row(struct tiptoe_watch_key *key)
 {
-	/* Looked up again: a map's key or value may be no argument of a global function. */
+	/* Looked up again, because a global function's argument must not be a map's key or value. */
 	struct cpu *cpu = this_cpu();
 
 	if (!cpu || !key)
@@ -294,8 +294,8 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 }
 
 /*
- * Makes `new` the next hit's old value. Returns whether `previous` is this hit's. The state
- * must be read first, because the hit that makes it FOLLOWED has stored its value by then.
+ * Makes `new` the next hit's old value. Returns whether `previous` is this hit's old value. The
+ * state must be read before the value, because a hit stores the value before it sets FOLLOWED.
  */
 GLOBAL int follow(u32 index, u64 new, u64 *previous)
 {
@@ -384,14 +384,14 @@ INLINE int is_last(u32 slot, u32 counter)
 	*rested += 1;
 	if (counter == STRANGERS)
 		*strange = 1;
-	/* After `rests`, because tiptoe clears this flag and then reads `rests`. */
+	/* Set after `rests`, because tiptoe clears this flag and then reads `rests`. */
 	__sync_lock_test_and_set(resting, 1);
 	return 1;
 }
 
 /*
  * Returns whether the task is a thread of the process, or its vfork child
- * before exec, with the same memory. A helper reads the fields, because
+ * before exec, which shares its memory. A helper reads the fields, because
  * the verifier would need as long for their types as for all other checks.
  */
 INLINE int is_ours(u64 ids)

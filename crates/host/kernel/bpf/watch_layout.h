@@ -7,12 +7,12 @@
 /* The most distinct values, callers, words of stack and registers in a row. */
 enum { VALUES = 8, CALLERS = 16, STACK_WORDS = 128, REGISTERS = 16 };
 
-/* By its address. */
+/* A variable; the map's key is its address. */
 struct tiptoe_variable {
 	u32 index;
 	u32 len;
 	u32 is_signed;
-	/* Code has no value. */
+	/* Set for watched code, which has no value. */
 	u32 is_code;
 	/* The index of its event. */
 	u32 slot;
@@ -27,7 +27,7 @@ enum known { GAP, FIRST, FOLLOWED };
 
 /* Which hits share a row. */
 struct tiptoe_watch_key {
-	/* The user's instruction after the one that hit. */
+	/* The user's address after the instruction that hit. */
 	u64 ip;
 	/* A hash of the callers. */
 	u64 stack;
@@ -50,7 +50,6 @@ _Static_assert(sizeof(struct tiptoe_value) == 24, "as in Rust");
 
 enum { FREE, TAKEN, READY };
 
-/* A row. */
 struct tiptoe_watch_row {
 	u64 count;
 	/* Hits that changed the value. */
@@ -101,7 +100,7 @@ enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
 /* An instruction that stores, by the address after it. */
 struct tiptoe_store {
 	u32 source;
-	/* In machine code, and the bit at which the value begins. */
+	/* The register's number in machine code, and the bit at which the value begins. */
 	u32 reg;
 	u32 shift;
 	/* Bytes. */

@@ -1,20 +1,19 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): the kernel keeps each task's run time, faults, switches and migrations.
-//!   If [`ExtraCounts`] needs no more, no program runs at switches; the growth of these fields is charged at readings,
-//!   when a task changes its cgroup, and after its end. If too many tasks begin and end, counts are at switches.
-//! - **At switches** (`bpf/cgroups.bpf.c`), for events that must be read and counts per CPU: a BPF program at the
-//!   switch charges what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are
-//!   never rescheduled.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge what the kernel counts for each task. If
+//!   [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
+//! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: a BPF program at each switch charges
+//!   what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are never
+//!   rescheduled.
 //!
 //! For both:
 //!
 //! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
-//! - Only own tasks count; [`Tree::line`] has the ancestors for sums.
-//! - Later cgroups count from their first task on; removed ones stay readable until [`Cgroups::forget`].
+//! - A cgroup's counts are of its own tasks only; [`Tree::line`] returns the ancestors, for sums.
+//! - Later cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
 //! - If a task is moved by another while it runs, all tasks are charged at once; [`CountFaults`] counts late charges.
 //!
-//! `docs/src/costs.md` has the cost (`tiptoe-dev bench cgroup`).
+//! `docs/src/costs.md` has the cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -62,9 +61,9 @@ pub const MOST_EVENTS: usize = 32;
 /// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCounts {
-    /// Tasks' moves between CPUs.
+    /// Whether to count tasks' moves between CPUs.
     pub has_migrations: bool,
-    /// Switches to another cgroup.
+    /// Whether to count switches to another cgroup.
     pub has_cgroup_switches: bool,
     /// Whether each count is per CPU.
     pub per_cpu: bool,
@@ -99,7 +98,7 @@ pub struct Cgroups {
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-    /// By tasks: the system's switches before and after the start.
+    /// The system's switches before and after the start, to check counts by tasks.
     begun: Option<[u64; 2]>,
     unended: u64,
     off: [u64; 2],
@@ -110,7 +109,7 @@ pub struct Cgroups {
 pub enum CountOwner {
     /// A cgroup's own tasks.
     Cgroup(u64),
-    /// Idle tasks: switches and interrupts' events, no time.
+    /// Idle tasks, with switches and interrupts' events, but no time.
     Idle,
     /// Cgroups without a slot.
     Others,
@@ -121,7 +120,7 @@ pub enum CountOwner {
 pub struct TaskCounts {
     /// The owner.
     pub whose: CountOwner,
-    /// By CPU. By tasks, all is in the first, because the kernel does not record the CPU.
+    /// The counts by CPU. Counting by tasks puts all in the first, because the kernel does not record the CPU.
     pub cpus: Vec<CpuCounts>,
 }
 
@@ -138,7 +137,7 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // Another PID namespace does not show all tasks.
+        // In another PID namespace tiptoe does not see all tasks.
         let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
         let meter = LivesMeter::start();
@@ -148,7 +147,7 @@ impl Cgroups {
             // Loading takes tens of milliseconds, enough to see how often tasks begin and end.
             Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
             Some(Ok(cgroups)) => Ok(cgroups),
-            // A kernel whose tasks lack a field.
+            // Loading fails if the kernel's tasks lack a field.
             Some(Err(_)) | None => at_switches(),
         }
     }
@@ -208,7 +207,7 @@ impl Cgroups {
         for place in [CREATED, REMOVED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
-        // Cgroups changed before the programs were attached were not reported.
+        // Changes before the programs were attached were not reported.
         self.tree.visit_again(&self.root);
         let before = system_switches();
         match self.how {
@@ -252,7 +251,7 @@ impl Cgroups {
         self.flush.now()
     }
 
-    /// Records a slot's sums as its cgroup's start, and returns them.
+    /// Records a slot's sums, from which its cgroup counts, and returns them.
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
@@ -269,7 +268,7 @@ impl Cgroups {
     /// Ends counting; counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
         let before = system_switches();
-        // Tasks that end from here on must not be waited for.
+        // `last` must not wait for tasks that end from here on.
         self.ending = None;
         self.unended = self.flush.last()?;
         if self.how == CountingMode::ByTasks {
@@ -329,7 +328,7 @@ impl Cgroups {
         &self.tree
     }
 
-    /// Returns how many more cgroups have room.
+    /// Returns the number of free slots.
     pub fn spare(&self) -> usize {
         self.spare
     }
@@ -390,7 +389,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // The kernel's paths start at the system's root; unless that is ours, only a walk finds paths.
+                // Reported paths start at the system's root. If ours is another, only a walk finds paths.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),
@@ -424,7 +423,7 @@ impl Cgroups {
     }
 }
 
-/// All CPUs' switches since boot, also to idle tasks.
+/// Includes switches to idle tasks.
 fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }

@@ -1,5 +1,5 @@
 //! Closes probes in the background. The kernel disarms a probe within 0.2 ms, then waits 15 to 90 ms (measured on Linux
-//! 6.18), so each is closed by its own thread.
+//! 6.18), so a thread is started for each.
 
 use std::thread::JoinHandle;
 

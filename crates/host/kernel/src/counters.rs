@@ -39,7 +39,7 @@ pub enum CountTarget {
     AtExec(u32),
 }
 
-/// Threads are listed again if some were created in between.
+/// How often events are opened, if threads were created in between.
 const TRIES: usize = 20;
 
 /// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for an event in error.
@@ -125,7 +125,7 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Returns each event's number among those open on every CPU; `None` if it is not.
+    /// Returns each event's number among those open on every CPU; `None` for other events.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;
@@ -246,7 +246,7 @@ impl CounterOpening<'_> {
                 continue;
             };
             self.one(leader, place, *on, None, is_pinned)?;
-            // A member without a leader would count otherwise than requested.
+            // Without its leader a member would count alone, which was not requested.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
@@ -355,7 +355,7 @@ fn cpu_of(on: &CountedOn) -> Option<u32> {
     }
 }
 
-/// A cgroup's places need its `directory`.
+/// Returns where to open events; for a cgroup, needs its `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

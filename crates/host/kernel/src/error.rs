@@ -28,7 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// After the file's end, or not mappable.
+    /// The offset is after the file's end, or the file cannot be mapped.
     #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
     BadOffset {
         /// The file.
@@ -44,13 +44,13 @@ pub enum Error {
         /// The offset.
         offset: u64,
     },
-    /// The user broke the attach off.
+    /// The user interrupted the attach.
     #[error("attaching was broken off")]
     BrokenOff,
     /// No room in the kernel.
     #[error("the kernel has no room for this many probes")]
     NoRoom,
-    /// Denied by rights or a security policy.
+    /// Not permitted.
     #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
     /// The verifier rejects a program of ours.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The failed action.
         what: String,
     },
-    /// Before 6.10 a limit of hits stops an event after any hit, whatever its program returns.
+    /// Before Linux 6.10 a limit of hits stops an event after any hit, whatever its program returns.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.
@@ -96,7 +96,7 @@ pub enum Error {
     /// This user may not watch whole CPUs.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// There are no debug registers to use.
+    /// No debug registers.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
     /// The processor cannot watch this range.
@@ -107,7 +107,7 @@ pub enum Error {
         /// The length in bytes.
         len: u8,
     },
-    /// Denied by rights or a security policy.
+    /// Not permitted.
     #[error("no permission to count '{name}' {whose}")]
     CounterDenied {
         /// The event.

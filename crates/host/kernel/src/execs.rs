@@ -9,7 +9,7 @@ use tiptoe_sys::host::tracefs::Tracefs;
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
-    /// 1 if the process is still our fork, whose exec into the command must not count; else 0.
+    /// 1 if the process is still our fork, because its exec into the command must not count; else 0.
     own: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Times and counts futex calls in the kernel, for programs that cannot be patched: histograms by lock and call site,
-//! and the call site of each wake. While the programs are attached, every system call of the machine checks for a
+//! and the call site of each wake. While the BPF programs are attached, every system call of the machine checks for a
 //! tracepoint.
 //!
-//! 1. The end must be attached before the begin and detached after it; otherwise waits would seem never to end.
+//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //! 3. Callers must refuse 32-bit programs, because the kernel does not report their calls here.
 //!
@@ -62,7 +62,7 @@ pub enum Depth {
 /// The calls to count.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
@@ -126,8 +126,8 @@ impl Futexes {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over these functions of libc to the user's call site. A thread may be at these
-    /// addresses, or return to them. Functions without room count as the user's.
+    /// Makes the programs step over libc's functions to the user's call site. `frames` are addresses at which a thread
+    /// may be, or to which it returns. If the map is full, further functions count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -136,7 +136,7 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Skips calls that return to these patched addresses.
+    /// Skips calls that return to these patched addresses, because the agent counts them.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }

@@ -4,8 +4,8 @@
 //! mapped, silently if it is mapped later, so that the probe never counts. It runs others wrongly, so that the program
 //! crashes or miscomputes (`tests/opcodes.rs`).
 //!
-//! One no-operation is replaced with a call, without a trap: of five bytes up to Linux 7.1, of ten from 7.2 on. A trial
-//! decides ([`optimised`]), because distributions backport such changes.
+//! The kernel replaces one no-operation with a call, which needs no trap: that of five bytes up to Linux 7.1, that of
+//! ten from 7.2 on. A trial decides which ([`optimised`]), because distributions backport changes.
 
 use std::sync::OnceLock;
 
@@ -14,8 +14,8 @@ use tiptoe_sys::host::procfs::path_of;
 
 use crate::{KernelProbe, UprobeSet};
 
-/// Returns why the kernel cannot probe this instruction, after "the kernel cannot probe". `at_entry`: a function begins
-/// here, so nothing below the stack pointer is in use.
+/// Returns why the kernel cannot probe this instruction; the text continues "the kernel cannot probe". `at_entry`: a
+/// function begins here, so nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
 }
@@ -46,7 +46,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel takes the next byte, an opcode of another map, for one of the first map.
+        // After these prefixes the kernel takes the opcode for the same one without a prefix.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -65,7 +65,7 @@ fn unprobeable_with(
             Some("an exchange with r8, which it takes for a no-operation")
         }
         [0x0f, 0x78 | 0x79, ..] => Some("an instruction of SSE4a"),
-        // The kernel does not adjust an operand relative to the instruction pointer.
+        // With such a prefix the kernel does not adjust an operand relative to %rip.
         [0x0f, 0x2b | 0x40..=0x4f | 0x90..=0x9f, ..] if repeat => {
             Some("an instruction with a prefix F2 or F3 that it does not know there")
         }
@@ -139,11 +139,11 @@ fn is_rex(byte: u8) -> bool {
 /// How an instruction runs under a uprobe: most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation, [possibly a call](ReplacedNop) without a trap.
+    /// A no-operation that the kernel may [replace with a call](ReplacedNop).
     Nop,
-    /// The kernel emulates it.
+    /// The kernel emulates the instruction.
     Emulated,
-    /// A copy, with a second trap: several times more expensive.
+    /// The kernel single-steps a copy. That needs a second trap, and is several times more expensive.
     #[default]
     Single,
 }
@@ -181,13 +181,13 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 pub enum ReplacedNop {
     /// The no-operation of five bytes. The kernel refuses the one of ten bytes because of its prefix.
     Nop5,
-    /// The no-operation of ten bytes. Its call skips the red zone, so it is safe inside a function. The no-operation of
-    /// five bytes is emulated.
+    /// The no-operation of ten bytes. Its call skips the red zone, so it is safe inside a function. The kernel emulates
+    /// the one of five bytes.
     Nop10,
 }
 
-/// Returns which no-operation becomes a call. The first call of this arms a uprobe in this process, for milliseconds.
-/// Without permission it returns [`ReplacedNop::Nop5`], whose refusals are the safe ones.
+/// Returns which no-operation becomes a call. The first use arms a uprobe in this process, for milliseconds. Without
+/// permission it assumes [`ReplacedNop::Nop5`], with which more is refused.
 pub fn optimised() -> ReplacedNop {
     static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {
@@ -211,7 +211,7 @@ fn takes_nop10() -> Option<bool> {
     Some(set.refused().is_empty())
 }
 
-/// Never executed. The kernel accepts uprobes in constants, which could be made executable.
+/// Where [`takes_nop10`] puts its uprobe; never executed. The kernel accepts uprobes in constants.
 static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]

@@ -8,18 +8,17 @@ use crate::Error;
 /// An instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it; for a container, [`path_of`](tiptoe_sys::host::procfs::path_of) a file from
-    /// [`Process::open_mapped`](tiptoe_sys::host::Process::open_mapped), which must stay open while probes may be
-    /// opened.
+    /// The file as *tiptoe* sees it. In a container, [`tiptoe_sys::host::procfs::path_of`] a file from
+    /// [`tiptoe_sys::host::Process::open_mapped`], which must stay open while probes may be opened.
     pub path: PathBuf,
-    /// In the file.
+    /// The offset in the file.
     pub offset: u64,
 }
 
 /// A refused probe.
 #[derive(Debug)]
 pub struct RefusedProbe {
-    /// Among the given probes.
+    /// The index among the given probes.
     pub probe: usize,
     /// The reason.
     pub error: Error,
@@ -59,6 +58,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The kernel refuses the instruction. The number is the kernel's own, not POSIX's.
+    /// The kernel's own number, not POSIX's: it refuses the instruction.
     pub const ENOTSUPP: i32 = 524;
 }

@@ -2,8 +2,8 @@
 //!
 //! [`UprobeSet`] counts where no agent can be: in static or 32-bit programs, or under seccomp. A hit costs 230 to 480
 //! ns if the kernel emulates the instruction, up to 19 us if it single-steps (in a virtual machine). [`CounterSet`]
-//! counts perf's events. [`Waits`] times waits for the kernel's locks, [`Futexes`] those at futex calls, by BPF
-//! programs (`bpf/`).
+//! counts perf's events. By BPF programs (`bpf/`), [`Waits`] times waits for the kernel's locks, and [`Futexes`] waits
+//! at futex calls.
 //!
 //! Invariants:
 //!

@@ -3,8 +3,8 @@
 //! A link arms a list of places in a file, all or none. A refused list is halved until each refused place is alone.
 //! Linking takes milliseconds, so lists are short.
 //!
-//! To disarm one place, its list is closed and the others linked again, in about 15 ms. Up to [`ALONE`] places have a
-//! link each, so that closing one disarms no other.
+//! To disarm one place, its list is closed and the list's other places are linked again, in about 15 ms. If there are
+//! at most [`ALONE`] places, each has a link, so that closing one disarms no other.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};

@@ -27,7 +27,7 @@ pub struct ProgramTimes {
     pub run_ns: u64,
 }
 
-/// A CPU's state: `struct cpu` of `bpf/run.h`, with what else the program keeps there.
+/// A CPU's state: `struct cpu` of `bpf/run.h`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(crate) struct Cpu<Own> {
@@ -137,7 +137,6 @@ pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, 
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns the programs' time by their own clock.
 pub(crate) fn times<Words: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(Words) -> [u64; 2],
@@ -150,7 +149,6 @@ pub(crate) fn times<Words: Pod>(
     Ok(sum)
 }
 
-/// Returns the programs' time for all processes by the kernel.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
     let mut sum = ProgramTimes::default();
@@ -185,7 +183,7 @@ pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     Ok(cpus.iter().copied().collect())
 }
 
-/// Returns how often the kernel did not run it, because one already ran on that CPU.
+/// Returns how often the kernel did not run a program, because a program already ran on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

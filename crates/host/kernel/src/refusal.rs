@@ -20,7 +20,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns whether the verifier rejected the program, which the user may load.
+/// Returns whether the verifier rejected the program: then the user has the right to load programs.
 fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),
@@ -55,7 +55,7 @@ fn answer(error: &(dyn StdError + 'static)) -> io::Error {
         }
         cause = one.source();
     }
-    // The rest is the verifier's log, pages long.
+    // Later lines are the verifier's log, pages long.
     let text = error.to_string();
     io::Error::other(text.lines().next().unwrap_or_default().to_owned())
 }

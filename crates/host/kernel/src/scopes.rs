@@ -3,7 +3,7 @@
 //! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so that its change costs no notification.
 //! The agent measures times in scopes; only times off the CPU are counted here.
 //!
-//! The kernel measures the programs for all processes ([`Scopes::times_of_all`]), because all run them at switches.
+//! All processes run these programs at switches ([`Scopes::times_of_all`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -41,9 +41,9 @@ type SwitchedOut = [u64; 2];
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Bytes from a thread's pointer to the word that leads to its descriptor.
+    /// Bytes from the thread pointer to the word that leads to the thread's descriptor.
     pub thread_offset: i64,
     /// Bytes from a slab's start to the node.
     pub node_offset: u32,
@@ -53,7 +53,7 @@ pub struct ScopesWanted {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct NodeSums {
-    /// How long its threads did not run.
+    /// How long the node's threads did not run.
     pub away_ns: u64,
     /// Each event's count.
     pub events: [u64; MOST_EVENTS],

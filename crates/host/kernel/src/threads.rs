@@ -1,5 +1,5 @@
-//! Counts a few probes with a perf event per probe and thread: closing one takes about 80 ms in the kernel (measured on
-//! Linux 6.18). A paused probe must be closed, because a disabled event still traps.
+//! Counts probes with a perf event per probe and thread. It is for few probes, because closing one takes about 80 ms in
+//! the kernel (measured on Linux 6.18). A paused probe must be closed, because a disabled event still traps.
 
 use std::ffi::CString;
 use std::io;

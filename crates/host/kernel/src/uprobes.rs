@@ -6,9 +6,9 @@
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! The second is used only if the first is not allowed, or the main thread exited. Any other failure is an error,
-//! because the second misses later threads. It cannot have `inherit`: the target's clone(2) would fail with EFAULT,
-//! because the kernel reads the probe's path again, in the target's memory (seen on Linux 6.18).
+//! Perf events are used only if BPF is not allowed, or the main thread exited. Any other failure is an error, because
+//! perf events miss later threads. They cannot have `inherit`: the target's clone(2) would fail with EFAULT, because
+//! the kernel reads the probe's path again, in the target's memory (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -48,9 +48,9 @@ pub struct UprobeSet {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
-    /// How long it was disarmed before it was last armed.
+    /// How long a probe was disarmed before it was last armed.
     before: Duration,
-    /// Since when it is disarmed.
+    /// Since when the probe is disarmed.
     since: Option<Instant>,
 }
 
@@ -78,8 +78,8 @@ enum ProbeOwner {
 }
 
 impl UprobeSet {
-    /// Counts in a process, in all its threads if possible. It may be stopped before its exec: probes are armed when
-    /// their file is mapped.
+    /// Counts in a process, in all its threads if possible. A command may be stopped before its exec: the kernel arms
+    /// probes when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -128,8 +128,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes within 0.2 ms, because hits are expensive. Probes that share a link do not count for about
-    /// 15 ms; their readings show that.
+    /// Disarms these probes within 0.2 ms, because hits are expensive. Other probes of the same link do not count for
+    /// about 15 ms; their readings show that.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.owner {
@@ -152,7 +152,7 @@ impl UprobeSet {
         }
     }
 
-    /// Arms a closed probe. Returns whether it is armed; not if the process has ended.
+    /// Arms a closed probe. Returns whether it is armed; `false` if the process has ended.
     pub fn open_again(&mut self, place: usize) -> bool {
         let done = match (&mut self.owner, self.process) {
             (ProbeOwner::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
@@ -254,7 +254,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether all were refused as unknown: Linux 6.1 loads the program, then finds each link's attributes invalid.
+/// Returns whether the kernel refused all with EINVAL: Linux 6.1 loads the program, but does not know such links.
 fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)

@@ -6,10 +6,10 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! A raw tracepoint has no filter in the kernel, so the programs run for each contended lock of the machine. They return at
-//! once if the flags exclude a wanted lock, or if the process is not wanted ([`Waits::times_of_all`]).
+//! The programs run for each contended lock of the machine. They return at once if the flags exclude a wanted lock, or
+//! if the process is not wanted ([`Waits::times_of_all`]).
 //!
-//! 1. The end must be attached before the begin and detached after it; otherwise waits would seem never to end.
+//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //!
 //! A thread that gets a sleeping lock by spinning never reaches these tracepoints.

@@ -94,7 +94,7 @@ enum Events {
 }
 
 impl Events {
-    /// Interrupts each CPU with an event, because the kernel reads an event on its own CPU.
+    /// Interrupts each CPU that has an event, because the kernel reads an event on the event's CPU.
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
@@ -109,11 +109,10 @@ struct ThrottleState {
     is_resting: bool,
     /// Each slot's hits beyond the allowance, as last read.
     beyond: [u64; REGISTERS as usize],
-    /// Slots with such hits in this window.
+    /// Slots with hits beyond the allowance in this window, a bit each.
     rested: u64,
 }
 
-/// What is prepared while the program is loaded.
 struct Preparation {
     hit_cost: Cost,
     sees_kernel: bool,
@@ -125,7 +124,7 @@ fn prepare(
     slots: &Slots,
     served: &[(Watch, Breakpoint)],
 ) -> Result<Preparation, Error> {
-    // Before the slots are taken, because measuring needs one.
+    // First, because measuring needs a debug register.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
@@ -145,7 +144,7 @@ impl Watchpoints {
         watchpoints: &[Watchpoint],
         serving: &[usize],
     ) -> Result<Self, Error> {
-        // First, because an older kernel may refuse the program with another reason.
+        // First, because an older kernel may refuse the program for another reason.
         if wanted.form == Form::Cpus && !is_linux(6, 10) {
             return Err(Error::NoHitLimit);
         }
@@ -163,7 +162,7 @@ impl Watchpoints {
             (Watch::new(*index, &at), at)
         });
         let served: Vec<(Watch, Breakpoint)> = served.collect();
-        // In parallel, because each takes about as long.
+        // In parallel, because both take about equally long.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
             let prepared = prepare(wanted.form, &slots, &served);
@@ -220,7 +219,7 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// Allows a window the hits that take `ns`, at least one.
+    /// Limits a window to the hits that take `ns`, at least one.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;
@@ -284,13 +283,13 @@ impl Watchpoints {
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
         let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
         match map.and_then(|mut map| map.remove(&address)) {
-            // A variable without a turn is missing.
+            // A variable that had no turn is not in the map.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(not_passed(error)),
         }
     }
 
-    /// Returns how threads got their events; `None` if these are of CPUs.
+    /// Returns how threads got their events; `None` if events are on CPUs.
     pub fn attached(&self) -> Option<AttachSummary> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
@@ -320,8 +319,8 @@ impl Watchpoints {
     /// Begins the next window; returns the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // The flag must be cleared before `window` reads `rests`: the program adds to `rests`, then sets the flag, so
-        // that the next call sees a stop that `window` misses.
+        // The flag must be cleared before `window` reads `rests`. The program adds to `rests`, then sets the flag, so
+        // the next call sees a stop that `window` misses.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -423,12 +422,12 @@ impl Watchpoints {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Passes on what the instruction before `end` stores.
+    /// Passes to the program what the instruction that ends at `end` stores.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }
 
-    /// Passes on a `tiptoe-stack` rule's bits for an address.
+    /// Passes the bits of an address's `tiptoe-stack` rule to the program.
     pub fn insert_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }

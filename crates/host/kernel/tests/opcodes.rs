@@ -1,8 +1,8 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each instruction, and are its immediates, so that its
-//! length need not be known; there are more than the kernel copies. opcodes.c runs the slots without probes, twice, and
-//! with them. Instructions that fault without a probe, or whose two runs differ, are skipped.
+//! opcodes.c runs slots of code twice without probes, and once with them. A slot is `traps, instruction, nops, jmp
+//! FALL`. The nops, more than the kernel copies, also serve as immediates, so that an instruction's length need not be
+//! known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // If it faults only in this run, at this address, it may have run any number of times before.
+                // An instruction that faults only in this run, at this address, may have run any number of times.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }
@@ -202,8 +202,8 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field, which selects
-/// the instruction of some opcodes.
+/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field, because that
+/// selects the instruction of some opcodes.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -284,7 +284,7 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Excludes what a hypervisor handles, and loops to themselves, which run arbitrarily often.
+/// Excludes what a hypervisor handles, and loops to themselves, because they run arbitrarily often.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);
@@ -295,7 +295,7 @@ fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok());
-    // Odd and prime, so that it is no period of the generators.
+    // Odd and prime, so that the step is no period of the generators.
     let step = match scale.unwrap_or(0.01) {
         scale if scale < 1.0 => 101,
         _ => 1,

@@ -28,7 +28,7 @@ fn turn() -> File {
     file
 }
 
-/// Returns the rows of `STORES` times 7 and then their number, from one thread after the other.
+/// Returns the rows after each of several threads stored 7, `STORES` times, and then its number.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchHits>, Watchpoints)> {
     // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
@@ -114,12 +114,12 @@ fn threads_have_breakpoints_of_their_own() {
     let all = THREADS * (STORES + 1);
     let counted = rows.iter().map(|row| row.count).sum::<u64>();
     assert_eq!(counted, all, "{rows:#?}");
-    // This thread and the tests'.
+    // This thread and the test runner's.
     let attached = set.attached().expect("how they got them");
     assert!(attached.threads >= 2, "{attached:?}");
     let unreserved = set.follow_births().expect("births");
     let [of_threads, _] = set.reservations().expect("reservations");
-    // Later threads, too. Other tests of this process may start more.
+    // Later threads are accounted for, too. Other tests of this process may start more.
     let accounted = of_threads.reservations + unreserved.registers;
     let threads = u64::from(attached.threads) + THREADS;
     assert!(accounted >= threads, "{of_threads:?}, {unreserved:?}");

@@ -1,15 +1,15 @@
-//! Keeps earlier runs' prices, because measuring takes longer than many programs run. Each kind has a file, valid for
-//! this tiptoe and these CPUs until the next boot, in a folder that only this user may enter ([`OwnFolder`]). A cache
-//! that cannot be used is no error.
+//! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files in
+//! a folder that only this user may enter ([`OwnFolder`]), valid for this build of tiptoe and these CPUs until the next
+//! boot. A cache that cannot be used is no error.
 //!
 //! A file is ignored unless it is exactly what would be written for this key, with possible numbers. A price may be
 //! outdated, because a virtual machine's host or clock rates change, or other threads share the core. So a file also
-//! has a [`yardstick`], the time of a call in a short loop; if it differs by more than the factor [`FAMILY`], the price
-//! is measured again. Each such *state* of the CPUs has a file, because a busy machine changes between a few.
+//! has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by more than the factor
+//! [`FAMILY`], the CPUs are in another *state*. Each state has a file, because a busy machine changes between a few.
 //!
-//! The yardstick is measured before and after a price. If they differ, the price is measured again, at most [`TRIES`]
-//! times; if they still differ, it is used but not kept, and the report says so. A price is kept with the later
-//! yardstick, because the state may have changed since the search.
+//! The yardstick is measured before and after a price. If the two differ, the price is measured again, at most
+//! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
+//! kept with the later yardstick, because the state may have changed since the search.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -24,17 +24,17 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// Within this factor, two yardsticks show the same state.
+/// Two yardsticks within this factor show the same state.
 const FAMILY: f64 = 1.25;
 /// The most measurements of a price.
 const TRIES: usize = 3;
-/// A state's number is its yardstick's logarithm, from `-LAST_STATE` (0.1 ps) to `LAST_STATE` (7.5 us).
+/// The highest number of a state (7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
 const LAST_STATE: f64 = 40.0;
-/// The longest file: 46 numbers of 24 characters, and the key.
+/// The most bytes of a file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Earlier runs' prices.
+/// Prices of earlier runs.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -45,7 +45,7 @@ pub struct PriceCache {
 
 struct Measured<P> {
     price: P,
-    /// The yardstick after the measurement; `None` if this or the earlier one is unknown.
+    /// The yardstick after the measurement; `None` if either yardstick is unknown.
     yardstick: Option<f64>,
     is_steady: bool,
 }
@@ -81,12 +81,12 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether all prices were cached or some measured, and whether in a steady state; `None` before the first.
+    /// Returns whether all prices were cached or some measured, and in a steady state; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
 
-    /// Returns the kept price, or measures it and keeps it if the state was steady.
+    /// Returns the cached price, or measures it, and keeps it if the state was steady.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.calibrated
@@ -109,7 +109,6 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Measures until the state is steady, at most [`TRIES`] times.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<Measured<P>> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -117,7 +116,7 @@ impl PriceCache {
             let after = (self.measure_yardstick)();
             let is_steady = match (before, after) {
                 (Some(before), Some(after)) => is_in_family(before, after),
-                // Without a yardstick one measurement is enough, because `keep` keeps nothing.
+                // Without yardsticks, one measurement is enough, because the price is not kept.
                 _ => true,
             };
             if is_steady || turn == TRIES {
@@ -136,7 +135,6 @@ impl PriceCache {
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
         let now = self.yardstick()?;
-        // A yardstick may have been rounded to a neighbouring state.
         [0, -1, 1].into_iter().find_map(|next| {
             let name = file_name::<P>(state(now) + next);
             let text = folder.read(&name, MOST_BYTES).ok()?;
@@ -148,7 +146,7 @@ impl PriceCache {
     fn keep<P: Price>(&self, price: &P, yardstick: f64) {
         let Some(path) = &self.folder else { return };
         let text = encode(&self.key, yardstick, price);
-        // No later run would accept this text, so it must not replace another.
+        // A text that no run would accept must not replace a file.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
@@ -163,7 +161,7 @@ impl PriceCache {
     }
 }
 
-/// Relative paths are ignored (XDG Base Directory Specification).
+/// Returns the cache's folder. Relative paths are ignored (XDG Base Directory Specification).
 fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute =
         |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -175,7 +173,7 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns what a kept price is valid for: lines for the boot, the CPUs' model and this tiptoe.
+/// Returns the key: lines for the boot, the CPUs' model and this build of tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
@@ -183,8 +181,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Identifies a file. Another build is another file or has another time of change, which no user can choose. A hash
-/// would take longer than the measurements.
+/// Returns what identifies a build: its file, and the time of change (ctime), which no user can set. A hash would take
+/// longer than the measurements.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());
@@ -212,7 +210,8 @@ fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
 }
 
-/// Returns the number of a yardstick's state. Two yardsticks within [`FAMILY`] have the same or neighbouring numbers.
+/// Returns the number of a state, the yardstick's logarithm. Two yardsticks within [`FAMILY`] have the same or
+/// neighbouring numbers.
 fn state(yardstick: f64) -> i32 {
     let state = (yardstick.ln() / FAMILY.ln()).round();
     state.clamp(-LAST_STATE, LAST_STATE) as i32

@@ -1,5 +1,5 @@
-//! A forked child for measurements that would disturb this process. Other threads may hold any lock at the fork, so all
-//! it does must be async-signal-safe. It answers each question of one byte with a number, until its parent ends.
+//! A forked child for measurements that would disturb this process. All that it does must be async-signal-safe, because
+//! other threads may hold locks at the fork. It answers questions of one byte with numbers, until its parent ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -10,22 +10,22 @@ use crate::own;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Killed when dropped.
+/// A child, killed when dropped.
 pub struct Child {
     pid: i32,
     line: UnixStream,
 }
 
 impl Child {
-    /// Forks a child that answers questions by `answer`.
+    /// Forks a child that answers each question by `answer`.
     ///
     /// # Safety
     /// `answer` must do only what a signal handler may: no allocation, no lock, no panic.
     pub unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(PATIENCE))?;
-        // SAFETY: the child only closes, reads, writes, calls `answer` and ends: all async-signal-safe (`answer` by
-        // contract).
+        // SAFETY: the child closes, reads, writes, calls `answer` and ends. All are async-signal-safe, `answer` by
+        // contract.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => serve(line.as_raw_fd(), theirs.as_raw_fd(), answer),
@@ -37,7 +37,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Waits for the answer.
+    /// Asks the child, and waits two seconds for the answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
@@ -48,7 +48,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the child is not waited for yet, so the id is still its own.
+        // SAFETY: the child was not reaped yet, so the id is still the child's.
         own::with_helper(|| unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
@@ -58,10 +58,10 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent ends. The child must close `parents`, the parent's end of the socket, because otherwise it
-/// would not see that end.
+/// Answers until the parent exits. Closes `parents`, the parent's end of the socket, because otherwise no read would
+/// fail then.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
-    // SAFETY: descriptors of this process, buffers of the lengths given.
+    // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {
         libc::close(parents);
         let mut question = 0u8;
@@ -75,7 +75,7 @@ fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     }
 }
 
-/// Returns this thread's CPU time; async-signal-safe.
+/// Returns this thread's CPU time in ns; async-signal-safe.
 pub(super) fn now_ns() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,

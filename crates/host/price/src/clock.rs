@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// How long the clocks are compared: at first, and at most.
+/// For how long the clocks are compared at first.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
+/// After this time the rate is used, however slow reading the clocks is.
 const SPAN: Duration = Duration::from_millis(20);
-/// Reading both clocks at the begin and the end must take less than 1/`PART` of the time in between, so that the error
-/// is below 0.01%.
+/// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error below
+/// 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns a tick's nanoseconds, times 2^32. The first call takes 1 to 2 ms, or 20 ms if reading the clocks is slow.
+/// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or 20 to 40 ms if reading the clocks
+/// is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -36,17 +38,17 @@ pub fn ns_per_tick() -> u64 {
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// How long reading both took; the ticks may be this late.
+    /// The most that `ticks` is later than `at`.
     took: Duration,
 }
 
-/// Returns the counter.
+/// Returns the time stamp counter.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 has the instruction.
     unsafe { _rdtsc() }
 }
 
-/// Returns the nanoseconds of reading the counter, the least of several runs.
+/// Returns the ns of a reading of the counter, in the fastest of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -59,7 +61,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the fastest of several readings, which was disturbed least.
+/// Returns the fastest of several readings, because it was disturbed least.
 fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();
@@ -77,7 +79,7 @@ fn clock_pair() -> ClockPair {
     )
 }
 
-/// A moment by both clocks.
+/// A moment by the monotonic clock and the counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// By CLOCK_MONOTONIC.
@@ -99,7 +101,7 @@ impl Moment {
         }
     }
 
-    /// Returns CLOCK_MONOTONIC, in ns, at the counter's value `ticks`; 0 if that was earlier.
+    /// Returns CLOCK_MONOTONIC, in ns, at the counter's value `ticks`; 0 if that was before the clock's zero.
     pub fn monotonic_ns(&self, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
         let passed = (passed * i128::from(self.ns_per_tick)) >> 32;

@@ -1,4 +1,4 @@
-//! Private memory for generated code: writable or executable, never both.
+//! Private memory for generated code. A page is writable or executable, never both.
 
 use std::io;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// Trampolines may be up to 832 MiB below their sites, because of trap bytes in the jump's displacement.
+/// A trampoline may be up to 832 MiB below its site, because the jump's displacement contains trap bytes.
 const RESERVED: usize = 1 << 30;
 /// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// The distance between layouts.
+/// The distance between two layouts' functions.
 const SHIFT: u64 = 37 * PAGE;
 
 pub(super) struct Draft {
@@ -22,8 +22,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Layouts differ in their addresses, because branch predictors use these, so
-    /// that equal code has another speed.
+    /// Reserves addresses, without memory. Each layout has other addresses, because branch predictors use addresses, so
+    /// that equal code differs in speed.
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -58,7 +58,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Writes bytes. Panics outside the opened parts.
+    /// Panics outside the opened parts.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
@@ -93,7 +93,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; generated code runs only while its owner is borrowed.
+        // SAFETY: the mapping is our own, and generated code runs only while its owner is borrowed.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes a part again. No thread may run the code then, which `&mut` proves.
+    /// Writes a part again. `&mut` proves that no thread runs the code meanwhile.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,
@@ -127,7 +127,7 @@ mod tests {
         draft.open(at..at + PAGE).expect("memory");
         draft.write(at, &[0xb8, 42, 0, 0, 0, 0xc3]);
         let mut code = draft.into_executable().expect("executable memory");
-        // SAFETY: `mov $42,%eax; ret`, and the code lives until after the calls.
+        // SAFETY: the code is `mov $42,%eax; ret`, and lives until after the calls.
         let run: extern "C" fn() -> u32 = unsafe { std::mem::transmute(at) };
         assert_eq!(run(), 42);
         code.rewrite(&(at..at + PAGE), |draft| draft.write(at + 1, &[43]))

@@ -1,5 +1,5 @@
-//! The cost of a hit, by the time since the same function's last hit: the more code ran in between, the less of the
-//! detour is cached. That time is estimated as the target's CPU time divided by the function's hits.
+//! The cost of a hit, by the time since the last hit of the same function. The more code ran in between, the less of
+//! the detour is cached. That time, the gap, is estimated as the target's CPU time divided by the function's hits.
 
 use tiptoe_event::Cost;
 
@@ -8,14 +8,14 @@ use super::median;
 
 /// The lowest cost, because a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// The low end: this part of the hottest loop's cost.
+/// The interval's low end, as a part of the hottest loop's cost.
 const CHEAPER: f64 = 0.7;
-/// The high end: this multiple of the dearest surrounding's cost.
+/// The interval's high end, as a multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
 /// The most that a hit costs if nothing is cached.
 const COLD_NS: f64 = 300.0;
 
-/// A call's time on other machines, for [`Curve::elsewhere`].
+/// The time of an unpatched call on other machines.
 const CALL_NS: f64 = 2.0;
 
 /// One loop in one surrounding.
@@ -23,7 +23,6 @@ const CALL_NS: f64 = 2.0;
 pub struct Point {
     /// The time between two hits of one function.
     pub gap_ns: f64,
-    /// The time that a hit added.
     pub added_ns: f64,
 }
 
@@ -36,7 +35,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve that is the same in all surroundings, from what a hit added in each loop.
+    /// Returns a curve, equal in all surroundings, from the ns that a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -53,7 +52,7 @@ impl Curve {
         Curve::new([points; SURROUNDINGS.len()])
     }
 
-    /// Returns the curve through these points; each surrounding's must be sorted by gap.
+    /// Returns the curve through these points, which must be sorted by gap.
     pub(super) const fn new(surroundings: [Points; SURROUNDINGS.len()]) -> Curve {
         Curve { surroundings }
     }
@@ -63,8 +62,8 @@ impl Curve {
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval reaches from
-    /// the hottest loop to code in between that empties all caches.
+    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval reaches from a
+    /// hot loop to code in between that empties all caches.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -80,8 +79,8 @@ impl Curve {
     }
 }
 
-/// Between two points the price is linear in the gap's logarithm; below the first it is the same share of the gap;
-/// above the last it is constant.
+/// Returns the price: linear in the gap's logarithm between two points, the same share of the gap below the first,
+/// constant above the last.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -95,7 +94,7 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Above the last point the highest price is the same share of the gap, but at most [`COLD_NS`].
+/// Returns the highest price: above the last point the same share of the gap, but at most [`COLD_NS`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {
@@ -128,9 +127,9 @@ mod tests {
             assert!((got - want).abs() < 1e-9, "{gap}: {got}");
         };
         check(2.0, 0.5); // a hot loop
-        check(1.0, 0.25); // hotter: the same share
+        check(1.0, 0.25); // shorter gap: the same share
         check(20.0, 1.0);
-        check(200.0 * 10f64.sqrt(), 2.0); // half way, by the logarithm
+        check(200.0 * 10f64.sqrt(), 2.0); // halfway, by the logarithm
         check(20_000.0, 10.0);
         check(1e9, 10.0);
     }

@@ -1,7 +1,7 @@
-//! Generates functions as different as a compiler's, and a loop that calls them.
+//! Generates functions as varied as a compiler's, and loops that call them.
 //!
-//! Their convention: %rdi is a random state, %rsi the memory, %rdx the computed value, %rax the result. %rax is dead at
-//! entry, as in most programs, so that saving it is not on the critical path.
+//! In each function, %rdi is a random state, %rsi points to the memory, %rdx is the computed value, and %rax the
+//! result. As in most programs, no function reads %rax at entry, so saving it is not on the critical path.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
@@ -10,14 +10,14 @@ pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surrounding {
-    /// Long functions with branches: code and branch targets overflow the first caches.
+    /// Long functions with branches, whose code and branch targets overflow the first caches.
     Code,
     Compute,
     /// Functions that also access memory at random, which hides the detour.
     Memory,
 }
 
-/// Ordered by value.
+/// All surroundings; an index is the surrounding's value.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
@@ -84,7 +84,7 @@ fn skip(code: &mut Vec<u8>, len: u8) {
     code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
-/// Appends code for a new random state, which selects a word to increment.
+/// Appends code for the next random state, which selects a word to increment.
 fn touch(code: &mut Vec<u8>, seed: u32) {
     let multiplier = (seed & 0x3fff_ffff) | 5;
     code.extend([0x48, 0x69, 0xff]); // imul $multiplier,%rdi,%rdi
@@ -98,7 +98,7 @@ fn touch(code: &mut Vec<u8>, seed: u32) {
     code.extend([0x48, 0xff, 0x04, 0xce]); // incq (%rsi,%rcx,8)
 }
 
-/// Returns the C function `run(laps, memory)`. Each lap calls every function once, not by address.
+/// Returns the C function `run(laps, memory)`. Each lap calls every function once, not in the order of addresses.
 pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     let mut code = vec![0x53, 0x48, 0x89, 0xfb]; // push %rbx; mov %rdi,%rbx
     let relative = |code: &mut Vec<u8>, to: u64| {
@@ -116,7 +116,7 @@ pub(super) fn run(at: u64, functions: &[u64]) -> Vec<u8> {
     code
 }
 
-/// The finalizer of SplitMix64.
+/// Mixes bits, as SplitMix64's finalizer does.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

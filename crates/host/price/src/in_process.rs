@@ -15,25 +15,25 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// Timings of a version in a layout.
+/// Timings of each version in each layout.
 const REPEATS: usize = 3;
-/// Several, because costs differed by a tenth between two.
+/// Several, because costs differed by a tenth between two layouts.
 const LAYOUTS: u8 = 3;
-/// A timing's approximate duration.
+/// About how long a timing takes.
 const BLOCK_NS: f64 = 80_000.0;
 /// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
-/// The yardstick's loop has 64 functions.
+/// The index of the yardstick's loop, which has 64 functions.
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible ns of an unpatched call, and those that a patch adds: negative if other programs disturb both
+/// The possible ns of an unpatched call, and of what a patch adds: negative if other programs disturbed the
 /// measurements.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// A call's nanoseconds in a loop.
+/// The ns of a call in a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoopTimes {
     /// An unpatched call.
@@ -68,7 +68,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns a counted call's time in one loop, in 1 ms. It shows whether an earlier run's prices still hold.
+/// Returns the time of a counted call in one loop, measured in 1 ms. It shows whether earlier prices still hold.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -115,11 +115,12 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// Read by trampolines. It points to a descriptor, whose first word points to the counters.
+    /// The word that trampolines read: it points to a descriptor, whose first word points to the counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// Must stay on one thread, because trampolines read that thread's [`DESCRIPTOR`].
+/// A program with its counters and memory. Must stay on one thread, because trampolines read that thread's
+/// [`DESCRIPTOR`].
 struct Bench {
     program: Program,
     counters: Box<[AtomicU64]>,
@@ -137,7 +138,7 @@ impl Bench {
         })
     }
 
-    /// Makes about `calls` calls, in whole laps. Returns their number.
+    /// Makes at least `calls` calls, in whole laps. Returns their number.
     fn run(&self, index: usize, calls: u64) -> u64 {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
@@ -160,7 +161,7 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the medians of differences to the plain version. Versions are timed in turns, whose order rotates.
+    /// Returns the medians of the differences from the plain version. Versions take turns, whose order rotates.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
@@ -194,7 +195,7 @@ fn words(len: usize) -> Box<[AtomicU64]> {
     (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// [`DESCRIPTOR`]'s offset from the thread pointer.
+/// Returns the offset of [`DESCRIPTOR`] from the thread pointer.
 fn tls_offset() -> io::Result<i32> {
     let thread: u64;
     // SAFETY: the word at the thread pointer holds the thread pointer (x86-64 ABI).

@@ -1,23 +1,21 @@
 //! What one hit costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! A small program of our own is timed with and without the trampolines that targets get, in turns. A hit's cost
-//! depends on what ran since the same function's last hit: two jumps and an increment are nearly free in a hot loop,
-//! but not over a thousand functions. So loops of 1 to 1,024 functions are timed, and an event is priced by that
-//! [`Curve`] at its own time between hits.
+//! tiptoe generates a small program, and times it with and without the trampolines that targets get, in turns. A hit's
+//! cost depends on how much code ran since the same function's last hit. Two jumps and an increment are nearly free in
+//! a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are timed, for a [`Curve`] of costs
+//! by the time between hits.
 //!
-//! The estimate is the median of three [surroundings](functions::Surrounding); the interval contains all three, a hot
-//! loop, and a margin for real programs.
+//! The estimate is the median of three surroundings. The interval reaches from a hot loop to the dearest surrounding,
+//! with a margin for real programs.
 //!
-//! A trap, and a kernel uprobe for each [`Step`], are timed in a forked child. Measurements are kept for later runs
-//! ([`cache`]).
+//! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
 //!
 //! # Invariants
-//! - Nothing outside this thread may be changed: no signal handler, no code that other threads run, no descriptor that
-//!   stays open.
-//! - What cannot be measured gets a default with a wide interval, never an error: a trace must not be lost for its
-//!   price.
-//! - Every interval contains its estimate; no cost is below [`FLOOR_NS`], or above the time between hits.
+//! - A measurement must change nothing outside its thread: no signal handler, no code of other threads, no open
+//!   descriptor.
+//! - A cost that cannot be measured gets a default with a wide interval, because a trace must not fail for its price.
+//! - Every interval contains its estimate. A hit costs at least [`FLOOR_NS`], and at most the time between hits.
 
 #![warn(missing_docs)]
 
@@ -55,35 +53,35 @@ pub use lock_waits::{Calls as FutexCosts, futex_calls};
 pub use scope_visits::scope_visit;
 use trap::Trap;
 
-/// An interval's ends, as multiples of the measured cost.
+/// The ends of an interval, as multiples of the measured cost.
 const CHEAPER: f64 = 0.7;
 const DEARER: f64 = 1.5;
 
-/// Costs besides a counted hit's.
+/// Costs to measure, besides a counted hit's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// A hit where only a breakpoint fits.
+    /// The hit of a trap, where no jump fits.
     pub trap: bool,
-    /// A kernel uprobe's hit.
+    /// The hit of a kernel uprobe.
     pub kernel: bool,
 }
 
 /// The time that a hit adds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
-    /// A jump to a counting trampoline.
+    /// A jump to a trampoline that counts.
     pub count: Curve,
     /// A hit that the filter rejects.
     pub filtered: Curve,
     /// One reading of the clock.
     pub reading_ns: f64,
-    /// A breakpoint instruction, whose handler sets the address at which the thread continues.
+    /// A breakpoint instruction with a signal handler.
     pub trap: Cost,
     /// A kernel uprobe.
     pub kernel: KernelCosts,
 }
 
-/// A kernel uprobe's cost by [`Step`].
+/// A kernel uprobe's cost, by how the kernel executes the probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
     nop: Cost,
@@ -92,7 +90,7 @@ pub struct KernelCosts {
 }
 
 impl KernelCosts {
-    /// Returns the cost at an instruction that the kernel executes in this way.
+    /// Returns the cost at an instruction of this kind.
     pub fn of(&self, step: Step) -> Cost {
         match step {
             Step::Nop => self.nop,
@@ -103,7 +101,7 @@ impl KernelCosts {
 }
 
 impl UnitCosts {
-    /// From other machines, for what cannot be measured.
+    /// Costs from other machines, for failed measurements.
     pub const DEFAULT: UnitCosts = UnitCosts {
         count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
         filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
@@ -125,8 +123,7 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Returns a hit's costs, cached or measured. Measuring takes about 100 ms, and tens of ms more for each requested
-/// kind.
+/// Returns a hit's costs, cached or measured in about 100 ms, and tens of ms more for each requested kind.
 pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
     if let Some(shown) = prices.take(|| in_process::measure().ok()) {
@@ -145,7 +142,7 @@ pub fn unit_costs(want: CostRequest, prices: &PriceCache) -> UnitCosts {
     costs
 }
 
-/// Returns a kernel uprobe's cost. Measuring takes tens of ms.
+/// Returns a kernel uprobe's cost, cached or measured in tens of ms.
 pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
     measured_kernel_costs(prices).unwrap_or(UnitCosts::DEFAULT.kernel)
 }
@@ -159,7 +156,7 @@ fn measured_kernel_costs(prices: &PriceCache) -> Option<KernelCosts> {
     })
 }
 
-/// The two ways to count a function without room for a jump.
+/// The costs of the two ways to count a function without room for a jump.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrapAlternatives {
     /// The agent's trap.
@@ -169,7 +166,7 @@ pub struct TrapAlternatives {
 }
 
 impl TrapAlternatives {
-    /// Returns both costs, cached or measured in tens of ms; `None` if they cannot be measured.
+    /// Returns both costs, cached or measured in tens of ms; `None` if that fails.
     pub fn fetch(prices: &PriceCache) -> Option<TrapAlternatives> {
         let kernel = measured_kernel_costs(prices)?;
         let Trap(ns) = prices.take(|| trap::measure().ok())?;
@@ -177,43 +174,43 @@ impl TrapAlternatives {
         Some(TrapAlternatives { trap, kernel })
     }
 
-    /// Returns whether the kernel is cheaper at such an instruction.
+    /// Returns whether a uprobe is cheaper at an instruction of this kind.
     pub fn kernel_is_cheaper(&self, step: Step) -> bool {
         self.kernel.of(step).ns < self.trap.ns
     }
 }
 
-/// Returns the cost of a call followed to its return: two more detours, and a frame pushed and popped. In a hot loop it
-/// took 2.8 ns, a counted one 0.6; over 256 functions 6.6 and 2.5.
+/// Returns the cost of a call followed to its return: two more detours, and a frame pushed and popped. A followed call
+/// took 2.8 ns in a hot loop, and 6.6 ns over 256 functions. A counted call took 0.6 and 2.5 ns.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// Returns a timed call's cost: a followed call and two readings of the clock, which partly overlap with it.
+/// Returns the cost of a timed call: a followed call and two readings of the clock, which partly overlap with the call.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, 5 ns more without room
-/// for them.
+/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, and 5 ns more without
+/// room for the value.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a followed call of `--under`'s function, whose two atomic changes took less than 1 ns in a hot
-/// loop.
+/// Returns the cost of a followed call of the function of `--under`. Its two atomic changes took less than 1 ns in a
+/// hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
 
-/// Returns a recorded hit's cost: a reading of the clock, and in a hot loop 5 ns for the record.
+/// Returns the cost of a recorded hit: a reading of the clock, and the record, which took 5 ns in a hot loop.
 pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [3.0, 5.0, 16.0].map(|written| reading_ns + written);
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of `added`. A loop's gap is its lap, because each function is hit once a lap.
+/// Returns the curve of one added cost. The gap between hits is a loop's lap, because a lap calls each function once.
 fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -227,13 +224,13 @@ fn curve(shown: &InProcess, added: fn(&LoopTimes) -> f64) -> Curve {
     }))
 }
 
-/// Adds the interval by which real programs deviated.
+/// Adds the interval within which real programs deviated.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
 }
 
-/// Returns a turn's ns: the median of blocks, because one interruption may take longer than all.
+/// Returns the ns of a call of `turn`: the median of blocks, because one interruption may take longer than all calls.
 fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     const BLOCK: u64 = 400;
     const BLOCKS: u64 = 50;
@@ -246,7 +243,7 @@ fn each_turn(mut turn: impl FnMut(u64)) -> f64 {
     median((0..BLOCKS).map(&mut block).collect())
 }
 
-/// Returns the median.
+/// Returns the median, or the upper of two middle values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -313,7 +310,6 @@ mod tests {
         assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }
 
-    /// Regression: one interruption made a wait for a lock seem to cost 24 us.
     #[test]
     fn an_interruption_raised_the_price() {
         let interruption = std::time::Duration::from_millis(200);

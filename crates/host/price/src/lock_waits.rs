@@ -1,6 +1,6 @@
-//! Measures the cost of recording a wait for a lock, and a wake. The agent's engine runs on memory of our own: one lock
-//! whose waits return at once, then 200 whose waits sleep, then both while sampling skips the waits. The call into the
-//! agent overlaps with the system call, so it is not included.
+//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. Waits for
+//! one lock return at once, those for 200 locks sleep; then sampling skips all waits. The call into the agent is not
+//! included, because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -21,26 +21,26 @@ use crate::clock;
 
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// The result of a call that did not wait.
+/// The result of a wait that returned at once.
 const AT_ONCE: i64 = -11;
 /// The thread that holds the locks.
 const HOLDER: u32 = 4242;
-/// Between the futex call and the user's code.
+/// The library between the futex call and the user's code.
 const LIBC: Library = Library {
     base: 0x1000,
     start: 0x1000,
     end: 0x2000,
     part: RuntimePart::Libc,
 };
-/// A call's most, if the program's data fills the caches.
+/// The interval's factor for programs whose data fills the caches.
 const COLD: f64 = 2.0;
 
-/// Futex calls' additional costs.
+/// The costs that recording adds to futex calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// A wait.
     pub wait: Cost,
-    /// A wait skipped by sampling.
+    /// A wait that sampling skips.
     pub passed_over: Cost,
     /// A wake.
     pub wake: Cost,
@@ -123,7 +123,7 @@ impl CallRecorder<'_> {
             at: 0,
             is_timed: true,
         };
-        // A holder is charged for a sleep.
+        // A holder is charged only for a sleep.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);
         self.thread.begins(&call, lock, clock::ticks, |_| HOLDER);
         if operation == WAIT {

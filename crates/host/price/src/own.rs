@@ -1,4 +1,4 @@
-//! Measures what this process uses since the run began: CPU time, and for how long it stops targets' threads.
+//! Measures the CPU time that tiptoe uses in a run, and for how long it stops targets' threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-// Relaxed: neither orders other data.
+// Relaxed: these numbers order no other data.
 /// The CPU time of helper processes, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
@@ -42,8 +42,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which waits for a helper's end, and adds the helper's CPU time. No other child may be reaped at that
-/// time, because its CPU time would be added, too.
+/// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
+/// its time would be added, too.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -52,12 +52,12 @@ pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Records how long a target's thread was stopped, or borrowed.
+/// Records that a target's thread was stopped or borrowed for this long.
 pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-/// Returns the CPU time of this process, a thread, or the reaped children.
+/// Returns the CPU time of this process, its calling thread, or reaped children.
 pub fn used_by(whom: UsageWho) -> Duration {
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
     getrusage(whom).map_or(Duration::ZERO, |usage| {

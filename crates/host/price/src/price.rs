@@ -16,17 +16,17 @@ use std::fmt::Write as _;
 use tiptoe_event::Cost;
 
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// Without it, a file was truncated.
+/// Shows that the file was not truncated.
 const END: &str = "end\n";
 
 pub(super) trait Price: Sized {
-    /// The prefix of its files' names.
+    /// The prefix of the files' names.
     const KIND: &'static str;
     const COUNT: usize;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives these.
+    /// Returns the price of [`Price::COUNT`] finite numbers; `None` if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
@@ -39,7 +39,7 @@ pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     text + END
 }
 
-/// Returns yardstick and price if [`encode`] makes this text for the key.
+/// Returns the yardstick and the price; `None` unless [`encode`] makes exactly this text for the key.
 pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let text = std::str::from_utf8(text).ok()?;
     let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;
@@ -56,7 +56,7 @@ fn number(line: &str) -> Option<f64> {
     line.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns the numbers, if each is a possible duration of a hit in ns.
+/// Returns the numbers if each is a possible duration of a hit, in ns.
 pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     let numbers: [f64; N] = numbers.try_into().ok()?;
     let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);

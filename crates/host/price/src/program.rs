@@ -1,5 +1,6 @@
-//! The generated program and its patches. Its versions take turns at the same addresses, because even equal copies have
-//! different speeds. No thread may run it while its version changes, so only the thread that changes it runs it.
+//! The generated program and its patches. Its versions take turns at the same addresses, because even equal code is not
+//! equally fast elsewhere. No thread may run the program while its version changes, so only the thread that changes the
+//! version runs the program.
 
 use std::io;
 use std::ops::Range;
@@ -19,19 +20,19 @@ use super::functions::{LOOPS, Surrounding, function, run};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Plain,
-    /// Each function has the counter of its index.
+    /// Each function counts its calls, in the counter of its index.
     Count,
     /// Each function has a filter that rejects all calls.
     Filtered,
 }
 
-/// Ordered by value.
+/// All versions; an index is the version's value.
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// Functions' alignment, as compilers choose it; also the thunks' offset in an arena.
+/// The alignment of functions, as compilers choose it.
 const ALIGN: usize = 16;
-/// Compilers put it between functions.
+/// What compilers put between functions.
 const FILLER: u8 = 0xcc;
 
 pub(super) struct Program {
@@ -46,11 +47,11 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address and bytes, with the filler after it.
+/// A function's address and bytes, with the filler.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes `count` functions and all trampolines. Trampolines read the word at `tls` from the thread pointer.
+    /// Writes `count` functions and all trampolines, which read the word at `tls` from the thread pointer.
     pub(super) fn new(
         surrounding: Surrounding,
         layout: u8,
@@ -60,7 +61,7 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // The trampolines' calls of the agent only return (`ret $8`), because every thread has counters and no system
+        // The trampolines' calls of the agent return at once (`ret $8`), because the thread has counters and no system
         // call is hooked.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
@@ -106,10 +107,10 @@ impl Program {
     /// Calls each function of a loop once a lap.
     ///
     /// # Safety
-    /// `memory` must point to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words. This thread's word at
-    /// `tls` must point to a descriptor whose first word points to a counter for each function.
+    /// `memory` must point to `MEMORY_WORDS` atomic words. This thread's word at `tls` must point to a descriptor whose
+    /// first word points to a counter for each function.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
-        // SAFETY: the entry is `functions::run`, a C function of this type, which lives as long as this value. The
+        // SAFETY: `functions::run` made the entry, a C function of this type, which lives as long as this value. The
         // caller vouches for the memory.
         unsafe {
             let run: extern "C" fn(u64, *const AtomicU64) =
@@ -128,7 +129,7 @@ impl Edit {
     }
 }
 
-/// Returns `arg1 == 0`, never true: `arg1` is the memory's address.
+/// Returns the filter `arg1 == 0`, which never passes, because `arg1` is the memory's address.
 fn reject_all() -> Filter {
     let never = Comparison {
         arg: 1,
@@ -177,7 +178,7 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes counting trampolines as in a target. Returns the patches.
+    /// Writes counting trampolines as in a target. Returns the patches of their sites.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

@@ -1,4 +1,4 @@
-//! Measures the cost of entering and leaving a scope. The agent's engine runs on memory of our own: one scope, then 100
+//! Measures the cost of entering and leaving a scope, by the agent's engine on memory of our own: one scope, then 100
 //! in turns. The call into the agent is not included.
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use super::each_turn;
 use super::price::{self, Price};
 use crate::clock;
 
-/// A visit's most, if the program's data fills the caches.
+/// The interval's factor for programs whose data fills the caches.
 const COLD: f64 = 2.0;
 
 struct Visit(Cost);
@@ -32,7 +32,7 @@ impl Price for Visit {
     }
 }
 
-/// Returns the cost of entering and leaving a scope.
+/// Returns the cost of a visit, cached or measured.
 pub fn scope_visit(prices: &PriceCache) -> Cost {
     let measured = || Some(Visit(measure()));
     prices

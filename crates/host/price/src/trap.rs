@@ -1,4 +1,4 @@
-//! Measures a breakpoint with a signal handler.
+//! Measures the cost of a breakpoint with a signal handler.
 
 use std::arch::naked_asm;
 use std::io;
@@ -10,7 +10,7 @@ use super::price::{self, Price};
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
-/// Nanoseconds of a hit.
+/// The ns of a hit.
 #[derive(Debug)]
 pub(super) struct Trap(pub(super) f64);
 
@@ -35,8 +35,8 @@ pub(super) fn measure() -> io::Result<Trap> {
 }
 
 fn hits(_: u8) -> f64 {
-    // SAFETY: the sets and the action are initialised before use; the handler writes only its context; `breakpoint` is
-    // a C function.
+    // SAFETY: the set and the action are initialised before use. The handler writes only its context. `breakpoint` is a
+    // C function.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = move_on as *const () as usize;
@@ -53,19 +53,19 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// `ud2` is never reached.
+/// `ud2` never runs, because the handler moves the thread on.
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// [`breakpoint`]'s displaced instruction.
+/// The instruction that the trap displaces.
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");
 }
 
-/// Moves the thread on, as the agent's handler does.
+/// Moves the thread to [`displaced`], as the agent's handler does.
 extern "C" fn move_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel gives a valid context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_trap_is_measured_and_leaves_no_handler() {
         let handler = || {
-            // SAFETY: only queries the action; all fields may be zero.
+            // SAFETY: the call only reads the action, whose fields may all be zero.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut action);

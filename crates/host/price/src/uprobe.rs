@@ -1,5 +1,5 @@
-//! Measures a kernel uprobe's hit, by the instruction at the probe. The parent arms the probes that its child hits, so
-//! that only the child's memory gets breakpoints.
+//! Measures a hit of a kernel uprobe, by the instruction at the probe. The parent opens probes in its child, so this
+//! process gets no breakpoint.
 
 use std::arch::naked_asm;
 use std::io;
@@ -14,14 +14,14 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// Nanoseconds of a hit.
+/// The ns of a hit.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// At a no-operation, possibly replaced by a call.
+    /// At a no-operation, which the kernel may replace by a call.
     pub(super) nop: f64,
-    /// At a `push`, which is emulated.
+    /// At a `push`, which the kernel emulates.
     pub(super) push: f64,
-    /// At a single-stepped instruction.
+    /// At an instruction that the kernel single-steps.
     pub(super) single_step: f64,
 }
 
@@ -43,14 +43,14 @@ impl Price for Steps {
     }
 }
 
-/// A function to probe, and its hits in a measurement.
+/// A function to probe, and how often a measurement calls it.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// The cases if the kernel optimises the no-operation of five bytes, or the one of ten bytes.
+/// The cases for a kernel that optimises no-operations of five bytes, or of ten.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Fails without permission for uprobes.
+/// Fails without the permission for uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),

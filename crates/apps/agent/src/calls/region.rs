@@ -17,10 +17,10 @@ use crate::tls;
 /// Bytes of a thread's frames, for 131,000 nested calls. Untouched pages cost nothing.
 const REGION: usize = 4 << 20;
 
-/// The memory of a thread's frames, aligned to its own size.
+/// The region of a thread, aligned to its own size.
 ///
-/// The first frame is unused, except that its word 1 is the highest position that frames ever had. The last page has
-/// the thread's records of forced unwinding instead of frames.
+/// The first frame is unused, except that its word 1 is the height. The last page has the thread's records of forced
+/// unwinding instead of frames.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -43,7 +43,7 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new one.
+    /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
@@ -65,7 +65,7 @@ impl Region {
     }
 
     pub fn bury(&self, here: &CallSession) {
-        // The thread was not in this session, so its sets of words mean nothing here.
+        // The dead thread was not in this session, so its frames' sets of words mean nothing here.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -120,8 +120,8 @@ impl Region {
     }
 }
 
-/// Prepares the calling thread for a session, because its open calls still have an earlier session's sets of words,
-/// and the thread may have lost the right to read the clock since.
+/// Prepares the calling thread for a session. Its open calls may have an earlier session's sets of words, and the
+/// thread may have lost the right to read the counter since.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {
@@ -132,7 +132,6 @@ pub fn enter_session() {
     }
 }
 
-/// Returns the calling thread's records of forced unwinding, if it has followed calls.
 pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }

@@ -1,6 +1,6 @@
-//! Prepares a system call in which the thread waits for signals, or under another mask.
+//! Prepares a system call in which the thread waits for signals, or waits under another mask.
 //!
-//! The kernel gets a copy of the mask without our signals, in the thread's own words, because the copy must stay
+//! The kernel gets a copy of the mask without our signals. The copy is in the thread's own words, because it must stay
 //! valid until the kernel has read it, also for a restarted call. The hook records the call for the signal handler
 //! ([`signals`]).
 
@@ -15,7 +15,7 @@ const EINTR: i64 = -4;
 const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 
-/// Prepares a wait. Returns its result if a held signal ends it before it begins.
+/// Prepares a wait. Returns the call's result if a held signal ends the wait before it begins.
 pub(super) fn prepare(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<i64> {
     if !signals::owned() {
         return None;
@@ -75,8 +75,8 @@ impl Frame {
     }
 }
 
-/// Returns the program's mask or set, even if the hook is called again for the same call; `None` if there is none,
-/// or if the kernel refuses its size.
+/// Returns the program's mask or set, even if the hook is called again for the same call. `None` if the program passed
+/// no mask, or if the kernel refuses its size.
 fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,

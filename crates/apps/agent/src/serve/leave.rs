@@ -1,4 +1,4 @@
-//! Restores the program: first the probes, then the hooks, at last the guards.
+//! Restores the program: first the probes, then the hooks, then the guards.
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed finds no
-/// slab from now on, because the session's slabs are taken away.
+/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed then finds no
+/// slab, because the session's slabs are taken away.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -59,8 +59,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. Without permission for trap bytes, sites that need one stay, and are reported
-/// as if their memory could not be written.
+/// Restores sites while threads run. If trap bytes are not allowed, sites that need one stay, and are reported as if
+/// their memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     if !is_quiet(shared) {
         return patched(shared, OtherThreads::Running, |other_threads| {
@@ -85,8 +85,8 @@ fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     })
 }
 
-/// Restores the guards for which threads need not be stopped. The other guards stay: once the signals have no owner
-/// they only pass calls on, and the next session takes them over.
+/// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
+/// over. While no session owns the signals, they only pass calls on.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -99,9 +99,9 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, once the last probe is removed. The guards must be last
-/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe block the signals in the kernel, and returns whether the
-/// threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back, after the last probe was removed. The guards must be last
+/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe block the signals in the kernel, and returns whether the threads
+/// stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
@@ -149,15 +149,15 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // When tiptoe wakes the agent's thread for the request, all other threads are stopped until the answer.
+        // If tiptoe wakes the agent's thread for the request, it keeps all other threads stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running
 }
 
-/// Restores everything that a forked child inherited, and gives its signals back, if the child has one thread.
-/// Afterwards no code of ours runs there, except the return thunks of open calls. If the child has more threads,
-/// one may be inside a patch, so sites that need trap bytes stay.
+/// Restores everything that a forked child inherited, and gives its signals back. Afterwards no code of ours runs
+/// there, except the return thunks of open calls. If the child has several threads, one may be inside a patch, so sites
+/// that need trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

@@ -10,8 +10,7 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Begins a session. What an earlier session knew of libraries is invalid now, except that closed libraries stay
-/// closed.
+/// Begins a session. Forgets an earlier session's libraries, except that closed libraries stay closed.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {
@@ -63,7 +62,7 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses since.
+/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses in the meantime.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
         [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words

@@ -1,9 +1,9 @@
-//! Emulates a signalfd for SIGTRAP and SIGILL alone, made while the agent owns them. A signalfd with other signals
-//! is the kernel's own, and ours never arrive there.
+//! Emulates a signalfd that reads only SIGTRAP or SIGILL and is made while the agent owns them. The kernel makes any
+//! other signalfd, where these signals never arrive.
 //!
-//! The kernel never has these signals pending. So such a descriptor is a pipe, open for reading and writing so that
-//! it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes records, so a program
-//! with such a descriptor keeps its handlers and hooks when a session ends.
+//! The kernel never has these signals pending, so an emulated signalfd is a pipe. It is open for reading and writing,
+//! so that it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes records, so a
+//! program with such a pipe keeps our handlers and hooks when a session ends.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ static FEEDS: [Feed; 2] = [const {
         pipe: AtomicU64::new(0),
     }
 }; 2];
-/// The process that made them. A forked child must not write to its parent's.
+/// The process that made the pipes. Its forked child must not write to them.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Handles a signalfd call; `None` if the kernel must make it.
@@ -59,7 +59,7 @@ pub fn in_use() -> bool {
     maker != 0 && maker == getpid()
 }
 
-/// Opens a pipe with one end for both ways, at the lowest free number.
+/// Opens a pipe as one descriptor for reading and writing, with the lowest free number.
 fn endless_pipe(flags: i32) -> Option<i32> {
     let mut ends = [0i32; 2];
     let at = ends.as_mut_ptr() as usize;
@@ -74,7 +74,7 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     };
     let cloexec = flags as usize & 0o2000000;
     let args = [both as usize, read as usize, cloexec, 0, 0, 0];
-    // SAFETY: both descriptors are ours. The read end, which has the lower number, becomes a copy of the other.
+    // SAFETY: both descriptors are ours. The read end, which has the lowest number, becomes a copy of `both`.
     let kept = unsafe { call(nr::DUP3, args) }.ok();
     close(both);
     kept.map(|fd| fd as i32)
@@ -140,7 +140,7 @@ pub(super) fn drain(signal: usize) -> Option<Info> {
     find(feed(signal)?, signal, true)
 }
 
-/// Reads each record of the pipe once, and writes back all but a taken one.
+/// Finds a signal's record in the pipe. Reads each record once, and writes all back, except a record that is taken.
 fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     let mut waiting = 0i32;
     let at = &raw mut waiting as usize;
@@ -180,7 +180,7 @@ fn write(fd: i32, record: &[u32; WORDS]) -> bool {
     written == Ok(RECORD)
 }
 
-/// Returns a signalfd_siginfo: signal, errno, code, process, user; and the value at bytes 44 and 48.
+/// Returns a signalfd_siginfo: signal, errno, code, process, user, and at bytes 44 and 48 the value.
 fn record(info: &Info) -> [u32; WORDS] {
     let word = |at: usize| info.rest.get(at).copied().unwrap_or(0);
     let mut record = [0; WORDS];

@@ -1,11 +1,11 @@
-//! What new programs and children inherit of the program's dispositions and masks.
+//! Makes new programs and children inherit the program's own dispositions and masks.
 
 use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_action};
 use crate::mask::set_mask;
 use crate::tls;
 
-/// Applies in the kernel what a new program inherits: blocked and ignored signals. Returns the argument for
-/// [`after_failed_exec`].
+/// Blocks and ignores signals in the kernel as the program requested, because a new program inherits that. Returns the
+/// argument for [`after_failed_exec`].
 pub fn before_exec() -> u64 {
     let blocked = tls::blocked();
     block(blocked, true);
@@ -26,8 +26,8 @@ pub fn after_failed_exec(blocked: u64) {
     block(blocked, false);
 }
 
-/// Blocks or unblocks our signals in the kernel. Must make no call for no signals, because a
-/// child's filter may allow nothing but its exec.
+/// Blocks or unblocks our signals in the kernel. Must make no system call without signals, because a child's filter may
+/// allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);
@@ -39,8 +39,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child whose handlers the kernel dropped at its creation. Records the program's
-/// handler as dropped, unless the record is the parent's.
+/// Installs our handlers again in a child at whose creation the kernel dropped all handlers. Records that the program's
+/// were dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
@@ -54,7 +54,7 @@ pub fn after_clear() {
     }
 }
 
-/// Blocks what the thread last recorded, because the signals were given back while it was inside a hook.
+/// Blocks what the thread last recorded, because the signals were given back while the thread was inside a hook.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

@@ -1,5 +1,5 @@
-//! The owner of this memory. A child of vfork, or of a clone that shares the memory, runs here with another process
-//! id. A fork wipes the owner.
+//! Records which process took the signals over. A child of vfork, or of a clone that shares this memory, has another
+//! process id. A fork wipes the record.
 
 use core::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
-//! Holds back SIGTRAP and SIGILL that are sent while the program blocks them, because they are not blocked in the
-//! kernel.
+//! Holds back SIGTRAP and SIGILL that are sent while the program believes to block them, because the kernel does not
+//! block them.
 //!
-//! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal and then
-//! reads the waiter; the second stores itself as the waiter and then reads the signal. With SeqCst fences in
-//! between, at least one of them sees the other's store.
+//! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal, then reads
+//! the waiter. The second stores itself as the waiter, then reads the signal. With SeqCst fences in between, at least
+//! one sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -15,7 +15,8 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// The mark, in a signal's value, of a signal that was passed on. The word before has the signal's true code.
+/// Marks, in a signal's value, that the signal was passed on to another thread. The word before has the signal's true
+/// code.
 const PASSED_ON: u32 = 0x7469_7074;
 /// The value of `pending` while a thread writes the record, instead of a process id.
 const WRITING: u32 = u32::MAX;
@@ -29,7 +30,7 @@ pub fn deliver_pending() {
     }
 }
 
-/// Delivers the held signals that `mask` does not block, under that mask. Returns whether a handler ran.
+/// Delivers, under `mask`, the held signals that `mask` does not block. Returns whether a handler ran.
 pub fn deliver_within(mask: u64) -> bool {
     let before = tls::blocked();
     let mut ran = false;
@@ -62,7 +63,7 @@ pub fn pending_set() -> u64 {
     BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// Takes a held signal that was sent to this thread or, if none exists, to the process.
+/// Takes a held signal that was sent to this thread or, if none was, to the process.
 fn take(signal: usize) -> Option<Info> {
     let sender = tls::take_held(signal);
     if let Some(sender) = sender {
@@ -98,7 +99,7 @@ pub fn send_held_process() {
 }
 
 impl Info {
-    /// Returns the signal as tgkill would send it: `sender` is the sender's process id and, above it, the user.
+    /// Returns the signal as tgkill would send it. `sender` has the sender's process id and, above it, the user.
     pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
         let mut rest = [0; 29];
         // Both follow three numbers of 4 bytes, and 4 bytes of alignment.
@@ -113,8 +114,8 @@ impl Info {
         }
     }
 
-    /// Returns the signal in a form that one thread may send to another. The kernel lets a thread claim kill or
-    /// tgkill only for signals to itself, so the code becomes sigqueue's.
+    /// Returns the signal in a form that one thread may send to another. A thread may send the codes of kill and tgkill
+    /// only to itself, so the code becomes sigqueue's.
     pub(super) fn queued(&self) -> Info {
         let kept = self.code < 0 && self.code != SI_TKILL;
         Info {
@@ -154,7 +155,7 @@ impl ProgramSignal {
     /// Takes the signal held for the process. A forked child cannot take its parent's.
     fn take(&self) -> Option<Info> {
         if self.pending.load(Ordering::Relaxed) == 0 {
-            return None; // Relaxed: otherwise the exchange decides
+            return None; // Relaxed: if it is not 0, the exchange decides
         }
         let pid = getpid();
         // AcqRel: pairs with the Release in `keep`; the exchange decides among several takers.

@@ -1,8 +1,8 @@
-//! Handles a program that single-steps itself: with its trap flag set, each instruction raises SIGTRAP.
+//! Handles a program that single-steps itself: while a thread's trap flag is set, each instruction raises SIGTRAP.
 //!
 //! The thread then steps through trampolines and the agent, too. The program must see each of its own instructions
-//! once, at its own address. So a step that ends at the copy of a displaced instruction calls the program's handler
-//! with the original's address, and a step that ends at any other instruction of ours calls no handler.
+//! once, at the original address. So a step that ends at the copy of a displaced instruction calls the program's
+//! handler with the original's address. A step that ends at any other instruction of ours calls no handler.
 //!
 //! *Cost*: a step in a trampoline searches all sites.
 
@@ -18,7 +18,7 @@ enum End {
     Ours,
 }
 
-/// Calls `see` for a fault that the program must see, with the address that the fault would have without us.
+/// Calls `see` for a fault that the program must see, with the address that the fault would have without the agent.
 pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Context)) {
     let here = context.register(RIP);
     match end(info, here) {

@@ -14,7 +14,7 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The offset of the robust list in a thread's block, plus 1; 0 if not known. It is libc's, so it outlives sessions.
+/// The offset of the robust list in a thread's block, plus 1; 0 if unknown. It is libc's, so it outlives sessions.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 const BLOCK: u64 = 4096;
 

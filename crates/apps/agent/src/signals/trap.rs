@@ -18,7 +18,7 @@ use crate::tls;
 use crate::watches;
 
 /// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
-/// signal. The byte before the address would prove nothing, because a single step or a breakpoint may end anywhere.
+/// signal. The byte before the address would prove nothing, because a single step or a breakpoint may stop anywhere.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
@@ -120,8 +120,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap inside the window is no hit, because the thread was preempted there before the patch. But if our first
-    // byte is missing, the thread came through another tracer's trap byte at the start of the window. That is a hit.
+    // A trap inside the window is no hit, because the thread was preempted there before the site was patched. But if
+    // our first byte is missing, the thread came through another tracer's trap byte at the window's start. That is a
+    // hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -143,8 +144,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does what the program requested for a signal, with `mask` in force. As in the kernel, a fault kills the program
-/// if its signal is blocked or being handled.
+/// Does what the program requested for a signal, with `mask` in force. As in the kernel, a fault kills the program if
+/// the fault's signal is blocked or being handled.
 fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
@@ -164,8 +165,8 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
     }
 }
 
-/// Calls the program's handler under its requested mask and `mask`. The call may never return: a siglongjmp sets the
-/// mask through its own hook.
+/// Calls the program's handler with its requested mask and `mask` blocked. The call may not return. Then the siglongjmp
+/// sets the mask through its own hook.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
@@ -187,8 +188,8 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     }
 }
 
-/// Ends the process by this signal. A fault happens again when the handler returns, except a trap (SIGTRAP). A trap or
-/// any other signal must be sent again.
+/// Ends the process by this signal. A SIGILL fault recurs when our handler returns. Any other signal must be sent
+/// again.
 fn die(signal: i32, info: &Info, fault: bool) {
     let _ = kernel_action(signal as usize, Some(&Action::default()));
     if !fault || signal == 5 {

@@ -1,4 +1,4 @@
-//! System calls in which a thread waits for signals, or under a mask of its own, as the signal handler finds them.
+//! How the signal handler treats a system call in which the thread waits for signals, or waits under another mask.
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
@@ -16,14 +16,13 @@ const EINTR: i64 = -4;
 const AFTER_HOOK: u64 = 8;
 const CALL_MADE: u64 = 24;
 
-/// The location of a call's mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MaskLocation {
     /// A register with the mask's address, by its index in a ucontext.
     Set(usize),
     /// A register with the address of a pair: the mask's address, and its length.
     Pair(usize),
-    /// A register with the address of the set of signals for which the call waits, which is no mask.
+    /// A register with the address of the set of signals for which the call waits. The set is no mask.
     Wanted(usize),
 }
 
@@ -86,7 +85,7 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as its result. Once the call is made, the kernel
+    /// Ends a sigtimedwait that wants this signal, with the signal as the result. Once the call is made, the kernel
     /// takes the signal itself.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
@@ -115,7 +114,7 @@ impl Wait {
         context.set_register(RIP, self.call.return_address);
     }
 
-    /// Continues without a visible effect: makes an interrupted call again, unless another pending signal would
+    /// Continues as if no signal had arrived. Makes an interrupted call again, unless another pending signal would
     /// interrupt it.
     pub(super) fn go_on(&self, context: &mut Context) {
         let mut pending = 0u64;

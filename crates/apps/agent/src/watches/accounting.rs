@@ -1,9 +1,9 @@
-//! Accounts for the debug registers of the program's threads, in memory shared with tiptoe: when a thread's events
-//! are opened or, if a thread inherits its events, by the thread itself before its own code ([`born`]). A thread
-//! that libc did not create is found at its first hit.
+//! Accounts for the debug registers of the program's threads, in memory shared with tiptoe. The agent's thread does so
+//! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
+//! libc did not create it, at its first hit.
 //!
-//! A birth must not wait, and a signal handler must not, because it may have interrupted a reservation. So the
-//! agent's thread is woken to reserve what cannot be reserved at once.
+//! A new thread must not wait. Nor must a signal handler, because it may have interrupted a reservation. So the agent's
+//! thread is woken to reserve what cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -71,8 +71,7 @@ pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// Accounts for the calling thread's registers once. The agent's thread soon reserves what cannot be reserved at
-/// once.
+/// Accounts for the calling thread's registers once. Wakes the agent's thread for what cannot be reserved at once.
 pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     let met = meet(hits, tid);
     if let Meeting::New(false) = met
@@ -83,8 +82,8 @@ pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     met
 }
 
-/// Accounts for a thread's registers once, without waiting. A new thread's result is whether all are reserved. A
-/// refusal needs no undo, because the kernel has given the thread its registers already.
+/// Accounts for a thread's registers once, without waiting. For a new thread, returns whether all are reserved. A
+/// refusal undoes nothing, because the kernel has already given the thread its registers.
 fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     let all = registers();
     hits.meet(tid).map(|thread| {
@@ -105,7 +104,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Reserves or releases these registers of a thread. Returns those for which that succeeded.
+/// Reserves or releases these registers of a thread by `act`. Returns those for which it succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

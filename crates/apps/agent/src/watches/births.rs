@@ -1,9 +1,9 @@
-//! Makes the creation of threads wait while breakpoints are opened. Otherwise there is a race: a thread that is
-//! created while its parent's events are opened would inherit only some of them.
+//! Delays the creation of threads while breakpoints are opened. Otherwise there is a race: a thread that is created
+//! while its parent's events are opened would inherit only some of them.
 //!
-//! Before a thread creates another by libc, it waits in [`before`]. Earlier calls must have ended, which nothing
-//! reports, so the list of threads is read until no new one has appeared for a while. The thread of a call that
-//! takes longer, or is not made by libc, is found later; then all events are opened again.
+//! Before a thread creates another by libc, it waits in [`before`]. Creations that began earlier must have ended, which
+//! nothing reports. So the list of threads is read until no new thread has appeared for a while. If a creation takes
+//! longer, or is not libc's, its thread is found later. Then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -12,7 +12,8 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Nonzero while a [`CreationHold`] exists, so that creations wait. [`begin`] clears what a killed thread has left.
+/// Nonzero while a [`CreationHold`] exists, so that creations wait. [`begin`] clears what a killed thread has left
+/// there.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
@@ -27,8 +28,8 @@ pub struct CreationHold;
 
 impl CreationHold {
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: orders the store before the readings of the list in `settle`. A thread whose `before` misses the
-        // store creates its thread at once, and the readings see that thread.
+        // SeqCst: orders the store before the readings of the list in `settle`. A thread that misses the store in
+        // `before` creates its thread at once, and the readings see the new thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

@@ -1,4 +1,4 @@
-//! Opens breakpoints by perf_event_open(2). The kernel's record is given as words.
+//! Opens breakpoints by perf_event_open(2). perf_event_attr is made of words.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 use tiptoe_wire::WatchTarget;

@@ -1,6 +1,6 @@
 //! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
-//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`,
-//! and its SIGTRAP would end the program.
+//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`, and
+//! its SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 

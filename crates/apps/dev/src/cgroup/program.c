@@ -1,4 +1,5 @@
 // Tasks in cgroups that wake each other on one CPU. Each question is a line, and each answer a number:
+//   cpu N                    later tasks run on this CPU; 1
 //   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands the byte on COUNT times; ns per hop
 //   stop                     ends these processes; 1
@@ -230,14 +231,18 @@ static double births(const char *dir, char kind, int all) {
     return born_ns;
 }
 
+static double run_on(int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
 int main(void) {
     char line[4096], dir[4096], kind;
     int one, other, ring_of = 1;
     long number;
-    cpu_set_t cpu;
-    CPU_ZERO(&cpu);
-    CPU_SET(sysconf(_SC_NPROCESSORS_ONLN) - 1, &cpu);
-    sched_setaffinity(0, sizeof cpu, &cpu);
+    run_on(sysconf(_SC_NPROCESSORS_ONLN) - 1);
     while (fgets(line, sizeof line, stdin)) {
         double answer = 0;
         if (sscanf(line, "ring %4095s %d %d", dir, &one, &other) == 3) {
@@ -245,6 +250,8 @@ int main(void) {
             answer = ring(dir, one, other);
         } else if (sscanf(line, "hops %ld", &number) == 1) {
             answer = hops(number, ring_of);
+        } else if (sscanf(line, "cpu %d", &one) == 1) {
+            answer = run_on(one);
         } else if (!strncmp(line, "stop", 4)) {
             stop();
             close(questions[0]), close(questions[1]), close(results[0]), close(results[1]);

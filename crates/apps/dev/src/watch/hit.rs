@@ -78,7 +78,42 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
             ));
         }
     }
+    by_threads(table, workshop, options, stores)
+}
+
+/// Measures stores of several threads at once, whose hits share the tables of the kernel's program.
+fn by_threads(
+    table: &mut Table,
+    workshop: &Workshop,
+    options: &Options,
+    stores: u64,
+) -> Result<(), Error> {
+    let cases = [HitCase::Bare, HitCase::Watch];
+    for &threads in &options.threads {
+        let name = |case: HitCase| format!("{} by {threads} threads", case.name());
+        let found = in_turns(options.rounds, &cases, name, table, |case| {
+            let mut program = workshop.start(None)?;
+            let address = address(&mut program)?;
+            if case == HitCase::Bare {
+                return program.ask(&format!("many {threads} {}", stores * 1_000));
+            }
+            let tracing = watch(&program, address, Budget::Off)?;
+            program.ask(&format!("many {threads} {BEFORE}"))?;
+            std::thread::sleep(SETTLE);
+            let ns = program.ask(&format!("many {threads} {stores}"))?;
+            seen_by(tracing, u64::from(threads) * (stores + BEFORE)).map(|()| ns)
+        })?;
+        for (case, times) in &found.cases {
+            let row = TableRow::new(case.name(), times, "ns").at("hit in each thread");
+            table.rows.push(row.of_threads(threads));
+        }
+    }
     Ok(())
+}
+
+fn seen_by(tracing: Tracing, made: u64) -> Result<(), Error> {
+    let watched = tracing.finish()?.watch.unwrap_or_default();
+    all_seen(watched.variables.first().map_or(0, |seen| seen.hits), made)
 }
 
 fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
@@ -115,9 +150,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
             ask(&mut program, BEFORE)?;
             std::thread::sleep(SETTLE);
             let ns = ask(&mut program, stores)?;
-            let watched = tracing.finish()?.watch.unwrap_or_default();
-            let seen = watched.variables.first();
-            all_seen(seen.map_or(0, |seen| seen.hits), stores + BEFORE).map(|()| ns)
+            seen_by(tracing, stores + BEFORE).map(|()| ns)
         }
         HitCase::PerfRecord | HitCase::PerfRecordCallers => {
             let has_callers = case == HitCase::PerfRecordCallers;

@@ -2,6 +2,7 @@
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of a store to the first word, the mean of N
+//   many THREADS N        wall ns of a store to it while THREADS threads store at once, each on a CPU of its own
 //   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
 //   seen                  that event's count
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
@@ -29,6 +30,7 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 
+#include "pinned.h"
 #include "still.h"
 
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
@@ -96,6 +98,31 @@ static double hits(long count, clockid_t clock) {
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
     return (seconds(clock) - from) * 1e9 / count;
+}
+
+static pthread_barrier_t together;
+static long stores_each;
+
+static void *stores(void *me) {
+    pin_to_cpu((int)(intptr_t)me);
+    pthread_barrier_wait(&together);
+    for (long i = 0; i < stores_each; i++) store(i);
+    pthread_barrier_wait(&together);
+    return NULL;
+}
+
+static double many(int count, long each) {
+    pthread_t threads[64];
+    if (count > 64 || pthread_barrier_init(&together, NULL, count + 1) != 0) return -1;
+    stores_each = each;
+    for (intptr_t i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, stores, (void *)i) != 0) exit(1);
+    pthread_barrier_wait(&together);
+    double from = seconds(CLOCK_MONOTONIC);
+    pthread_barrier_wait(&together);
+    double took = seconds(CLOCK_MONOTONIC) - from;
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+    return took * 1e9 / each;
 }
 
 static double hot(int ms) {
@@ -217,6 +244,7 @@ int main(void) {
         if (strcmp(line, "address\n") == 0) printf("%lu\n", (unsigned long)watched);
         else if (sscanf(line, "hits %d", &a) == 1 && a > 0) printf("%.3f\n", hits(a, CLOCK_THREAD_CPUTIME_ID));
         else if (sscanf(line, "stops %d", &a) == 1 && a > 0) printf("%.3f\n", hits(a, CLOCK_MONOTONIC));
+        else if (sscanf(line, "many %d %lu", &a, &address) == 2 && a > 0) printf("%.3f\n", many(a, (long)address));
         else if (sscanf(line, "own %15s", what) == 1) printf("%d\n", watch_own(what));
         else if (strcmp(line, "seen\n") == 0) printf("%.0f\n", seen());
         else if (sscanf(line, "hot %d", &a) == 1) printf("%.4f\n", hot(a));

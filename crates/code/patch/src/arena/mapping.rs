@@ -72,7 +72,6 @@ impl Arenas {
         })
     }
 
-    /// Returns the base of a new arena within reach.
     fn free_near(&self, at: u64) -> Option<u64> {
         let free = self.preferred.iter().chain(&self.last_resort);
         let mut free = free.filter(|range| !self.mapped.contains(range));

@@ -39,7 +39,6 @@ type EncodingMap = HashMap<(Code, bool), Encoding>;
 /// The stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
-/// Returns whether the bytes are valid.
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();

@@ -11,8 +11,7 @@ const EXTENDED: usize = 4096;
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// Compared bytes of the stack, above the return address and below: what an instruction pushes, not what `enter`
-/// reserves.
+/// The bytes of the stack that are compared, above the return address and below, where an instruction pushes.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
 /// In the data page: the caller's stack pointer, a stack for the flags, the code's final stack pointer.
@@ -198,7 +197,6 @@ pub fn prepare() {
     }
 }
 
-/// Code that raises a signal continues after its call.
 fn recover() {
     RECOVERY.store(caller(), Relaxed);
     let stack = vec![0_u8; 1 << 17].leak();

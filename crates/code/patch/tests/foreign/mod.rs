@@ -57,7 +57,6 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// Also returns whether the site is an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);

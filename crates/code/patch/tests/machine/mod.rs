@@ -36,12 +36,11 @@ static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<ForeignBreakpoint>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
-/// Where a thread continues after a fault, or 0, and the signal.
+/// Where a thread continues after a fault, or 0.
 pub static RECOVERY: AtomicU64 = AtomicU64::new(0);
 pub static RECOVERED: AtomicI32 = AtomicI32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
 
-/// A signal while a thread is single-stepped.
 struct Steps {
     code: Vec<Range<u64>>,
     left: usize,
@@ -50,10 +49,8 @@ struct Steps {
     what: u64,
 }
 
-/// Traps after each instruction.
 const TRAP_FLAG: u64 = 0x100;
 
-/// Another tool's, as the kernel keeps one.
 struct ForeignBreakpoint {
     site: u64,
     original: Vec<u8>,
@@ -68,7 +65,6 @@ const CODE_LEN: u64 = 1 << 20;
 pub struct Machine {
     pub planner: Planner,
     callers: usize,
-    /// The last function's end.
     pub at: u64,
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
@@ -100,7 +96,6 @@ impl Machine {
         let gate = Box::new([1]);
         let abi = Abi {
             tls: tls as i64 as i32,
-            // A word that is 0.
             frames: tls as i64 as i32 + 8,
             agent: AgentAddresses {
                 cold_entry: tiptoe_test_cold as *const () as u64,
@@ -150,7 +145,6 @@ impl Machine {
         self.counters(true);
     }
 
-    /// 0 means no frames.
     pub fn set_frames(&self, end: u64) {
         // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
@@ -273,8 +267,8 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::run`], but calls `handler` with `what` before the `nth` instruction inside `code`. Also
-    /// returns whether there was one.
+    /// Runs code, and calls `handler` with `what` before the `nth` instruction inside `code`. Also returns whether
+    /// that was reached.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),
@@ -329,7 +323,6 @@ fn map(at: u64, len: u64) {
     assert_eq!(got as u64, at, "the range is free");
 }
 
-/// Returns `false` unless single-stepping.
 fn step(registers: &mut [libc::greg_t]) -> bool {
     let due = {
         let mut steps = STEPS.lock().expect("no test panics with it");
@@ -358,7 +351,7 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl ForeignBreakpoint {
-    /// First continues at the original instruction, then after it. Returns `false` for other traps.
+    /// Continues at the original instruction, then after it. Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.is_stepping {
             write(self.site, &self.armed);

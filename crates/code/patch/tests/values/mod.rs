@@ -11,7 +11,6 @@ use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
 
 const SLOT: u32 = 100;
-/// Each argument's index in `Registers`.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// nop5; ret
 const CODE: [u8; 6] = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];

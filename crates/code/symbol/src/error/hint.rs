@@ -8,7 +8,7 @@ use tiptoe_event::ShellWord;
 use crate::debug::hex;
 use crate::image::Image;
 
-/// Debian has the symbols of these in its main archive, in a differently named package.
+/// Debian has these libraries' symbols in its main archive, in a differently named package.
 const GLIBC: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -21,7 +21,6 @@ const GLIBC: [&str; 7] = [
 
 const ARCHIVE: &str = "`deb http://deb.debian.org/debian-debug bookworm-debug main`";
 
-/// Where packages install files.
 const PACKAGED: [&str; 5] = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
 const MOST_LETTERS: usize = 100;
@@ -29,16 +28,16 @@ const MOST_LETTERS: usize = 100;
 /// What a stripped file lacks.
 #[derive(Clone, Debug)]
 pub struct MissingSymbols {
-    /// The functions without a name.
+    /// The number of functions without a name.
     pub nameless: usize,
-    /// All functions.
+    /// The number of all functions.
     pub functions: usize,
     /// The commands that bring the names.
     pub remedy: String,
 }
 
 impl Image {
-    /// Returns what a stripped file lacks.
+    /// Returns what a stripped file lacks; `None` for other files.
     pub fn missing_symbols(&self, path: &Path) -> Option<MissingSymbols> {
         let functions = self.functions();
         self.is_stripped().then(|| MissingSymbols {
@@ -48,7 +47,7 @@ impl Image {
         })
     }
 
-    /// Returns the commands that bring a package file's debug information.
+    /// Returns the commands that bring a file's debug information, if the file is in a package.
     pub(crate) fn debug_hint(&self, path: &Path) -> Option<String> {
         let is_in = |folder: &&str| path.starts_with(folder);
         if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
@@ -77,7 +76,7 @@ pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
     let package = own.and_then(|own| own.split_once('/'));
     let package = package.and_then(|(_, file)| file.strip_suffix(".debug"));
-    // The traced program chose the name, and a user pastes the command.
+    // The traced program chose the name, and a user pastes the command into a shell.
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
     let package = package.filter(|package| {
         let begins = package.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -99,7 +98,7 @@ fn debuginfod(build_id: &[u8]) -> String {
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// dpkg lists `/lib/x` or `/usr/lib/x`.
+/// Returns a command that prints a file's package. dpkg may list the file in `/lib` or `/usr/lib`.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);

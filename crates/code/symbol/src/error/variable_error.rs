@@ -13,28 +13,18 @@ pub enum VariableError {
     #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
     NoSuchVariable {
         name: String,
-        /// Best first.
         nearest: Vec<String>,
         missing: Option<DebugGap>,
     },
     #[error("`{name}` is the name of several variables: {}", list(choices))]
-    Ambiguous {
-        name: String,
-        /// Names that select one variable.
-        choices: Vec<String>,
-    },
+    Ambiguous { name: String, choices: Vec<String> },
     #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
     IsFunction { name: String },
-    /// To watch its execution.
     #[error(
         "no function `{name}` whose execution could be watched{}",
         near(nearest)
     )]
-    NoSuchFunction {
-        name: String,
-        /// Best first.
-        nearest: Vec<String>,
-    },
+    NoSuchFunction { name: String, nearest: Vec<String> },
     #[error(
         "`{name}` is a local variable of `{function}`, on its stack or in a register: only variables with a \
          fixed address have names here; watch it by its address"
@@ -49,11 +39,7 @@ pub enum VariableError {
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
-    OptimisedOut {
-        name: String,
-        /// If constant.
-        value: Option<i64>,
-    },
+    OptimisedOut { name: String, value: Option<i64> },
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSingleAddress { name: String, what: AddressForm },
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
@@ -71,7 +57,6 @@ pub enum VariableError {
     NoSuchMember {
         type_name: String,
         member: String,
-        /// Best first.
         nearest: Vec<String>,
         members: Vec<String>,
     },
@@ -103,7 +88,7 @@ pub enum VariableError {
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase { type_name: String, member: String },
-    /// `void`, a function, a declared structure.
+    /// For example `void`, or a structure that is only declared.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
@@ -125,18 +110,10 @@ pub enum VariableError {
     #[error("{address:#x} is no multiple of {length}, as a watch of {length} bytes must be; {}", aligned(*address, *length))]
     Unaligned { address: u64, length: u8 },
     #[error("`{pointer}` is null")]
-    NullPointer {
-        /// As an expression.
-        pointer: String,
-    },
+    NullPointer { pointer: String },
     #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
-    Unmapped {
-        /// As an expression.
-        pointer: String,
-        /// Where the pointer leads.
-        address: u64,
-    },
-    /// Larger than any address in memory once the file is loaded.
+    Unmapped { pointer: String, address: u64 },
+    /// Once the file is loaded, the address exceeds 64 bits.
     #[error("`{name}` is beyond the memory of any process")]
     BeyondMemory { name: String },
     #[error("each thread has its own `{name}`: name the thread")]
@@ -144,12 +121,7 @@ pub enum VariableError {
     #[error("cannot find the thread-local variables of this file: {why}")]
     NoThreadBlock { why: BlockGap },
     #[error("its type is in `{name}`, which does not exist: {remedy}")]
-    MissingFile {
-        /// Relative to the referring file.
-        name: String,
-        /// The commands that bring it.
-        remedy: String,
-    },
+    MissingFile { name: String, remedy: String },
     #[error("damaged debug information: {what}")]
     Damaged { what: Damage },
 }

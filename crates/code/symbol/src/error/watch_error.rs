@@ -8,7 +8,7 @@ use tiptoe_event::{MemoryError, MemoryFault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
-    /// A fault outside the variable.
+    /// The fault is outside the variable.
     #[error("{0}")]
     Memory(MemoryFault),
     #[error("a variable or an address is missing")]
@@ -41,7 +41,7 @@ pub enum WatchFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {
-    /// The byte's index.
+    /// The index of a byte in the text.
     pub at: usize,
     pub fault: WatchFault,
 }

@@ -11,7 +11,6 @@ use std::fmt;
 
 use crate::demangle::is_mangled;
 
-/// A nameless namespace.
 pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// A variable, or a part of what it holds or points to.
@@ -37,7 +36,7 @@ pub enum Root {
 pub struct Name {
     /// The source file.
     pub file: Option<String>,
-    /// Whether it begins with `::`: nothing may precede it.
+    /// Whether it begins with `::`, so that it must be the whole path.
     pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
@@ -69,7 +68,7 @@ impl Name {
 }
 
 impl Expression {
-    /// Returns the text before an operator.
+    /// Returns the expression up to an operator, excluded.
     pub fn before(&self, operator: usize) -> String {
         let mut text = match &self.root {
             Root::Address(address) => format!("{address:#x}"),
@@ -97,7 +96,6 @@ fn quoted(part: &str) -> String {
     }
 }
 
-/// Returns the length of an unquoted part.
 pub(super) fn plain_length(text: &str) -> usize {
     if text.starts_with(ANONYMOUS) {
         return ANONYMOUS.len();
@@ -116,7 +114,6 @@ pub(super) fn plain_length(text: &str) -> usize {
     at
 }
 
-/// Returns the length of unquoted brackets and their content.
 fn bracketed(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);

@@ -1,5 +1,5 @@
-//! The units of one file, and the defaults in each first entry. A table of abbreviations ends where the next
-//! begins, so that overlapping tables do not cost their product.
+//! The units of one file, and the defaults in each unit's first entry. A table of abbreviations is cut where the next
+//! begins; otherwise overlapping tables would be read over and over.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ pub(crate) const MAX_UNITS: usize = 500_000;
 
 /// The most bytes of kept tables, which take ten times as much memory.
 const MOST_KEPT: usize = 4 << 20;
-/// The most drops of tables that may be needed again. Afterwards all are kept; otherwise units that alternate
-/// between tables would cost the product.
+/// How often kept tables may be dropped. Afterwards all are kept; otherwise units that alternate between tables would
+/// read them over and over.
 const MOST_DROPS: u32 = 1 << 10;
 
 /// One compiler run's output, or a part shared by several.
@@ -47,7 +47,7 @@ pub(super) struct FileUnits<'d> {
     /// Where tables start, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
-    /// Bytes kept, and tables that may still be dropped.
+    /// The bytes of kept tables, and how often tables may still be dropped.
     kept: Cell<(usize, u32)>,
 }
 
@@ -85,7 +85,6 @@ impl<'d> FileUnits<'d> {
         }
     }
 
-    /// Reads a unit's first entry, if the budget pays for it.
     pub(super) fn root(
         &self,
         header: &UnitHeader<Slice<'d>>,
@@ -160,7 +159,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Returns where a unit's table starts by default.
+/// Returns the default base in `.debug_str_offsets` or `.debug_addr`.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

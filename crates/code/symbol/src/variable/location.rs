@@ -12,20 +12,20 @@ pub(super) enum Location {
     Address(u64),
     /// An offset in the file's thread-local block.
     ThreadLocal(u64),
-    /// In another file, or only in this one's symbol table.
+    /// Defined in another file, or only in this file's symbol table.
     Declared,
     /// In different places at different times.
     Local,
     /// Always in a register.
     Register,
-    /// Not in memory; has the value, if constant.
+    /// Not in memory; has a constant's value.
     Nowhere(Option<i64>),
-    /// Why it cannot be found.
+    /// At no single address.
     Other(AddressForm),
 }
 
 impl Location {
-    /// Returns whether it has one address, or one in each thread.
+    /// Returns whether the variable has one address, or one in each thread.
     pub(super) fn is_fixed(self) -> bool {
         matches!(self, Location::Address(_) | Location::ThreadLocal(_))
     }

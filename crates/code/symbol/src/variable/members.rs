@@ -11,14 +11,13 @@ use crate::find::alike;
 
 /// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 16;
-/// The most names kept for an error.
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;
 
 pub(super) struct Member {
     pub(super) offset: u64,
     pub(super) type_of: TypeRef,
-    /// A bit field's bits, from the structure's first.
+    /// A bit field's bits, counted from the structure's start.
     pub(super) bits: Option<Range<u64>>,
 }
 
@@ -92,7 +91,7 @@ impl<'d> Search<'_, 'd> {
                 _ => {}
             }
         }
-        // A structure's own members hide these.
+        // These are searched last, because a structure's own members hide theirs.
         for child in below.into_iter().filter(|_| depth < MAX_DEPTH) {
             let Shape::Compound(inner) = shape(units, type_of(units, &child)?)? else {
                 continue;

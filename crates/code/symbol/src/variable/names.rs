@@ -1,8 +1,8 @@
 //! Finds the variables with a name.
 //!
 //! A variable's path is the namespaces, classes and functions around it, and its name. A name fits exactly if it is
-//! the whole path, but for optional namespaces; loosely if it ends one: `counter` finds `main::counter` if no
-//! variable is `counter` alone.
+//! the whole path, optional namespaces aside. It fits loosely if the path ends with it: `counter` finds
+//! `main::counter` if no variable is `counter` alone.
 
 use gimli::DwTag;
 use gimli::constants as dw;
@@ -15,7 +15,6 @@ use crate::demangle::{squeeze, without_arguments};
 use crate::error::variable_error::VariableError;
 
 const MAX_FOUND: usize = 4096;
-/// The most variables without a fixed address.
 const MAX_OTHERS: usize = 64;
 /// References may form a cycle.
 const MAX_CHAIN: usize = 8;
@@ -36,7 +35,7 @@ pub(super) enum NameMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPart {
     pub(super) text: String,
-    /// Nameless or inline.
+    /// Whether it is a nameless or inline namespace.
     is_optional: bool,
 }
 
@@ -122,7 +121,7 @@ fn location_of<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Result<Location,
     Ok(location(units, entry))
 }
 
-/// Returns the entries with this one's missing attributes: its declaration, or the function that it copies.
+/// Returns the entries that may have an entry's missing attributes: its declaration, or the function that it copies.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -159,7 +158,7 @@ fn path_within<'d>(
     above: &[usize],
     depth: usize,
 ) -> Result<Vec<PathPart>, VariableError> {
-    // A definition is outside the scope that declares it.
+    // A definition may be outside the scope that declares it, so the path is the declaration's.
     if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
         let origin = units.entry(origin)?;
         let above = units.above(origin.die)?;
@@ -233,7 +232,7 @@ pub(super) fn function_of(path: &[PathPart]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
-/// Shows names that are not local to a function.
+/// Shows the name of each variable with a fixed address.
 pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),
@@ -255,7 +254,7 @@ pub(super) fn each_name(
     Ok(())
 }
 
-/// Returns the definition of a declared structure, by its name and path.
+/// Returns the definition of a declared structure, by its signature, or else by its name and path.
 pub(super) fn definition<'d>(
     units: &Units<'d>,
     declared: &UnitEntry<'d>,
@@ -286,7 +285,7 @@ pub(super) fn definition<'d>(
     Ok(found)
 }
 
-/// `class` in one file may be `struct` in another.
+/// Returns equivalent tags: `class` in one file may be `struct` in another.
 fn same_kind(tag: DwTag) -> &'static [DwTag] {
     match tag {
         dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],

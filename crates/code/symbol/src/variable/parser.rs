@@ -85,7 +85,6 @@ impl<'a> Rest<'a> {
             self.space();
             return match self.take(")") {
                 true => Ok(inner),
-                // As in `(int *)x`.
                 false if self.peek() == Some('*') => self.fault(WatchFault::Cast),
                 false => self.fault(WatchFault::NotClosed),
             };

@@ -48,7 +48,7 @@ pub struct Plan {
 pub struct LoadedFile {
     /// Run-time minus link-time addresses.
     pub bias: u64,
-    /// The thread's own variables: [`Thread::block`](super::Thread::block).
+    /// The address of the thread's own variables: [`Thread::block`](super::Thread::block).
     pub thread_block: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// A negative bias moves a file below its link-time addresses.
+    /// Adds the bias, which is negative if the file is loaded below its link-time addresses.
     fn moved(&self, address: u64, bias: u64) -> Result<u64, VariableError> {
         let sum = match bias.cast_signed() < 0 {
             true => Some(address.wrapping_add(bias)),

@@ -59,7 +59,7 @@ impl Variables<'_> {
         }
     }
 
-    /// With a binary, the address is a link-time one.
+    /// Plans an address, which is a link-time one if the watch names a binary.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),
@@ -101,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// The first `used` operators belong to the variable's name (Go).
+    /// Plans the operators. The first `used` ones belong to the variable's name (Go).
     fn plan_operators(
         &self,
         origin: &VariableOrigin,
@@ -239,7 +239,7 @@ impl<'v, 'd> Walk<'v, 'd> {
         Ok(())
     }
 
-    /// Returns `None` if the address depends on a pointer.
+    /// Returns the walk's link-time address; `None` if it depends on a pointer.
     fn link_time_address(&self) -> Option<u64> {
         let Start::Module(start) = self.start else {
             return None;

@@ -1,5 +1,6 @@
-//! Searches a unit for a variable by reading all its entries in order. Most do not match, so attributes are read
-//! only up to the name, which is compared by its offset: all offsets of the text in `.debug_str` are found before.
+//! Searches a unit for a variable by reading all its entries in order. Most entries do not match, so their attributes
+//! are read only up to the name. Names are compared by their offset in `.debug_str`, where all offsets of the wanted
+//! text are found before.
 
 use gimli::constants as dw;
 use gimli::{
@@ -29,7 +30,7 @@ impl<'s> EntryQuery<'s> {
         }
     }
 
-    /// Also matches nameless variables with a location.
+    /// Matches entries with this name, and nameless variables with a location.
     pub(super) fn called(units: &Units<'_>, tags: &'s [DwTag], name: &'s str) -> EntryQuery<'s> {
         let places = units
             .strings()
@@ -77,7 +78,7 @@ fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
 struct Ends<'t> {
     text: &'t [u8],
     at: usize,
-    /// The last bytes of a string from an earlier part, at most as many as the text has.
+    /// The current string's last bytes, at most as many as the text has.
     tail: Vec<u8>,
     offsets: Vec<usize>,
 }
@@ -124,14 +125,14 @@ impl<'t> Ends<'t> {
     }
 }
 
-/// Each with its ancestors' offsets.
+/// The entries of a unit, each with its ancestors' offsets.
 struct Cursor<'u, 'd> {
     raw: EntriesRaw<'u, Slice<'d>>,
     path: Vec<usize>,
 }
 
 impl<'u> Cursor<'u, '_> {
-    /// The attributes must be read or skipped.
+    /// Returns the next entry, whose attributes the caller must read or skip.
     fn next(&mut self) -> Option<(usize, &'u Abbreviation)> {
         while !self.raw.is_empty() {
             let depth = usize::try_from(self.raw.next_depth()).unwrap_or(0);
@@ -210,7 +211,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Stops at a name that differs from the wanted one.
+    /// Reads an entry's attributes. Returns `false` at a name that is not the wanted one.
     fn read_if(
         &self,
         query: &EntryQuery<'_>,
@@ -230,7 +231,7 @@ impl<'d> Units<'d> {
         Some(true)
     }
 
-    /// Returns the ancestors' offsets, by reading the unit up to the entry.
+    /// Returns an entry's ancestors' offsets, by reading the unit up to the entry.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
         let Some(abbreviations) = self.abbreviations(die.file, die.unit)? else {
             return Ok(Vec::new());

@@ -26,7 +26,7 @@ pub(super) struct Sections<'d> {
 }
 
 impl<'d> Sections<'d> {
-    /// All are empty if the file is unreadable.
+    /// All sections are empty if the file is unreadable.
     pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections::default();
@@ -51,7 +51,6 @@ pub(crate) struct Files {
     pub(super) missing: Option<MissingFile>,
 }
 
-/// A shared file that does not exist.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
     /// Relative to the referring file.
@@ -66,7 +65,6 @@ impl Files {
         Files::search(bytes, source, &|_| None)
     }
 
-    /// Asks debuginfod for missing files.
     pub(super) fn find_or_fetch(bytes: &Content, source: &dyn DebugSource) -> Files {
         Files::search(bytes, source, &|build_id| {
             let (path, content) = source.fetch(&debug::hex(build_id))?;
@@ -134,7 +132,7 @@ fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     Some((name.to_owned(), build_id.to_vec()))
 }
 
-/// The name is relative to the referring file.
+/// The `name` is relative to the referring file.
 fn places(
     source: &dyn DebugSource,
     from: Option<&Path>,

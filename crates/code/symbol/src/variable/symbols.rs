@@ -5,8 +5,8 @@ use super::names::NameMatch;
 use crate::demangle::{demangle, is_mangled, squeeze};
 use crate::image::{Image, Variable};
 
-/// Returns the symbols with this linker name, or else this demangled name, which in a loose fit only ends with it.
-/// Each address is returned once.
+/// Returns the symbols with this linker name, or else this demangled name; in a loose fit a demangled name need only
+/// end with it. Each address is returned once.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'
     found
 }
 
-/// Such as `guard variable for ns::x`.
+/// Returns whether a name is like `guard variable for ns::x`.
 fn is_about(bare: &str) -> bool {
     bare.contains(" for ")
 }

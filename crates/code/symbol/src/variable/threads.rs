@@ -1,13 +1,12 @@
 //! Finds a thread's own variables of a file.
 //!
-//! On x86-64 the program's block ends at the thread pointer. For a library's code, the loader stores where the
-//! block is in words of the library's offset table. Only these are read, so that no structure of the loader must be
-//! known:
+//! On x86-64 the program's block ends at the thread pointer. For a library, words of its offset table say where the
+//! block is. Only these words are read, so that no structure of the loader must be known:
 //!
 //! - a variable's distance from the thread pointer, in libraries loaded with the program (`R_X86_64_TPOFF64`);
-//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of blocks (at 8 after
-//!   its thread pointer, in glibc and musl). In a library opened later, glibc makes the block at the thread's first
-//!   use.
+//! - otherwise the library's number (`R_X86_64_DTPMOD64`), its index in the thread's table of blocks. In glibc and
+//!   musl, the table's address is 8 bytes after the thread pointer. If the library was opened later, glibc makes the
+//!   block at the thread's first use.
 
 use super::plan::Read;
 use crate::error::variable_error::{BlockGap, VariableError};
@@ -16,10 +15,10 @@ use crate::image::Image;
 
 const MAX_MODULES: u64 = 1 << 16;
 
-/// A thread, and the file in it.
+/// A thread, and the file whose variables are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// `fs_base`.
+    /// The thread pointer (`fs_base`).
     pub pointer: u64,
     /// Run-time minus link-time addresses.
     pub bias: u64,
@@ -30,7 +29,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Returns the address of the thread's variables of a file.
+    /// Returns the address of the thread's block with a file's variables.
     pub fn block(&self, image: &Image, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let because = |why| VariableError::NoThreadBlock { why };
         let is_known =

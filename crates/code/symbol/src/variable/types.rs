@@ -10,18 +10,18 @@ use crate::error::variable_error::{Damage, VariableError};
 
 /// A cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// Names may form a cycle.
+/// Aliases may form a cycle.
 const MAX_ALIASES: usize = 64;
 /// Longer names are cut.
 const MAX_NAME: usize = 256;
 const MAX_DIMENSIONS: usize = 32;
 
-/// A type, or what is left of an array's after some indexes.
+/// A type, or an array's type after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
     /// `None` is `void`.
     pub(super) die: Option<Die>,
-    /// Dimensions that are indexed already.
+    /// The number of dimensions that are indexed already.
     pub(super) indexed: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Shape<'d> {
     Scalar,
     Pointer(TypeRef),
     Reference(TypeRef),
-    /// Has the number of elements, if known.
+    /// `count` is the number of elements, if known.
     Array {
         element: TypeRef,
         count: Option<u64>,
@@ -192,7 +192,7 @@ pub(super) fn size(units: &Units<'_>, of: TypeRef) -> Result<Option<u64>, Variab
     Ok(None)
 }
 
-/// A pointer's entry may omit its size.
+/// Returns a pointer's size, which its entry may omit.
 fn pointer_size<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Option<u64> {
     let is_pointer = matches!(
         entry.tag,
@@ -256,7 +256,7 @@ fn pointer(inner: &str, sign: &str) -> String {
     }
 }
 
-/// Returns `int *const`, but `const int`.
+/// Adds a qualifier to a type: `int *const`, but `const int`.
 fn qualified(word: &str, inner: &str) -> String {
     match inner.ends_with(['*', '&']) {
         true => format!("{inner} {}", word.trim_end()).trim_end().to_owned(),
@@ -359,7 +359,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Returns `None` if the offset depends on the object.
+/// Returns a member's offset; `None` if it depends on the object.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

@@ -76,7 +76,7 @@ pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
     budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
-    /// Found for structures that were only declared.
+    /// The definitions found for structures that are only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
 }
 
@@ -152,7 +152,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and those after it, until `show` returns `false`.
+    /// Shows an entry and its descendants, until `show` returns `false`. Grandchildren come without attributes.
     fn walk(
         &self,
         die: Die,
@@ -184,7 +184,7 @@ impl<'d> Units<'d> {
                 };
                 let end = match read {
                     Ok(()) => raw.next_offset().0,
-                    // A text without an end was searched up to the unit's.
+                    // A text without an end was searched up to the unit's end.
                     Err(_) => unit.header.length_including_self(),
                 };
                 self.spend_bytes(end.saturating_sub(offset))?;
@@ -211,7 +211,7 @@ impl<'d> Units<'d> {
         self.files.iter().map(|file| &file.sections.strings)
     }
 
-    /// `None` if the unit is damaged. Fails once the budget is exceeded.
+    /// Returns a unit's abbreviations; `None` if the unit is damaged. Fails once the budget is exceeded.
     pub(super) fn abbreviations(
         &self,
         file: usize,
@@ -294,7 +294,7 @@ impl<'d> Units<'d> {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Returns a text up to its zero or `most`.
+    /// Returns at most `most` bytes of a text; some may be after its zero.
     fn text(
         &self,
         file: usize,
@@ -345,7 +345,7 @@ impl<'d> Units<'d> {
         }
         let root = of.root(&unit.header, &self.budget);
         if root.is_none() && self.budget.is_exceeded() {
-            // The next request can pay for it.
+            // `None` is not stored, because the next request can pay for the entry.
             return None;
         }
         unit.root.get_or_init(|| root).as_ref()

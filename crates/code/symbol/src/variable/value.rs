@@ -1,5 +1,3 @@
-//! The type of a watched value.
-
 use std::fmt::Write as _;
 
 /// The type of a watched value.
@@ -55,7 +53,7 @@ impl Type {
         }
     }
 
-    /// Formats the little-endian value; as a number if the bytes are only a part (`x:1` of an `int`).
+    /// Formats the little-endian value, as a number if the bytes are only a part of it (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -124,7 +122,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Avoids hundreds of zeros.
+/// Uses an exponent instead of hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {

@@ -1,5 +1,3 @@
-//! The variables of one file.
-
 use std::path::Path;
 
 use super::sections::MissingFile;
@@ -8,17 +6,14 @@ use crate::error::hint;
 use crate::error::variable_error::DebugGap;
 use crate::image::Image;
 
-/// The most names in an error.
 pub(super) const MAX_LISTED: usize = 6;
 
 /// The variables of one file.
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
-    /// Whether some debug information exceeded a limit.
     pub(super) is_cut: bool,
     pub(super) missing: Option<MissingFile>,
-    /// The image's path.
     pub(super) path: Option<&'d Path>,
 }
 

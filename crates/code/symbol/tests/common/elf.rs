@@ -10,7 +10,6 @@ pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let count = sections.len() as u8 + 2;
     let headers = [64, 0, 56, 0, 1, 0, 64, 0, count, 0, count - 1, 0];
     file[52..64].copy_from_slice(&headers);
-    // One writable segment of a megabyte.
     file[64..72].copy_from_slice(&[1, 0, 0, 0, 6, 0, 0, 0]);
     file[64 + 40..64 + 48].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     let (mut table, mut names) = (vec![0_u8; 64], vec![0_u8]);

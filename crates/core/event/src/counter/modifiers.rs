@@ -28,7 +28,7 @@ pub struct Modifiers {
 }
 
 impl Modifiers {
-    /// Ignores perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a weak group).
+    /// Parses modifiers. Ignores perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a weak group).
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);
@@ -70,17 +70,17 @@ impl Modifiers {
         named || !(self.user || self.kernel || self.hypervisor)
     }
 
-    /// Returns whether it counts in user space.
+    /// Returns whether the event counts in user space.
     pub fn counts_user(&self) -> bool {
         self.counts_in(self.user)
     }
 
-    /// Returns whether it counts in the kernel.
+    /// Returns whether the event counts in the kernel.
     pub fn counts_kernel(&self) -> bool {
         self.counts_in(self.kernel)
     }
 
-    /// Returns whether it counts in the hypervisor.
+    /// Returns whether the event counts in the hypervisor.
     pub fn counts_hypervisor(&self) -> bool {
         self.counts_in(self.hypervisor)
     }

@@ -39,7 +39,7 @@ const SOFTWARE: &[(&str, u64)] = &[
     ("cgroup-switches", 11),
 ];
 
-/// `PERF_COUNT_HW_CACHE_*`; `is_miss` counts only misses.
+/// Returns the number of a `PERF_COUNT_HW_CACHE_*` event; with `is_miss`, only misses count.
 const fn cache(cache: u64, operation: u64, is_miss: bool) -> u64 {
     cache | operation << 8 | (is_miss as u64) << 16
 }

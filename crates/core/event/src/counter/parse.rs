@@ -3,7 +3,7 @@
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
 
-/// Splits at commas outside braces and slashes; ends after an error.
+/// Splits a list at commas outside braces and slashes; ends after an error.
 pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterError<'_>>> {
     let mut rest = Some(list);
     core::iter::from_fn(move || {

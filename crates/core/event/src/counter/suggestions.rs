@@ -2,10 +2,10 @@
 
 use super::counter_names;
 
-/// Names suggested.
+/// The number of suggested names.
 pub const NEAR: usize = 3;
 const FURTHEST: usize = 4;
-/// Bounded because a row of distances is on the stack.
+/// The longest name compared, because rows of distances are on the stack.
 const LONGEST: usize = 64;
 
 /// Returns the nearest names, by wrong, missing, extra or swapped letters.
@@ -13,14 +13,14 @@ pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// As [`nearest`], of other names.
+/// Returns the nearest of `all`, as [`nearest`] does.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // Otherwise short names would match names that share no letter.
+        // A distance of the name's length is a match of no letter.
         if far > FURTHEST || far >= name.len() {
             continue;
         }
@@ -39,7 +39,6 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
     found.map(|place| place.map(|(_, name)| name))
 }
 
-/// Optimal string alignment, ignoring case.
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST {
         return None;

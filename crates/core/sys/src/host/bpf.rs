@@ -1,5 +1,4 @@
-//! bpf(2) without a loader: [`UprobeCounters`], which count for one process and its later threads until closed,
-//! and a list of attached programs.
+//! bpf(2) without a loader library: [`UprobeCounters`], maps, and the list of loaded programs and links.
 
 use std::prelude::rust_2024::*;
 
@@ -77,11 +76,11 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
 /// What the kernel reports about a program besides times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramFacts {
-    /// Runs skipped because the program was running on that CPU.
+    /// Runs skipped because the program was already running on that CPU.
     pub recursion_misses: u64,
 }
 
-/// Missing values are 0.
+/// Returns a program's facts; missing values are 0.
 pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
     let misses = text
@@ -93,7 +92,7 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
     })
 }
 
-/// Calls the kernel.
+/// Calls bpf(2).
 ///
 /// # Safety
 /// Each word that the command takes for a pointer must be one, to as many bytes as it accesses, writable where

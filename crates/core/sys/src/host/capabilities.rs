@@ -40,7 +40,7 @@ pub enum BpfKind {
     Kprobe,
     /// At tracepoints.
     Tracepoint,
-    /// At raw tracepoints, with unformatted arguments.
+    /// At raw tracepoints.
     RawTracepoint,
     /// At perf events, such as breakpoints.
     PerfEvent,
@@ -90,7 +90,7 @@ pub struct Capabilities {
     pub futex_waitv: Check,
     /// Reading another process's memory.
     pub process_vm_readv: Check,
-    /// Executable memory files, as which the agent enters.
+    /// Executable memfds; the agent is one.
     pub executable_memfd: Check,
 }
 
@@ -129,7 +129,7 @@ impl Capabilities {
     }
 }
 
-/// Tries what the agent calls in a command, which inherits our seccomp filter.
+/// Tries the agent's system calls, for a command, which inherits tiptoe's seccomp filter.
 pub fn agent_calls() -> Check {
     tries::membarrier_sync_core()?;
     tries::executable_memfd()?;

@@ -39,7 +39,7 @@ impl Cgroups {
             let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
             let mut tail = tail.split(' ');
             match tail.next() {
-                // A part of the hierarchy may be mounted as well.
+                // A mount of the whole hierarchy replaces one of a part.
                 Some("cgroup2") if found.v2.is_none() || !is_whole => {
                     found.v2 = Some(mount());
                     is_whole = head.split(' ').nth(3) == Some("/");
@@ -91,7 +91,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns these cgroups' paths, as [`walk`] does, without removed ones.
+/// Returns the paths of these cgroups that still exist, as [`walk`] does.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()

@@ -1,15 +1,15 @@
-//! The only way to open a file that a user names for writing, such as `-o`'s. In an attacker's folder tiptoe
-//! could write another file, or hang, hence these rules:
+//! Opens a file that a user names for writing, such as `-o`'s. No other code may, because in an attacker's
+//! folder tiptoe could write another file, or hang. Rules:
 //!
 //! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
 //!    folder's owner, as with `fs.protected_symlinks`.
-//! 2. A pipe or device must belong to this user or root, or be our descriptor. A pipe must have a reader,
-//!    because opening would wait for one.
-//! 3. A file is replaced whole, in its folder, with its mode and owner.
-//! 4. A new file is only for its owner if root writes it or it is `private`.
+//! 2. A pipe or device must belong to this user or root, or be tiptoe's descriptor. A pipe must have a reader,
+//!    because otherwise the open would wait.
+//! 3. A new file replaces an old one as a whole, in its folder, with its mode and owner.
+//! 4. Other users may not read a new file if root writes it or it is `private`.
 //!
-//! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: it could be
-//! replaced before its use.
+//! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: the part
+//! could be replaced before its use.
 
 use std::prelude::rust_2024::*;
 
@@ -28,7 +28,6 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::{fs, process};
 
-/// The kernel's limit.
 const MOST_LINKS: u32 = 40;
 const MOST_NAMES: u32 = 16;
 const PROC_MAGIC: i64 = 0x9fa0;
@@ -36,13 +35,13 @@ const PROC_MAGIC: i64 = 0x9fa0;
 /// An opened destination.
 #[derive(Debug)]
 pub enum Destination {
-    /// A file that appears, or is replaced, once complete.
+    /// A file that gets its name once complete.
     Whole(WholeFile),
     /// A device, a pipe, or one of our descriptors.
     Direct(File),
 }
 
-/// A file under a temporary name until placed. Dropping it removes the file.
+/// A file under a temporary name until [`WholeFile::appear`]. Dropping it before removes it.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -85,7 +84,7 @@ impl From<Errno> for DestinationError {
 enum PathEnd {
     /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// A kernel's link's target, and whether it is our descriptor.
+    /// The target of a link in /proc, and whether it is tiptoe's descriptor.
     Nameless(OwnedFd, bool),
 }
 
@@ -165,7 +164,7 @@ impl WholeFile {
         Ok(())
     }
 
-    /// Does not write to the disk first, so the content may be lost if the machine crashes.
+    /// Gives the file its name. Does not write to the disk, so the content may be lost if the machine crashes.
     pub(super) fn rename(self) -> io::Result<()> {
         self.appear()
     }
@@ -205,7 +204,7 @@ fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
 }
 
 fn open_at_once(held: &OwnedFd) -> Result<File, DestinationError> {
-    // Append, so that what was written through our descriptor stays.
+    // Append, so that earlier output stays.
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
@@ -231,7 +230,7 @@ fn find(path: &Path) -> Result<PathEnd, DestinationError> {
         let stat = fs::fstat(&held)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if fs::fstatfs(&folder)?.f_type == PROC_MAGIC => {
-                // The kernel's own links refer to an object, not a path.
+                // A link in /proc refers to an object, not to a path.
                 let held = hold(&folder, &name, OFlags::empty())?;
                 if is_last {
                     return Ok(PathEnd::Nameless(held, is_of_our_descriptors(&folder)?));
@@ -268,7 +267,7 @@ fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns the parts, the last first. A trailing slash adds `.`.
+/// Returns a path's parts, the last first. A trailing slash adds `.`.
 fn parts(path: &[u8]) -> Vec<OsString> {
     let parts = path
         .split(|byte| *byte == b'/')

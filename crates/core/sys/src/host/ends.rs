@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The pipe of the signals' handlers. Its writer stays open, because otherwise it would be readable for ever.
+/// The pipe to which signal handlers write. Its writer stays open, because otherwise the reader would be
+/// readable for ever.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
 /// Lets signals end [`Ends::wait`]: their handlers must write to the returned pipe, after they have stored what
@@ -26,12 +27,12 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Processes whose ends wake a run once; otherwise an ended process would end all later waits.
+/// Processes whose ends each wake one wait, because otherwise an ended process would end all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// A process that cannot be waited for, as before Linux 5.3, wakes nothing.
+    /// Watches processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
         let open = |pid: u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
@@ -49,14 +50,14 @@ impl Ends {
         match poll(&mut fds, Some(&limit)) {
             // If a signal interrupts the poll, no descriptor is readable.
             Ok(_) | Err(Errno::INTR) => {}
-            // Otherwise a waiting loop would never rest.
+            // Without this sleep a waiting loop would never rest.
             Err(_) => std::thread::sleep(time),
         }
         let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut woken = woken.into_iter();
         self.0.retain(|_| !woken.next().unwrap_or(false));
         if let (Some(true), Some(signals)) = (woken.next(), signals) {
-            // The rest is still readable, and ends the next wait.
+            // Bytes that are not read here end the next wait.
             let _ = rustix::io::read(signals, &mut [0; 64]);
         }
     }

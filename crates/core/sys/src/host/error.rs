@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::capabilities::{Cap, CapSet, SETCAP, in_first_user_namespace};
 
-/// A question's result.
+/// The result of a question to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why the kernel did not answer.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The id.
         pid: u32,
     },
-    /// A process in a nested pid namespace, under ids that neither we nor it use.
+    /// A process in a nested pid namespace.
     #[error(
         "process {pid} is in a pid namespace within this one, and the kernel reports it under ids that neither has"
     )]
@@ -49,7 +49,7 @@ pub enum Error {
         /// As the process sees it.
         path: PathBuf,
     },
-    /// The mapped file is not at its path.
+    /// The mapped file is no longer at its path.
     #[error("{}: the file was replaced after it was mapped", path.display())]
     FileReplaced {
         /// As the process sees it.
@@ -85,8 +85,8 @@ fn ptrace_hint() -> String {
     hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
-/// To read another process, one must be of the same user, or hold cap_sys_ptrace in that process's user
-/// namespace.
+/// Returns the hint for a refused read. The reader must be of the same user, or hold cap_sys_ptrace in the other
+/// process's user namespace.
 fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
     match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
         (false, _) => format!("run as the user of that process, or `{SETCAP}`"),
@@ -145,7 +145,6 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: the hint for root was to become root.
     #[test]
     fn a_capability_that_is_held_is_not_hinted_at() {
         let held = CapSet(1 << (Cap::SysPtrace as u32));

@@ -19,7 +19,7 @@ pub struct KernelSymbols {
 /// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolOffset<'a> {
-    /// In a module `name [module]`.
+    /// The name; in a module `name [module]`.
     pub name: &'a str,
     /// In bytes.
     pub offset: u64,
@@ -49,7 +49,7 @@ impl KernelSymbols {
     pub fn find(&self, address: u64) -> Option<SymbolOffset<'_>> {
         let count = self.symbols.partition_point(|(start, _)| *start <= address);
         let start = self.symbols.get(count.checked_sub(1)?)?.0;
-        // Of an address's names the kernel uses the first.
+        // If an address has several names, the kernel uses the first.
         let first = self.symbols.partition_point(|(at, _)| *at < start);
         let (start, name) = &self.symbols[first];
         Some(SymbolOffset {

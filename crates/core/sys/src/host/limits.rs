@@ -8,7 +8,7 @@ use std::io;
 use super::error::{Error, Result};
 use super::procfs::Process;
 
-/// Kept free for other uses.
+/// Descriptors kept free for other uses.
 const SPARE: u64 = 64;
 
 /// The limit on open files.
@@ -34,8 +34,7 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Makes room for `more` descriptors, one per probe and thread. Commands inherit a raised limit: start them
-/// before, or restore [`open_files`]'.
+/// Raises the limit for `more` descriptors. A command inherits a raised limit, so it must be started before.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -53,7 +52,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
-/// Adds the limit, and how to raise it, to a too large file's error.
+/// Adds the limit, and how to raise it, to the error of a file that is too large.
 pub fn explain_file_size(error: io::Error) -> io::Error {
     match file_size() {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
@@ -72,7 +71,7 @@ fn file_size() -> Option<u64> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: as above.
+    // SAFETY: the call fills `limit`, and cannot fail for a valid resource.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
@@ -95,14 +94,13 @@ pub fn online_cpus() -> u32 {
     u32::try_from(online).unwrap_or(1).max(1)
 }
 
-/// Returns a process's limit in bytes, if any.
+/// Returns the limit on a process's address space in bytes, if any.
 pub fn address_space(process: Process) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
     soft_limit(&text, "Max address space")
 }
 
-/// Returns how many more threads a process may create, by the processes that we see; `None` without a near
-/// limit.
+/// Returns how many more threads a process may create, by the processes that we see; `None` if no limit is near.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -162,7 +160,6 @@ mod tests {
         assert_eq!(soft_limit("", "Max address space"), None);
     }
 
-    /// tests/e2e/limits.rs has a limit.
     #[test]
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));

@@ -12,10 +12,10 @@ pub const MOST: usize = 900 << 20;
 /// Above this no files are read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// Relaxed: orders nothing.
+/// Bytes in use. Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a file of this size may be read: always without [`Bounded`].
+/// Returns whether a file of this size may be read: always if [`Bounded`] is unused.
 pub fn has_room(bytes: u64) -> bool {
     (IN_USE.load(Relaxed) as u64).saturating_add(bytes) <= MOST_WITH_FILES
 }
@@ -31,7 +31,7 @@ impl Bounded {
     }
 }
 
-/// Must not allocate.
+/// Ends tiptoe. Must not allocate, because the allocator calls it.
 #[cold]
 fn end() -> ! {
     const WHY: &[u8] =
@@ -54,13 +54,13 @@ unsafe impl GlobalAlloc for Bounded {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Bounded {
             Some(more) => Bounded::take(more),
             None => drop(IN_USE.fetch_sub(layout.size() - size, Relaxed)),
         }
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }

@@ -73,7 +73,7 @@ impl OwnFolder {
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // A file just replaced has no name left.
+        // A file that was just replaced has no name left.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }

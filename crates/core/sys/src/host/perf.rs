@@ -1,4 +1,4 @@
-//! perf_event_open(2): one event, one descriptor, which counts until closed, and is readable after its task's
+//! perf_event_open(2): each event is a descriptor, which counts until closed, and is readable after its task's
 //! end.
 
 use std::prelude::rust_2024::*;
@@ -51,11 +51,11 @@ pub struct Counts {
 /// A uprobe.
 #[derive(Clone, Copy, Debug)]
 pub struct Uprobe<'a> {
-    /// From [`uprobe_pmu`].
+    /// The result of [`uprobe_pmu`].
     pub pmu: u32,
     /// The file, in tiptoe's mount namespace.
     pub path: &'a CStr,
-    /// The offset in it.
+    /// The offset in the file.
     pub offset: u64,
 }
 
@@ -104,14 +104,14 @@ impl PerfEvent {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens a uprobe that counts at once, in one thread. It must not be inherited: for a new thread the kernel
-    /// reads `path` in the *target's* memory, and the clone(2) fails with EFAULT (seen on Linux 6.18).
+    /// Opens a uprobe, which counts at once. It must not be inherited: for a new thread the kernel reads `path`
+    /// in the *target's* memory, and the clone(2) fails with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }
 
-    /// Opens a uprobe on a function's returns. The kernel replaces return addresses, so a program that throws
-    /// an exception past it crashes. May be `Unsupported`.
+    /// Opens a uprobe on a function's returns. The kernel replaces return addresses, so a program crashes if it
+    /// throws an exception past the function. May be `Unsupported`.
     pub fn open_uretprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
@@ -125,12 +125,12 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// Returns its descriptor.
+    /// Returns the event's descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Reads the counts. `UnexpectedEof` for a pinned event in error.
+    /// Reads the counts. `UnexpectedEof` if the event is pinned and in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
         // SAFETY: `words` is writable for the given length.

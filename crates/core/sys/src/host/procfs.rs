@@ -1,7 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number; nothing is cached. Methods return [`Error::NoSuchProcess`] once it has
-//! ended. [`Process::thread_start_time`] detects a reused id.
+//! A [`Process`] is only a number; nothing is cached. Methods return [`Error::NoSuchProcess`] once the process
+//! has ended. [`Process::thread_start_time`] detects a reused id.
 
 mod asleep;
 mod files;
@@ -54,7 +54,7 @@ impl Process {
         self.pid
     }
 
-    /// Returns its threads, ascending.
+    /// Returns the process's threads, ascending.
     pub fn threads(self) -> Result<Vec<u32>> {
         let entries = fs::read_dir(self.path("task"))
             .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
@@ -63,7 +63,7 @@ impl Process {
         Ok(tids)
     }
 
-    /// Returns its main thread's name, at most 15 bytes.
+    /// Returns the main thread's name, at most 15 bytes.
     pub fn comm(self) -> Result<String> {
         self.comm_in("comm")
     }
@@ -82,18 +82,18 @@ impl Process {
         Ok(ids.flatten().collect())
     }
 
-    /// Returns the process's arguments. Drops empty ones at the end, because a process that writes a title over its
-    /// arguments leaves zeros there.
+    /// Returns the process's arguments. Omits empty ones at the end, because a process that writes a title over
+    /// its arguments leaves zeros there.
     pub fn command_line(self) -> Result<Vec<OsString>> {
         Ok(words(&self.read("cmdline")?))
     }
 
-    /// Returns its mappings, ascending. A zombie has none.
+    /// Returns the process's mappings, ascending. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
         maps::parse(&self.alive().read("maps")?)
     }
 
-    /// Returns whether its main thread ended while others run (`pthread_exit` in `main`).
+    /// Returns whether the main thread ended while others run (`pthread_exit` in `main`).
     pub fn outlived_main_thread(self) -> bool {
         self.alive() != self
     }
@@ -112,7 +112,7 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Returns its status.
+    /// Returns the process's status.
     pub fn status(self) -> Result<Status> {
         Status::parse(&self.read("status")?)
     }

@@ -1,4 +1,4 @@
-//! tracefs. It and perf_event_open do not show each other's events.
+//! Reads tracefs, which does not show the events of perf_event_open, nor the reverse.
 
 use std::prelude::rust_2024::*;
 

@@ -1,6 +1,6 @@
-//! Finds other tracers, because a measurement beside another tracer measures both. It searches other processes'
-//! descriptors, BPF objects without a visible process (pinned ones), and tracefs. The kernel does not report
-//! what another tracer's perf event counts.
+//! Finds other tracers, because a measurement includes their cost. Searches other processes' descriptors, BPF
+//! objects without a visible process (pinned ones), and tracefs. The kernel does not report what another
+//! tracer's perf event counts.
 
 use std::prelude::rust_2024::*;
 
@@ -133,7 +133,7 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<St
     }
 }
 
-/// `None` for programs and links that filter packets and the like.
+/// Describes a BPF program or link by its fdinfo; `None` if it does not trace.
 fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));
@@ -173,7 +173,7 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Links come first, because they name their place.
+/// Lists BPF objects that no process holds. Links come first, because they name their place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {

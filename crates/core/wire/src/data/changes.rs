@@ -15,7 +15,7 @@ const GIVEN_UP: usize = 19;
 const SINCE: usize = 20;
 const LOOKS: usize = 21;
 const MISSED: usize = 22;
-/// The first change in the fresh list.
+/// The first change whose libraries the list below holds.
 const FRESH_FROM: usize = 63;
 const FRESH: usize = 64;
 const MOST_FRESH: usize = 512 - FRESH - 1;
@@ -35,8 +35,8 @@ impl<'a> Data<'a> {
         self.words.store(FRESH, count as u64 + 1);
     }
 
-    /// Returns the addresses of unserved libraries; `None` if too many. Must follow [`Data::reported`], whose Acquire
-    /// makes the list visible.
+    /// Returns the addresses of unserved libraries; `None` if there are too many. The caller must call
+    /// [`Data::reported`] first, because its Acquire makes the list visible.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -63,7 +63,7 @@ impl<'a> Data<'a> {
         self.words.at(REPORTED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Marks changes up to this one as done.
+    /// Marks all changes up to `change` as done.
     pub fn serve(&self, change: u64) {
         if let Some(word) = self.words.at(SERVED) {
             // Release: pairs with the Acquire in `served` (edge E).
@@ -77,17 +77,17 @@ impl<'a> Data<'a> {
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the futex raised with each report.
+    /// Returns the futex that each report raises.
     pub fn doorbell(&self) -> Option<&'a AtomicU32> {
         self.words.futex(REPORTED)
     }
 
-    /// Returns the futex raised when something is done that a loading thread may wait for.
+    /// Returns the futex that is raised whenever a loading thread may go on.
     pub fn turn(&self) -> Option<&'a AtomicU32> {
         self.words.futex(TURN)
     }
 
-    /// Stops waiting for a change.
+    /// Records that the loading thread stops waiting for a change.
     pub fn give_up(&self, change: u64) {
         self.words.store(GIVEN_UP, change);
         self.miss();

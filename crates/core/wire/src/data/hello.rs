@@ -1,11 +1,9 @@
-//! An agent's greeting.
-
 /// What the planner must know of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// In its own pid namespace.
+    /// The process id in the agent's own pid namespace.
     pub pid: u32,
-    /// Offset from %fs of the pointer to a thread's descriptor.
+    /// Offset from %fs of the pointer to the thread's descriptor.
     pub tls: i64,
     /// What trampolines call and read.
     pub addresses: AgentAddresses,
@@ -14,19 +12,20 @@ pub struct Hello {
 /// The agent's addresses that trampolines use. Entries preserve all registers and return by `ret $8`, unless stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddresses {
-    /// Called without counters yet, with slot and flags ([`RECORDS`](crate::calls::RECORDS)) on the stack.
+    /// Called at a hit of a thread without counters, with slot and flags ([`RECORDS`](crate::calls::RECORDS)) on the
+    /// stack.
     pub cold_entry: u64,
     /// Called with a system call's number on the stack.
     pub hook_entry: u64,
-    /// Called to follow calls, with the request on the stack. Changes %rax.
+    /// Called if a followed call's beginning or end needs the agent, with slot and flags on the stack. Changes %rax.
     pub slow_entry: u64,
     /// Called to time calls: ticks in %rax, frame's end in %rcx, byte offset of the probe's words in %rdx. May change
-    /// these; returns by `ret`.
+    /// these registers; returns by `ret`.
     pub time_entry: u64,
     /// Called around futex calls with a notice ([`futex`](crate::futex)) on the stack.
     pub futex_entry: u64,
-    /// A byte: 0 if a thread without counters must do nothing, as in a forked child. Never moves.
+    /// A byte that never moves: 0 if a thread without counters must do nothing, as in a forked child.
     pub gate: u64,
-    /// The table of return thunks. Never moves.
+    /// The table of return thunks, which never moves.
     pub thunks: u64,
 }

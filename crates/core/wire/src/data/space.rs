@@ -34,7 +34,7 @@ const KEPT_LEN: usize = 37;
 const UNPATCHED: usize = 40;
 const MOST_UNPATCHED: usize = 10;
 
-/// Results of reading the list of mappings; a claim.
+/// Results of reading the list of mappings; hostile input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How often the list was read.
@@ -56,13 +56,13 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes the agent's tables, which a fork copies.
+    /// Publishes where the agent's tables are, because a fork copies them.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
     }
 
-    /// Returns this range.
+    /// Returns the address and length of the agent's tables.
     pub fn kept(&self) -> (u64, u64) {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
@@ -86,7 +86,7 @@ impl Data<'_> {
         }
     }
 
-    /// Returns the recorded ranges; `None` if there were too many. One that is being recorded is empty.
+    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty.
     pub fn unpatched(&self) -> Option<impl Iterator<Item = Range<u64>>> {
         let count = self
             .words
@@ -99,7 +99,7 @@ impl Data<'_> {
         Some((0..count).map(move |at| word(1 + 2 * at)..word(2 + 2 * at)))
     }
 
-    /// Returns the last results, perhaps of different readings.
+    /// Returns the last results, perhaps mixed from two readings.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),

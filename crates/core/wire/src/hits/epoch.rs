@@ -31,7 +31,7 @@ impl Hits<'_> {
     /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
         // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in `set_waking` (edge K). The
-        // number must be loaded first and compared last; otherwise a gap between is missed.
+        // number must be loaded first and compared last; otherwise a gap in between is missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -49,7 +49,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Marks events as being enabled, or all as enabled, in a new epoch.
+    /// Records that the events are being enabled, or that all are, which begins an epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

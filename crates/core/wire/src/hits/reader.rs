@@ -1,5 +1,3 @@
-//! The reader of hits.
-
 use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 

@@ -1,7 +1,7 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later reserves
-//! what it could not.
+//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later makes the
+//! reservations that failed.
 //!
 //! | word | means |
 //! |---|---|
@@ -12,15 +12,14 @@
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A thread's first register.
+/// Position of a thread's registers, a bit each.
 const REGISTERS: u32 = 32;
 const BUSY: u64 = 1 << 63;
-/// Counted as refused.
 const REFUSED: u64 = 1 << 62;
 
 /// What adding a thread did.
 pub enum Meeting<T> {
-    /// The thread was there.
+    /// The table had the thread.
     Known,
     /// The thread was added.
     New(T),
@@ -145,7 +144,6 @@ fn registers(entry: u64) -> u8 {
     (entry >> REGISTERS) as u8
 }
 
-/// Returns how many of the registers `all` an entry lacks.
 fn missing(entry: u64, all: u8) -> u64 {
     (all & !registers(entry)).count_ones().into()
 }

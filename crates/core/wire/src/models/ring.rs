@@ -27,7 +27,6 @@ fn call(number: u64) -> Record {
     }
 }
 
-/// Returns the whole records read, by number, and how many were lost.
 fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     let mut numbers = Vec::new();
     let lost = reader.read(ring, patience, |entry| match entry {
@@ -41,7 +40,6 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     (numbers, lost)
 }
 
-/// A thread writes one more than fits; the reader reads twice.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
@@ -86,7 +84,7 @@ fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
-/// Runs a model for each step before which a handler can run, while it returns that one ran.
+/// Runs a model for each step before which a handler can run, until the model returns that none ran.
 fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     for nth in 0.. {
         let reached = leak(AtomicBool::new(true));

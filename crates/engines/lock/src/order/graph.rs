@@ -1,4 +1,4 @@
-//! The graph of lock orders. An edge: a thread held a lock of one node and wanted one of another.
+//! The graph of lock orders. An edge means that a thread held a lock of one node and wanted a lock of another node.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,7 +21,7 @@ type WantedNode = (u32, WantedAs);
 pub(super) enum AddedEdge {
     Existing,
     New,
-    /// The edge closes this ring. It is kept, so that only other rings through it are reported.
+    /// The edge closes this ring. The edge is kept, so that this ring is reported once.
     Ring(Vec<Step>),
 }
 
@@ -63,12 +63,11 @@ pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Returns whether this fault of the node is new.
 pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// `step`, which captures a stack, is called only for a new edge.
+/// Adds an edge. `step`, which captures a stack, is called only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }

@@ -1,4 +1,4 @@
-//! This thread's locks, and the pairs that it added.
+//! The locks that this thread holds, and the pairs that it has added to the graph.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
@@ -23,16 +23,15 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Numbered locks that another thread than the holder released (guards may be sent). The holder's entry is
-/// stale, and dropped, if its number, the last at its acquisition, is below the lock's. A later holder's
-/// never is, because the release precedes its acquisition. Of a shared lock another reader's entry may be
-/// dropped.
+/// Numbered locks that another thread than the holder released, because guards may be sent. A holder's entry has the
+/// last number at its acquisition. If that is below the lock's number, the entry is stale, and dropped. A later
+/// holder's entry never is. For a shared lock another reader's entry may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number in [`LET_GO`]. Relaxed: the released lock orders it before the next acquisition.
+/// The last number in [`LET_GO`]. Relaxed: the lock itself orders its release before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// Bounded, because entries of ended threads stay.
+/// The most entries in [`LET_GO`], where those of ended threads stay.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +60,7 @@ impl HeldLock {
     }
 }
 
-/// Unless the validator is running.
+/// Calls `work` with this thread's held locks, unless the validator is running.
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
         // An ending thread has no list.
@@ -137,7 +136,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Returns whether the thread holds the lock, so that no order is checked. Reports a wait for itself.
+/// Returns whether the thread holds the wanted lock, so that no order is checked. Reports if the thread would wait for
+/// itself.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
@@ -178,7 +178,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Once per pair of call sites.
+/// Reports a fault between two locks of one thread, once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_new_fault(wanted.node, places) {

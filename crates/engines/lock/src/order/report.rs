@@ -20,15 +20,16 @@ use crate::acquisition::Mode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Orders form a ring.
+    /// The orders of several pairs of locks form a ring.
     Inversion,
-    /// A thread waits for a lock that it holds.
+    /// A thread wants a lock that it holds.
     Recursion,
-    /// Two locks of one class without an order: see [`lock_nested`](crate::MutexExt::lock_nested).
+    /// A thread takes two locks of one class without stating an order: see
+    /// [`lock_nested`](crate::MutexExt::lock_nested).
     SameClass,
 }
 
-/// A lock at one end of a [`Step`].
+/// A lock of a [`Step`].
 ///
 /// ```
 /// use tiptoe_lock::{Report, Side};
@@ -40,7 +41,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Side {
-    /// Its address.
+    /// The lock's address.
     pub address: usize,
     /// The class's name, empty if it has none.
     pub name: &'static str,
@@ -70,26 +71,19 @@ pub struct Step {
     pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
-    /// When it first wanted the second lock.
+    /// The thread's stack when it first wanted the second lock.
     pub stack: Arc<Backtrace>,
 }
 
 /// An order that contradicts earlier ones: its steps form a ring.
 ///
 /// ```
-/// use tiptoe_lock::{Mutex, Order, Report};
+/// use tiptoe_lock::{Report, on_report};
 ///
 /// fn print(report: &Report) {
 ///     println!("{report}");
-///     assert_eq!(report.steps.len(), 1);
 /// }
-/// tiptoe_lock::on_report(print);
-///
-/// let lock: Mutex<u32, Order> = Mutex::new(0);
-/// let _held = lock.lock();
-/// // Without the time-out it would deadlock with itself.
-/// let again = lock.try_lock_for(std::time::Duration::from_millis(1));
-/// assert!(again.is_none() && tiptoe_lock::reports() == 1);
+/// on_report(print);
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -107,8 +101,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports in the wanting thread, by default on stderr. Its own locks are
-/// not checked.
+/// Sets the function that receives reports, which by default go to stderr. It runs in the thread that wants the lock,
+/// and its own locks are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

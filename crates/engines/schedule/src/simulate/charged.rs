@@ -60,7 +60,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Called before a switch.
+/// Charges the growth of the groups' counts before a switch.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

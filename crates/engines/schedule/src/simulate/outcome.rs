@@ -8,7 +8,7 @@ use crate::Times;
 /// Groups' results, and operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// In the order of the request.
+    /// The groups, in the order of the request.
     pub groups: Vec<GroupOutcome>,
     /// Switches of labels.
     pub switches: u64,
@@ -28,11 +28,11 @@ pub struct GroupOutcome {
     /// How long the first event was deleted within switches that added it again. A real scheduler does not know that
     /// time, so `times` lacks it.
     pub blind_ns: u64,
-    /// Whether pinned and without a slot on some CPU.
+    /// Whether the group is pinned and had no slot on some CPU.
     pub in_error: bool,
     /// Counted events.
     pub count: u64,
-    /// All events.
+    /// Events that happened, counted or not.
     pub work: u64,
 }
 

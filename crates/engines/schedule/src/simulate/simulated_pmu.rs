@@ -18,10 +18,10 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// `work` at its begin.
+    /// `work` when the event was added.
     base: u64,
     is_on: bool,
-    /// The operation that deleted it.
+    /// The number of the operation that deleted the event.
     out_at: u64,
     blind_ns: u64,
 }
@@ -39,7 +39,7 @@ impl SimulatedPmu {
         }
     }
 
-    /// Resets the counts, because opening is no switch.
+    /// Resets the counts of operations, because opening is no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }

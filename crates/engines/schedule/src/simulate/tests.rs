@@ -139,7 +139,7 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // a is added; a and the system's deleted, b's two and the software event added; these deleted, the system's added.
+    // Added: a, b's two, the software event, the system's again. Deleted: a, the system's, b's two, the software event.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }

@@ -5,7 +5,7 @@ use crate::Label;
 /// A switch to another label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    /// Since the trace began.
+    /// The time since the trace began.
     pub at_ns: u64,
     /// The label that runs then.
     pub label: Label,

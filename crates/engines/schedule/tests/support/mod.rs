@@ -12,7 +12,7 @@ use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 pub struct Counters {
     pub slots: u32,
     pub work: u64,
-    /// With `work` at their begin.
+    /// The events that count, with `work` when they were added.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
     /// Added (`true`) and deleted, since it was cleared.

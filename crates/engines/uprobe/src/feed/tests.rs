@@ -1,5 +1,3 @@
-//! Unit tests of the parts.
-
 extern crate std;
 use std::vec::Vec;
 

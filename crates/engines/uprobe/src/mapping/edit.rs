@@ -1,4 +1,4 @@
-//! Changes to the page table, under the lock and with the sequence odd.
+//! Changes to the tree, under the lock and with the sequence odd.
 
 use core::ops::Range;
 
@@ -7,7 +7,6 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 struct Fill {
     range: Range<u64>,
-    /// At the first address; `None` for no mapping.
     file_offset: Option<FileOffset>,
 }
 
@@ -107,7 +106,6 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Stores an entry, and frees the former tables.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);
@@ -119,7 +117,8 @@ impl Mappings<'_> {
         }
     }
 
-    /// As mremap: `to` must start where `from` does, or not overlap. If it is longer, the last mapping grows.
+    /// Does what mremap does. `to` must start where `from` does, or not overlap it. If `to` is longer, the last
+    /// mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
         let next = match len {

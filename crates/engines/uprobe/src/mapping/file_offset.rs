@@ -6,7 +6,7 @@ use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file: file number above, offset below.
+/// A byte of a file, its *place*: file number above, offset below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
@@ -60,7 +60,7 @@ impl Mapping {
         self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns the addresses in this mapping of what `other` has of the same file, if it has anything of it.
+    /// Returns where this mapping has bytes of its file that `other` has too, if there are any.
     pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
         let offsets = |mapping: &Mapping| {
             let first = mapping.file_offset.offset();
@@ -78,13 +78,11 @@ impl Mapping {
         numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// Whether no offset overflows into the file number.
     pub(super) fn is_in_one_file(&self) -> bool {
         let len = self.end.wrapping_sub(self.start);
         len <= FileOffset::MAX_OFFSET - self.file_offset.offset()
     }
 
-    /// Whether `next` continues this mapping in memory and file.
     pub(super) fn continues_in(&self, next: &Mapping) -> bool {
         (self.end, self.file_offset_of(self.end)) == (next.start, next.file_offset)
     }

@@ -1,4 +1,4 @@
-//! Two threads must never own one descriptor, and none may hold a slab after the session.
+//! Two threads must never own one descriptor, and no thread may have a slab after the session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -58,7 +58,6 @@ fn mutant_end_without_fence() {
     open_against_end(None, Some(Edge::Fence(SeqCst)));
 }
 
-/// A thread that sees the session must see what was mapped before.
 fn active_against_begin(thread: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));

@@ -77,7 +77,6 @@ impl Thread {
         self.end.store(end as u64, Relaxed);
     }
 
-    /// A trampoline at an entry.
     pub fn enter(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let at = self.end();
@@ -85,7 +84,6 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The slow entry: takes the frames jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);
@@ -200,7 +198,7 @@ fn g_is_left(thread: &Thread) -> i64 {
     0
 }
 
-/// As [`f_calls_g`], but handlers may jump out of g to f.
+/// Calls as [`f_calls_g`] does, but handlers may jump out of g to f.
 fn out_of_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     let jumped = thread.catch_jump(|| {

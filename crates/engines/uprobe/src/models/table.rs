@@ -96,8 +96,7 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20, which has two records, while 10 is inserted and the first record recalled: it must find
-/// either whole.
+/// A thread traps at 20 while the first of its two records is recalled, and must find either whole.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

@@ -1,8 +1,8 @@
 //! Simulates fetching code while it is written.
 //!
-//! The patcher's steps are writes and refetches. A core that has not refetched may see each byte as at any time
-//! since, independently of others; only an aligned word that one write changed is seen whole. A thread may fetch at
-//! any instruction head, where it may have been preempted.
+//! The patcher's steps are writes and refetches. A core may see each byte as at any time since its last refetch; only
+//! an aligned word that one write changed is seen whole. A thread may fetch at any instruction head, where it may have
+//! been preempted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,7 @@ const CALL: u8 = 0xe8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,
-    /// The second byte traps after the file's first byte: an invalid instruction together, or the first is its
-    /// prefix.
+    /// The second byte traps after the file's first byte: as its operand, or because the first is a prefix.
     Invalid,
     /// The first instruction's other bytes stay.
     Keep,
@@ -108,8 +107,7 @@ impl Shape {
         Some(self)
     }
 
-    /// Every window: jumps with heads at all subsets of 1 to 4 (with one at 4 also a byte longer), short jumps,
-    /// traps; the last instruction ends inside the patch (with padding), at its end, or after it; with every guard.
+    /// Returns every jump, short jump and trap, with all heads, all ends of the last instruction, and all guards.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {

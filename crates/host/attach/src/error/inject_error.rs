@@ -22,7 +22,7 @@ pub enum InjectError {
     /// musl cannot load a library with thread-local variables at run time.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
-    /// The filter may kill the process for a call that it does not expect.
+    /// The seccomp filter may kill the process for a call that it does not expect.
     #[error("process {pid} is under seccomp")]
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
@@ -51,7 +51,7 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed; of several candidates, the last one's reason.
+/// Why no thread could be borrowed: the reason of the last candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]
@@ -69,7 +69,6 @@ pub enum BusyReason {
     MemoryLocked(Option<u32>),
 }
 
-/// Why a thread must not be borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitThread {
     #[error("does not stop")]
@@ -98,7 +97,6 @@ pub enum UnfitThread {
     Timed,
 }
 
-/// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Delay {
     #[error("the borrowed thread did not arrive (may it map memory?)")]
@@ -111,7 +109,6 @@ pub enum Delay {
     Departure,
 }
 
-/// Why an offered descriptor is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDescriptor {
     #[error("a descriptor is no sealable memory")]
@@ -122,7 +119,6 @@ pub enum BadDescriptor {
     Full,
 }
 
-/// A system call of ours, or a few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectCall {
     #[error("open of /proc/PID/exe")]
@@ -164,7 +160,7 @@ impl InjectCall {
 }
 
 impl InjectError {
-    /// `NoSuchProcess` if the process has ended.
+    /// Returns `NoSuchProcess` if the process has ended.
     pub(crate) fn os(pid: u32, call: InjectCall, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -175,7 +171,6 @@ impl InjectError {
     }
 }
 
-/// Returns what would permit tracing.
 fn hint() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {

@@ -1,7 +1,7 @@
 //! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
 //!
-//! All of this must happen on a new thread of ours, because only at its end does the kernel detach from a
-//! thread that does not stop.
+//! All of this must run on a new thread of tiptoe, because only at its end does the kernel detach from a thread
+//! that does not stop.
 
 use std::time::{Duration, Instant};
 
@@ -19,33 +19,33 @@ use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThrea
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// For this time, threads whose calls have time-outs are left out.
+/// For this time a search leaves out threads whose calls have time-outs.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was seen free within this time, the borrowed thread may wait for it, because holds are
-/// short. Otherwise a program that often opens libraries could never be entered.
+/// If the loader's lock was free within this time, holds are short, so the borrowed thread may wait for the
+/// lock. Otherwise tiptoe could never enter a program that often opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds: a thread that
+/// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
 /// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
 /// slow constructor holds the lock, the state does not change.
 const CHANGES: u32 = 4;
-/// In slices of about 0.06 ms: after 0.3 s without a heartbeat the stub returns to the program.
+/// [`Params::lease`]: after 0.3 s without a heartbeat the stub returns to the program.
 const LEASE: u64 = 5000;
 /// Bytes of the stub's stack; the loader needs a few tens of KiB.
 const STACK: u64 = 256 << 10;
 
 pub(super) struct BorrowedThread {
     pub tid: u32,
-    /// When the thread was asked to stop.
+    /// When tiptoe began to stop the thread.
     pub since: Instant,
     pub home: u64,
-    /// The replaced bytes, which tiptoe must restore if the stub cannot.
+    /// The cave's address and old bytes, which tiptoe must restore if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
 pub(super) enum StubStart {
-    /// The home of an earlier injection.
+    /// An earlier injection's home.
     Home(u64),
     /// The stub copies itself to `home`, a free address.
     Cave { cave: Cave, home: u64 },
@@ -192,8 +192,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads to try, best first. Until [`Search::is_late`], threads whose time-outs would restart
-    /// are left out, because a polling thread soon leaves its call.
+    /// Returns the threads to try, best first. Until [`Search::is_late`], omits threads in calls whose time-outs
+    /// would restart, because a polling thread soon leaves its call.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -224,14 +224,14 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the restart of a time-out must be accepted, because the search has lasted long.
+    /// Returns whether the search has lasted so long that time-outs may restart.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. The thread must run while an unread
-    /// file of its stack is read, because that takes milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. The thread runs while tiptoe reads a
+    /// file of its stack, because that takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -244,7 +244,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.judge(&regs) {
-                // Reads no file: the first call, in `run`, did.
+                // This reads no file, because the first call, in `run`, did.
                 StackState::Free if self.is_loader_locked() => {
                     return Err(StopFailure::Refused(UnfitThread::LoaderLocked));
                 }
@@ -264,7 +264,7 @@ impl Search<'_> {
         Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
 
-    /// Checks all but the stack.
+    /// Checks everything about a stopped thread except its stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -295,7 +295,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Sends the thread to the stub. From then on it must not need tiptoe, which may die at any instant.
+    /// Sends the thread to the stub. From then on the thread must not need tiptoe, which may die at any instant.
     fn send(
         &self,
         tid: u32,
@@ -366,7 +366,7 @@ impl Search<'_> {
     }
 }
 
-/// Restores the cave, unless the borrowed thread is still inside.
+/// Restores the cave's bytes, unless the borrowed thread is still inside.
 pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let Some((address, before)) = &borrowed.cave else {
         return;
@@ -385,7 +385,7 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // If that fails, the bytes stay; no other thread runs them.
+    // If this fails, the stub's bytes stay in the cave, where no other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
@@ -403,13 +403,12 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: then its own control block has its robust list.
+/// Returns whether libc made this thread: then its control block contains its robust list.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
-/// Returns the bytes that XSAVE needs.
 fn xsave_size() -> u64 {
     const EXTENDED_STATE: u32 = 0xd;
     u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
@@ -428,7 +427,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Records these states every 3 ms, and returns the last result.
+    /// Records these states, one every 3 ms, and returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {

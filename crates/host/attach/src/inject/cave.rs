@@ -1,4 +1,4 @@
-//! Finds room for the stub.
+//! Finds room for the stub and its home.
 
 use std::mem::offset_of;
 
@@ -17,8 +17,8 @@ pub(super) struct Cave {
     pub page: u64,
 }
 
-/// Finds a cave in a file that `dlclose` never unmaps. Its page must be clean, because dropping our copy must
-/// restore the file's bytes.
+/// Finds a cave in a file that `dlclose` never unmaps. The cave's page must be the file's own, because dropping
+/// our private copy must restore the file's bytes.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -83,7 +83,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns an earlier injection's home that its thread has left.
+/// Returns an earlier injection's home, if its thread has left.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match departure_of(process, *home) {
         departure::RETURNED => true,
@@ -94,13 +94,12 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
-    /// A living thread, which tiptoe borrowed.
     Thread,
-    /// A thread that is about to arrive, or none, because tiptoe died first, or a fork copied only the home.
+    /// A thread about to arrive, or none: tiptoe died first, or a fork copied only the home.
     Unknown,
 }
 
-/// Returns who may still load an agent, a living thread first.
+/// Returns the occupant that may still load an agent; a living thread comes first.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {
@@ -110,7 +109,7 @@ pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOc
     occupants.min_by_key(|occupant| *occupant as u8)
 }
 
-/// Returns whether the thread last sent to a home is alive.
+/// Returns whether the thread last sent to this home lives.
 fn has_living_thread(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
@@ -130,7 +129,7 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns the `departure` of a home's last thread; 0 while the home is in use.
+/// Returns the last thread's `departure`; 0 while the home is in use.
 fn departure_of(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)
@@ -140,7 +139,7 @@ fn departure_of(process: &Process, home: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Regression: a subtraction overflowed, which ended tiptoe.
+    /// Regression: a subtraction overflowed.
     #[test]
     fn a_program_whose_only_gap_is_low_has_no_free_address() {
         let free = |lines: [&str; 2]| {

@@ -1,9 +1,9 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
-//! A trap whose signal is blocked kills the process. So a thread only *believes* to block these signals: the
-//! agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks them before the first trap
-//! byte, while all threads are stopped and the calls that change masks are hooked. [`Masks::give_back`] later
-//! blocks what each thread believes to block.
+//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So threads only *believe*
+//! to block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks
+//! them before the first trap byte, while all threads are stopped and the calls that change masks are hooked.
+//! [`Masks::give_back`] later blocks what each thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -15,7 +15,7 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// How often all threads may be stopped again because one was between a hook and the end of its call.
+/// The most times to stop all threads again because one was inside a hooked call.
 const ROUNDS: u32 = 100;
 
 /// A hooked system call: its site, and the address after the call.
@@ -24,15 +24,15 @@ pub type HookedCall = (u64, u64);
 /// Why a process's threads could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskFailure {
-    /// Not all threads could be stopped, or one did not get past a hooked call.
+    /// Not all threads could be stopped, or one did not leave a hooked call.
     NotStopped,
     /// The C library did not lay out a thread's block, so the agent has no words in it.
     ForeignBlock,
 }
 
 impl Masks {
-    /// Runs `act` while all threads are stopped, and unblocks their signals. They can be blocked later only
-    /// through `ways`, whose hooks must be in place when `act` returns. Handlers return to `restorer`.
+    /// Runs `act` while all threads are stopped, and unblocks their signals. These can be blocked later only
+    /// through `ways`, whose hooks must be in place when `act` returns. Signal handlers return to `restorer`.
     pub fn free_all<R: Send>(
         &self,
         ways: &[HookedCall],
@@ -46,7 +46,7 @@ impl Masks {
                 late.store(true, Relaxed); // Relaxed: read only after the threads that write it were joined
             }
             if !self.words.give(process, held.registers()?.fs_base) {
-                foreign.store(true, Relaxed); // Relaxed: as above.
+                foreign.store(true, Relaxed); // Relaxed: as `late`
                 return Ok(());
             }
             self.free(held, process, restorer)
@@ -64,8 +64,8 @@ impl Masks {
         Err(MaskFailure::NotStopped)
     }
 
-    /// Makes private copies of the pages at these addresses. Otherwise the kernel would copy each at its first
-    /// patch, while all threads are stopped. The addresses must be inside an instruction, so that no other
+    /// Makes private copies of the pages at these addresses, because otherwise the kernel would copy each at its
+    /// first patch, while all threads are stopped. The addresses must be inside an instruction, so that no other
     /// thread writes them.
     pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
         let Ok(process) = Process::open(self.pid, &self.program) else {
@@ -73,7 +73,7 @@ impl Masks {
         };
         for address in addresses {
             let mut byte = [0];
-            // Ignored, because the patch will report a page that cannot be written.
+            // Ignored, because the patch will fail on a page that cannot be written.
             let _ = process
                 .read(address, &mut byte)
                 .and_then(|()| process.write(address, &byte));
@@ -87,8 +87,8 @@ impl Masks {
 
     /// Runs `act` while all threads are stopped, and blocks in each thread what it believes to block.
     ///
-    /// A thread must leave the agent's signal handler first, because the handler's return restores a mask
-    /// without the signals. No thread may be changed before all are outside: a hook that is changing its mask
+    /// A thread must first leave the agent's signal handler, because the handler's return restores a mask
+    /// without the signals. No thread is changed before all are outside, because a hook that is changing a mask
     /// would overwrite the change.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
@@ -128,7 +128,7 @@ impl Masks {
         // In a handler, a thread believes to block what the mask will block after the return.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
-        // Ignored: a thread that no libc made has no words.
+        // Ignored: a thread that libc did not make has no words.
         let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
     }

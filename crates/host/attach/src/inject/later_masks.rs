@@ -1,4 +1,4 @@
-//! Changes the masks that a stopped thread will get later.
+//! Changes the signal masks that a stopped thread will get later, from a call or handler.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -9,9 +9,9 @@ use super::restart;
 
 /// epoll_pwait2, which the libc crate lacks.
 const SYS_EPOLL_PWAIT2: i64 = 441;
-/// The most bytes of a stack to search for handlers' frames.
+/// The most bytes of a stack to search for signal frames.
 const STACK: usize = 64 << 10;
-/// Offsets in a signal's frame, from its return address, of the saved segment registers and mask.
+/// Offsets of the saved segment registers and mask in a signal frame, from its return address.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
 const MASK: usize = 8 + 40 + 32 * 8;
 /// Segments of a 64-bit program.
@@ -64,8 +64,7 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Unblocks the signals in all handlers' frames above this stack pointer. Returns the innermost mask before the
-/// change.
+/// Unblocks the signals in all signal frames above this address. Returns the innermost mask before the change.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,
@@ -87,7 +86,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // Ignored: this memory could be read a moment ago.
+            // Ignored, because this memory was read a moment ago.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

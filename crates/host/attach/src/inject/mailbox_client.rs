@@ -70,7 +70,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Returns whether the thread has ended or has left the stub, whose mask blocks all signals.
+    /// Returns whether the thread has ended, or has left the stub, which blocks all signals.
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
@@ -83,11 +83,11 @@ impl<'a> MailboxClient<'a> {
 
     /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
-        // Ignored: the write fails only if the process has ended.
+        // The write fails only if the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
     }
 
-    /// Writes a heartbeat until `stop` is signalled. It fails harmlessly before the stub's arrival.
+    /// Writes a heartbeat until `stop` is signalled. Before the stub's arrival the writes fail harmlessly.
     pub(super) fn beat(&self, stop: &Receiver<()>) {
         let mut beat = 0u32;
         while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {

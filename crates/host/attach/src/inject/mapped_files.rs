@@ -1,7 +1,7 @@
 //! Reads the target's mapped files: functions, and the code in which no thread may be borrowed.
 //!
-//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes.
-//! This file must make no system call, because `fuzz/fuzz_targets/inject_image.rs` includes it.
+//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes. This
+//! file must make no system call, because the fuzz target `inject_image` includes it.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// A limit, because names that share bytes could need far more time and memory than the file has bytes.
+/// Longer names are not read, because names that share bytes could need far more memory than the file has bytes.
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
     /// An address in the target minus that in the file.
     pub bias: u64,
-    /// The addresses of all mappings of the file.
+    /// From the file's first mapping to the end of its last.
     pub span: Range<u64>,
-    /// The unwind tables' addresses in the file, and their bytes. The file's index must not be used, because
-    /// the unwinder computes unchecked with its hostile numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's own index is not used, because the
+    /// unwinder computes unchecked with its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// The start, end and name of functions, ordered by address in the file. The name is empty if it is too long.
+    /// Each one's start, end and name, by address in the file. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
     unsafe_code: Vec<Range<u64>>,
-    /// The loader's state and locks, in the loader's file.
+    /// The loader's state, with its locks; `None` for other files.
     state: Option<Range<u64>>,
 }
 
@@ -38,8 +38,8 @@ pub(super) enum Role {
 }
 
 impl MappedFile {
-    /// Reads a file whose mappings are in `span`. `start` is the address of a text mapping, which begins at `offset`
-    /// in the file. Returns `None` if the file has no executable segment there.
+    /// Reads a file whose mappings are in `span`. A text mapping at `start` begins at `offset` in the file.
+    /// Returns `None` if the file has no executable segment there.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         start: u64,
@@ -85,7 +85,7 @@ impl MappedFile {
         Module::new(String::new(), self.span.clone(), self.bias, sections)
     }
 
-    /// Returns whether no thread may be borrowed here.
+    /// Returns whether no thread may be borrowed at this address.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
         self.unsafe_code
@@ -94,7 +94,7 @@ impl MappedFile {
     }
 }
 
-/// Returns the load bias: a text mapping's address minus that of the segment which it shows.
+/// Returns the load bias from a text mapping.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -196,9 +196,9 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
     functions
 }
 
-/// Returns glibc's loader's state, `_rtld_global`.
+/// Returns the state of glibc's loader, `_rtld_global`.
 fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
-    /// It has 2 to 5 KB; a hostile file may claim more.
+    /// The state has 2 to 5 KB; a hostile file may claim more.
     const MOST: u64 = 64 << 10;
     let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
     let names = strings(file, bytes, table.string_section())?;
@@ -230,7 +230,7 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range between the nearest other functions, in which the allocator has functions without names.
+/// Returns the range between the nearest other functions, where the allocator also has functions without names.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]
@@ -299,7 +299,7 @@ fn is_loader_or_fork(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Panics if a name's end is searched without a bound.
+    /// A reader that panics if a name's end is searched without a bound.
     #[derive(Clone, Copy)]
     struct Bounded<'d>(&'d [u8]);
 
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Regression: 40,000 symbols shared a name of a megabyte, which needed 340 MB of memory.
+    /// Regression: 40,000 symbols shared one name of a megabyte, which took 340 MB of memory.
     #[test]
     fn names_are_not_read_to_their_ends() {
         let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");

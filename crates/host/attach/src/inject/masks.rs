@@ -8,11 +8,11 @@ use super::process::{self, Process};
 /// Where a thread records what it believes to block.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// The words' %fs offset.
+    /// The %fs offset of a thread's words.
     pub tls: i64,
-    /// The session's mark. A word with another mark must be ignored.
+    /// The session's mark. A word with another mark is stale.
     pub generation: u32,
-    /// Initial values of the first word and of the word for frames.
+    /// Initial values of a thread's first word and of [`tls::FRAMES`].
     pub beginnings: [u64; 2],
     /// Whether the C library is glibc.
     pub is_glibc: bool,
@@ -23,9 +23,9 @@ pub struct Words {
 pub struct Masks {
     /// The process.
     pub pid: u32,
-    /// Its program. After an exec nothing is touched.
+    /// The process's program. After an exec nothing is touched.
     pub program: RunningProgram,
-    /// A thread that must not be stopped, because it is not the program's.
+    /// The agent's thread, which must not be stopped.
     pub spare: Option<u32>,
     /// The start and end of the agent's code.
     pub agent_code: [u64; 2],
@@ -44,13 +44,13 @@ impl Masks {
 }
 
 impl Words {
-    /// Returns the address of a word of the thread whose block is at `block`.
+    /// Returns a word's address, for the thread whose control block is at `block`.
     pub(super) fn at(&self, block: u64, word: i64) -> u64 {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes a thread's words if libc has not, because the thread is older than the agent. Returns
-    /// `false` if libc did not lay out the block, into which nothing may be written then.
+    /// Initializes the words of a thread that is older than the agent, because libc did not. Returns `false`,
+    /// and writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;

@@ -1,7 +1,7 @@
-//! Takes over the stub's memfds, and fills them from outside.
+//! Takes over the stub's memfds, and fills them.
 //!
-//! The target is not trusted. So tiptoe never opens the files again with its own rights, and checks before it
-//! writes that each is fresh memory that can be sealed.
+//! The target is not trusted. So tiptoe never opens the memfds again with its own rights, and first checks that
+//! each is fresh memory that can be sealed.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ impl OfferedFds {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, InjectCall::TakeDescriptor, error);
         let process = pidfd(pid, tid).map_err(os)?;
-        // The thread may have ended and its id been reused.
+        // The thread may have ended, and its id been reused.
         if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
             return Err(InjectError::Died { pid });
         }
@@ -55,7 +55,7 @@ impl OfferedFds {
     }
 }
 
-/// Before Linux 6.9, pidfds are only of processes.
+/// Opens a pidfd of the thread; before Linux 6.9, of the process.
 fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
     let open = |id: u32, flags: i32| {
         // SAFETY: plain numbers go in; a new descriptor or an error comes out.
@@ -65,7 +65,7 @@ fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
 }
 
 fn getfd(process: &OwnedFd, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: as above.
+    // SAFETY: plain numbers go in; a new descriptor or an error comes out.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
@@ -79,16 +79,16 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
 
 const F_SEAL_EXEC: i32 = 0x20;
 
-/// Accepts only an empty, unlinked, unsealed memfd, a write to which cannot harm other processes.
+/// Accepts only an empty, unlinked, unsealed memfd, because a write to it cannot harm other processes.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     // SAFETY: queries a descriptor that we own.
     let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-    // Some systems forbid execution of every memfd, so that seal is accepted.
+    // On some systems every memfd is sealed against execution, so that seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile(BadDescriptor::Unsealable));
     }
-    // Huge pages may run out when memory is touched, which would raise SIGBUS.
+    // Huge pages may run out when memory is touched, which raises SIGBUS.
     if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
         return Err(hostile(BadDescriptor::HugePages));
     }
@@ -110,8 +110,8 @@ fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
     (done == 0).then_some(found.f_type)
 }
 
-/// Sets and seals a length. The target may change it until the seal, so it must be checked: an access after the
-/// end would kill tiptoe by SIGBUS.
+/// Sets and seals a length. Then checks it, because the target may have changed it before the seal: an access
+/// after the end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;
@@ -152,7 +152,6 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Regression: tiptoe touched missing pages.
     #[test]
     fn memory_that_the_target_cuts_short_is_not_taken() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

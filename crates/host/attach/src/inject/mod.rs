@@ -1,29 +1,29 @@
-//! Brings the agent into a running process. tiptoe may die at any instant, and the process continues.
+//! Brings the agent into a running process, which continues even if tiptoe dies in between.
 //!
-//! One thread of the target is borrowed for some milliseconds; the others never stop.
+//! tiptoe borrows one thread of the target for some milliseconds, while the others run.
 //!
-//! 1. `borrow` chooses a thread and stops it (ptrace). No frame of its stack may hold a lock that the loader
-//!    needs, because `dlopen` would deadlock.
-//! 2. The thread runs the `stub`, which has all that it needs to return. ptrace ends here, so that the program
-//!    does not depend on tiptoe.
-//! 3. tiptoe takes over three memfds that the stub makes (`memfds`), fills and seals them.
-//! 4. The stub makes the program's loader load the agent, and renames it there, because the opened name would
-//!    lead a debugger to one of its own descriptors. Then it calls the agent's entry, cleans up, and repeats
-//!    the interrupted system call.
+//! 1. `borrow` chooses a thread and stops it by ptrace. No frame of that thread's stack may hold a lock that the
+//!    loader needs, because `dlopen` would deadlock.
+//! 2. The thread runs the `stub`, which holds the thread's registers, so it can return without tiptoe. ptrace
+//!    ends here.
+//! 3. The stub makes three memfds. tiptoe copies their descriptors, fills the memfds and seals them (`memfds`).
+//! 4. The stub calls `dlopen` for the agent, and renames it in the loader's list ([`crate::loader`] says why).
+//!    Then it calls the agent's entry, cleans up, and repeats the interrupted system call.
 //!
-//! Two things stay: the agent, and two pages (the stub's *home*), where the next injection starts. No byte of a
-//! file's segment is ever changed, only, for some microseconds, the unused rest of one text page.
+//! Two things stay in the process: the agent, and two pages (the stub's *home*), where the next injection
+//! starts. The bytes of a file's segments never change. Only the unused rest of one text page changes, for some
+//! microseconds.
 //!
-//! The program may call exec at any time, even of a file with more rights, while another process keeps the old
-//! memory in use. So a held thread must be checked again before its registers change, otherwise one program's
-//! memory could decide where another's thread continues.
+//! The program may call exec at any time, even of a setuid file, while another process keeps the old memory in
+//! use. So tiptoe must check a stopped thread's program again before it changes registers. Otherwise the old
+//! program's memory could decide where a thread of the new program continues.
 //!
-//! A thread may hold the loader's lock for long (in a constructor, or a callback of `dl_iterate_phdr`), so no
-//! thread is borrowed while it is held. If the lock is taken between that check and `dlopen`, the borrowed
+//! A thread may hold the loader's lock for long, in a constructor or in a callback of `dl_iterate_phdr`. tiptoe
+//! borrows no thread during such a hold. If the lock is taken between that check and `dlopen`, the borrowed
 //! thread waits.
 //!
-//! One deadlock is not prevented, because no stack shows it: a library's constructor in another thread, which
-//! holds the loader's lock, waits for a lock of the borrowed thread.
+//! One deadlock cannot be prevented, because no stack shows it: in another thread, a library's constructor holds
+//! the loader's lock and waits for a lock of the borrowed thread.
 
 mod borrow;
 mod cave;
@@ -68,22 +68,24 @@ use stub::{Mailbox, state};
 use tiptoe_price::own;
 use unwind::Stacks;
 
-/// A thread borrowed right before tiptoe died reaches its home, and notices that death, in this time.
+/// If tiptoe dies right after it borrows a thread, the thread reaches its home and notices that death within
+/// this time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Called when the segments' lengths are sealed. It must map the plan writable, because that is impossible
-/// later, and write what the agent needs at its entry. It should be quick, because the borrowed thread waits.
+/// A callback that runs when the segments' lengths are sealed, and should be quick, because the borrowed thread
+/// waits. It must map the plan writable, because later seals forbid that, and write what the agent's entry
+/// reads.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
 /// A request for an injection.
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
-    /// Its program. If it has called exec since, the injection fails.
+    /// The process's program. The injection fails if the process has called exec since.
     pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
-    /// The offset of `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
+    /// The entry's offset in the agent: `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
     /// Returns whether an agent is already loaded. If so, no second agent is loaded.
     pub resident: &'a dyn Fn() -> Resident,
@@ -93,7 +95,7 @@ pub struct Inject<'a> {
     pub plan_size: u64,
     /// Whether to enter a process under seccomp.
     pub allow_seccomp: bool,
-    /// The time for finding a thread, and again for loading the agent.
+    /// The time for finding a thread. Loading the agent gets the rest, but at least half of this.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
@@ -151,7 +153,7 @@ fn enter(request: Inject<'_>, process: &Process) -> Result<Injection, InjectErro
     let needs_loader = existing_entry.is_none();
     let borrowed = borrow::borrow(process, stacks, stub_start, needs_loader, deadline)?;
 
-    // The loader needs time also if the thread was borrowed late.
+    // The loader needs time even if the thread was borrowed late.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
     let mailbox = MailboxClient::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
@@ -230,7 +232,7 @@ fn converse(
     })
 }
 
-/// Explains a refusal by a program that sees no /proc, through which its loader opens the agent.
+/// Turns `Refused` into `NoProc` if the program sees no /proc, through which its loader opens the agent.
 fn explain(process: &Process, error: InjectError) -> InjectError {
     match error {
         InjectError::Refused { pid }
@@ -254,8 +256,8 @@ const NOW: u64 = 2;
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Before 2.34 glibc had `dlopen` in a library that few programs load, but libc had another form for its
-    /// own use.
+    /// Finds the functions in libc. Before 2.34 glibc had `dlopen` in a library that few programs load, but libc
+    /// had an internal form.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -269,9 +271,9 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs, by a lock of /proc/PID/mem (flock(2)) until `process`
-/// is dropped or tiptoe dies. Opening that file needs the right to trace the target, so other processes cannot
-/// block tiptoe. A process with that right can, as it could stop the target; the error names it.
+/// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is
+/// dropped or tiptoe dies. Only a process that may trace the target can open that file and so block tiptoe; the
+/// error names it.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -289,8 +291,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Returns a loaded agent's entry, when no other injection is in progress. Otherwise two agents could be
-/// loaded: a thread that another, dead tiptoe borrowed may be about to load one.
+/// Returns a loaded agent's entry, when no other injection is in progress. This wait prevents a second agent,
+/// because a thread that another, dead tiptoe borrowed may be about to load one.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,
@@ -337,7 +339,7 @@ fn check_program(
     }
     let exe = procfs::Process::new(pid).and_then(procfs::Process::open_exe);
     let exe = exe.map_err(|error| match error {
-        // A thread of the kernel has no program.
+        // A kernel thread has no program.
         Error::NoSuchProcess { .. } => InjectError::Foreign { pid },
         Error::PermissionDenied { .. } => InjectError::os(
             pid,
@@ -366,8 +368,8 @@ fn check_program(
     loader.ok_or(InjectError::Static { pid })
 }
 
-/// Returns a new name of the agent's descriptor, because the loader takes files with the same name for the same
-/// library. Each of 16 random bits is `/` or `/./`.
+/// Returns a new path of the agent's descriptor, because the loader takes files with the same path for the same
+/// library. Each of 16 random bits adds `/` or `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let nonce = std::collections::hash_map::RandomState::new()

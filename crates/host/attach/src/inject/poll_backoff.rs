@@ -1,13 +1,13 @@
-//! The pauses of a wait for stopped threads. It must poll, because waitid(2) has no deadline, and a pidfd does
-//! not report stops.
+//! The pauses between polls for stopped threads. Polls are needed, because waitid(2) has no deadline and a pidfd
+//! does not report stops.
 //!
-//! A running thread stops within microseconds, and all others wait for the last one, so the first polls only
-//! yield. A thread without a CPU takes longer, so later polls sleep.
+//! A running thread stops within microseconds, and all stopped threads wait for the last one. So the first polls
+//! only yield. A thread without a CPU takes longer to stop, so later polls sleep.
 
 use std::time::{Duration, Instant};
 
 const YIELDING: Duration = Duration::from_micros(100);
-/// Each sleep is twice the last one, so that no stop lasts twice as long as necessary.
+/// The first sleep. Each sleep is twice the last one, so that no stop lasts twice as long as necessary.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 

@@ -16,8 +16,9 @@ pub(super) struct Mapping {
     pub end: u64,
     pub offset: u64,
     pub permissions: [u8; 4],
-    /// As maps prints it; the inode is 0 without a file.
+    /// The device as the maps file prints it.
     pub device: String,
+    /// 0 without a file.
     pub inode: u64,
     pub path: String,
 }
@@ -64,13 +65,13 @@ impl Mapping {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
-    /// Of the whole process.
+    /// The process's number of threads.
     pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
     memory: bool,
     pub blocked: u64,
-    /// Of this thread alone.
+    /// Signals pending for this thread alone.
     pub pending: u64,
 }
 
@@ -80,11 +81,11 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// A try fails if the thread whose folder is read is just ending.
+/// The most tries. A try fails if the thread whose /proc folder is read is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory: if possible the first, which may end while others
-/// continue.
+/// Returns a thread whose /proc folder shows the memory: the first thread if possible, but others may outlive
+/// it.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
     if shows(&pid) {
@@ -110,7 +111,8 @@ impl Process {
                 .open(format!("/proc/{view}/mem"));
             // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only an exec changes program and memory, so if the program stayed the same, the memory is its own.
+            // Only exec changes program and memory. So if the program stayed the same, the opened memory is its
+            // own.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -134,8 +136,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. Repeats it if that folder's thread has ended; no
-    /// pause is needed, because each repetition needs another thread's end.
+    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, repeats it in
+    /// another's.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -152,7 +154,7 @@ impl Process {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds this lock, unless it is in another namespace.
+    /// Returns the process that holds [`Process::try_lock`]'s lock, unless it is in another namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -171,18 +173,18 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether a thread with the opened memory lives; an exec replaces it.
+    /// Returns whether a thread with the opened memory lives. After an exec none does.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the opened memory's. That stays true while the thread
-    /// is held, because it cannot call exec.
+    /// Returns whether a thread runs another program than the opened memory's. A stopped thread cannot call
+    /// exec, so the answer stays true.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// Sorted by address.
+    /// Returns the mappings by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
@@ -239,8 +241,8 @@ impl Process {
         word(&entry[8..])
     }
 
-    /// Opens a mapping's file as [`procfs`] does, because the target chose it: it may be a pipe, a device, or a
-    /// link out of the target's root.
+    /// Opens a mapping's file through [`procfs`], because the target chose the file: it may be a pipe, a device,
+    /// or a link out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
         let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
@@ -278,8 +280,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping does not
-/// fail.
+/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping returns
+/// nothing, not an error.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory

@@ -1,8 +1,8 @@
-//! Classifies system calls: which may be interrupted, and how an interrupted call is made again.
+//! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
-//! The kernel restarts most interrupted calls itself (codes 512 to 516, which only a tracer sees). A few return
-//! a raw EINTR: they have done nothing, so they can be made again, but a time-out starts anew. Calls that may
-//! return a part of their work must not be interrupted, because the program would see a short result.
+//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw
+//! EINTR. They have done nothing, so they can be made again, but a time-out starts again. Calls that may return
+//! a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -26,16 +26,16 @@ pub(super) enum Restart {
     NeverHandled = 2,
 }
 
-/// How good a thread is to borrow, best first: the less likely the program notices, the better.
+/// How good a thread is to borrow, best first: the program should not notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// It sleeps in a call that is restarted without a trace.
+    /// The thread sleeps in a call that is restarted without a trace.
     Asleep,
-    /// It runs, or its call cannot be read.
+    /// The thread runs, or its call cannot be read.
     Running,
-    /// Its call's time-out would restart.
+    /// The call's time-out would restart.
     Timed,
-    /// Its call could return a part of its work, or must not be interrupted.
+    /// The call could return a part of its work, or must not be interrupted.
     Never,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn is_transfer(line: &str) -> bool {
     number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
 }
 
-/// Returns whether a raw EINTR means that the call has done nothing.
+/// Returns whether EINTR means that this call has done nothing.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
         number,
@@ -152,7 +152,6 @@ pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
     regs.orig_rax as i64 >= 0 && (restarts || is_after_raw_eintr(regs))
 }
 
-/// Returns whether the call has a time-out, which would restart.
 pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     match regs.orig_rax as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,

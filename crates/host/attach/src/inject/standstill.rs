@@ -1,11 +1,11 @@
 //! Stops all threads of a program at once.
 //!
 //! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would cut the
-//! transfer short. If it blocks none of the signals that is safe: to run into half a patch, it would have to
+//! transfer short. That is safe if it blocks none of the signals: to run into half a patch, it would have to
 //! wake and reach one of a few instructions within microseconds.
 //!
-//! The kernel may list threads incompletely while others end. So they are listed until as many are stopped as
-//! the process has, when none is left that could create another.
+//! While threads end, the kernel's list may lack others. So threads are listed until as many are stopped as the
+//! process has; then none is left that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// Short, because a thread inside vfork cannot be stopped before its child calls exec.
+/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec.
 const TRY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -26,8 +26,7 @@ pub(super) type ThreadAction<'a> =
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
 /// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses a thread's
-/// place, all continue and are stopped again. Returns `None`, without a call of `act`, if they could not be
-/// stopped in time.
+/// place, all continue and are stopped again. Returns `None`, without a call of `act`, if that takes too long.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -47,8 +46,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a new thread, because only its end detaches from threads that do not stop. It also runs
-/// `act`, because a switch would lengthen the stop.
+/// Makes one attempt on a new thread of tiptoe, because only its end detaches from threads that do not stop. It
+/// also runs `act`, because a switch would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,
@@ -74,7 +73,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = StoppedThreads::default();
-    // Threads that start or end need a CPU, so this one yields.
+    // Threads that start or end need a CPU, so this thread yields.
     let mut looks = PollBackoff::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
@@ -82,7 +81,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened; now it cannot.
+    // The process may have called exec since its memory was opened, but cannot now.
     let one = all.threads.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
@@ -103,7 +102,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
 }
 
 impl StoppedThreads {
-    /// Returns whether no thread runs any more; `None` if one cannot be stopped.
+    /// Stops the threads listed now. Returns whether none runs any more; `None` if one cannot be stopped.
     fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
         let tids = process::threads(masks.pid).ok()?;
         let new = tids

@@ -1,21 +1,21 @@
-//! The code that runs in the borrowed thread, and its parameters.
+//! The code that runs in the borrowed thread (the *stub*), and its parameters.
 //!
-//! The image, [`Params`] and then code, is position-independent, and starts in unused bytes of a text page (the
-//! *cave*). It maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and drops the cave's
-//! page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own page; the next
-//! injection starts there.
+//! The stub's image is [`Params`], then position-independent code. tiptoe writes it into unused bytes of a text
+//! page (the *cave*). The stub maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and
+//! drops the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own
+//! page; the next injection starts there.
 //!
 //! # Rules of the code
-//! 1. It must not depend on tiptoe: every wait ends when tiptoe's heartbeat stops for a lease.
-//! 2. It blocks all signals in its first call, and restores the mask in its last, when the program's stack
-//!    pointer and flags are already restored.
-//! 3. It waits in ppoll, not in nanosleep or futex, because it must not change the kernel's restart block,
-//!    through which an interrupted nanosleep continues.
-//! 4. A call is restarted only if no handler is due for a signal that arrived in between; otherwise it must
-//!    fail with EINTR, as without us.
-//! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten. A handler
-//!    that runs when the mask is restored may never return (longjmp, cancellation), so `departure::RETURNING`
-//!    is stored before.
+//! 1. The stub must not depend on tiptoe: its waits end when tiptoe's heartbeat stops for a lease.
+//! 2. Its first call blocks all signals, and its last restores the mask, when the program's stack pointer and
+//!    flags are already restored.
+//! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
+//!    the program's interrupted nanosleep continues.
+//! 4. It restarts the program's call only if no handler is due for a signal that arrived in between. Otherwise
+//!    the call must fail with EINTR, as without tiptoe.
+//! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten.
+//!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never
+//!    return (longjmp, cancellation).
 
 use std::mem::{offset_of, size_of};
 
@@ -46,22 +46,22 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// Polls of `go` before each nap: 10 to 25 us, depending on the CPU's `pause`.
+/// Polls of `go` before each nap, which take 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
 /// All fields are words, so there is no padding.
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
-    /// It may not be mapped yet.
+    /// Home's address, which may not be mapped yet.
     pub home: u64,
-    /// The page that the stub must drop; 0 if it starts at home.
+    /// The page to drop; 0 if the stub starts at home.
     pub cave_page: u64,
-    /// Bytes of a mapping: extended state, then the stack.
+    /// Bytes of a temporary mapping: extended state, then the stack.
     pub scratch: u64,
     pub all_signals: u64,
     pub mask: u64,
-    /// Slices of about 0.06 ms without a heartbeat, after which the stub assumes that tiptoe is dead.
+    /// Naps (0.06 ms each) without a heartbeat, after which the stub assumes that tiptoe is dead.
     pub lease: u64,
     /// A `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -70,11 +70,10 @@ pub(super) struct Params {
     pub interrupted_rip: u64,
 }
 
-/// The words through which tiptoe, by /proc/PID/mem, and the stub talk. tiptoe alone writes `go`, `heartbeat`,
+/// The words through which tiptoe (by /proc/PID/mem) and the stub talk. tiptoe alone writes `go`, `heartbeat`,
 /// `abandon`, `tid`, `path` and the words from `dlopen` to `entry_offset`; the stub alone writes the others.
 #[repr(C)]
 pub(super) struct Mailbox {
-    /// One of `state`.
     pub state: u32,
     /// The highest step that the stub may take.
     pub go: u32,
@@ -84,16 +83,13 @@ pub(super) struct Mailbox {
     pub abandon: u32,
     /// One of `departure`, or 0.
     pub left: u32,
-    /// The result of dropping the cave's page.
     pub cave_result: i32,
-    /// Agent, data and plan; a negative value is an errno.
+    /// The descriptors of agent, data and plan; a negative word is an errno.
     pub fds: [i32; 4],
     /// The agent's load base.
     pub base: u64,
-    /// The result of the agent's entry.
     pub result: u64,
     pub dlopen: u64,
-    /// The mode for `dlopen`.
     pub mode: u64,
     pub errno_location: u64,
     /// The entry of an agent that is already loaded, or 0.
@@ -103,14 +99,13 @@ pub(super) struct Mailbox {
     pub tid: u64,
     /// Pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// The name for `dlopen`.
     pub path: [u8; 128],
 }
 
 pub(super) mod state {
-    /// Waits for step 1.
+    /// The stub waits for step 1.
     pub const ARRIVED: u32 = 1;
-    /// The descriptors exist; waits for step 2.
+    /// The descriptors exist; the stub waits for step 2.
     pub const OFFERED: u32 = 2;
     // 3: the loader and the agent run.
     /// `base` and `result` are valid.
@@ -123,7 +118,7 @@ pub(super) mod state {
 }
 
 pub(super) mod departure {
-    /// Only the signal mask is still to be restored, and pending handlers to run.
+    /// Only the mask must still be restored, and pending handlers must run.
     pub const RETURNING: u32 = 1;
     pub const RETURNED: u32 = 2;
 }

@@ -76,7 +76,7 @@ tiptoe_stub_from_home:
     syscall
     test eax, eax
     jz 21f
-    mov eax, 28                         # of a locked page: DONTNEED_LOCKED
+    mov eax, 28                         # the same with DONTNEED_LOCKED, for a locked page
     mov edx, 24
     syscall
 21: mov dword ptr [rbx + {cave_result}], eax
@@ -116,7 +116,7 @@ tiptoe_no_scratch:
     mov dword ptr [rbx + {fds} + 12], eax
     mov dword ptr [rbx + {state}], 7    # FAILED
 
-# Decides whether a handler is due for a signal that arrived in between, and would end the call.
+# Decides whether a handler is due for a signal that arrived in between, and would end the program's call.
 tiptoe_decide:
     cmp qword ptr [rip + tiptoe_image + {restart}], 0
     je 3f
@@ -146,8 +146,8 @@ tiptoe_decide:
     jmp tiptoe_leave
 3:  xor ebx, ebx
 
-# Returns. rbx: 0 as saved, 1 with EINTR, 2 as saved and from the cave. Must use only mov and lea
-# once the flags are restored.
+# Returns to the program. rbx: 0 with the saved registers, 1 with EINTR, 2 as with 0 but from the
+# cave. After popfq no instruction may change the flags.
 tiptoe_leave:
     cmp ebx, 2
     je 21f
@@ -189,8 +189,8 @@ tiptoe_leave:
     mov dword ptr [rip + tiptoe_image + 4096 + {left}], {returned}
     jmp qword ptr [rip + tiptoe_image + {interrupted_rip}]
 
-# Waits for step r12d. eax: 0 it may be taken, 1 tiptoe gave up or its heartbeat stopped for a
-# lease. At first without a call, because tiptoe is usually faster than a nap.
+# Waits for step r12d. Returns in eax 0 if the step may be taken, 1 if tiptoe gave up or its heartbeat
+# stopped for a lease. Polls at first without a system call, because tiptoe is usually faster than a nap.
 tiptoe_wait:
     mov ecx, {looks}
 21: cmp dword ptr [rbx + {go}], r12d
@@ -222,7 +222,8 @@ tiptoe_wait:
 2:  xor eax, eax
     ret
 
-# The descriptors, the loader, the agent. Keeps rbx and rbp; 8 bytes past a 16-byte boundary.
+# Makes the memfds, loads the agent and calls its entry. Keeps rbx and rbp. At the call, rsp is 8
+# bytes past a 16-byte boundary.
 tiptoe_work:
     sub rsp, 8
     lea rdi, [rip + 7f]
@@ -259,8 +260,8 @@ tiptoe_work:
     mov ecx, 6                          # REFUSED
     test rax, rax
     jz 8f
-    mov r8, qword ptr [rax + 8]         # replaces the link map's name, if it is the one that we gave:
-    mov rdi, r8                         # which is longer than the 30 bytes of ours
+    mov r8, qword ptr [rax + 8]         # replaces the link map's name if it is `path`,
+    mov rdi, r8                         # which is longer than the 30 bytes of tiptoe_name
     lea rsi, [rbx + {path}]
     mov ecx, 30
     repe cmpsb
@@ -269,7 +270,7 @@ tiptoe_work:
     lea rsi, [rip + tiptoe_name]
     mov ecx, 30
     rep movsb
-22: mov rax, qword ptr [rax]            # its first word: the load base
+22: mov rax, qword ptr [rax]            # the link map's first word: the load base
     mov qword ptr [rbx + {base}], rax
     add rax, qword ptr [rbx + {entry_offset}]
 3:  mov edi, dword ptr [rbx + {fds} + 4]

@@ -1,8 +1,8 @@
 //! Holds one thread by ptrace while it is inspected.
 //!
-//! A thread must be stopped only by PTRACE_INTERRUPT, whose stop ends without a signal if the tracer dies.
-//! Single steps and system call stops would leave a SIGTRAP that kills the target. The seizing thread must also
-//! detach; when it ends, the kernel does.
+//! Only PTRACE_INTERRUPT may stop a thread, because this stop ends without a signal if the tracer dies. Single
+//! steps and system call stops would leave a SIGTRAP that kills the target. The thread that seizes must also
+//! detach; if it ends, the kernel detaches.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. A late thread is detached only when the calling thread ends. `Ended` if the id now
-    /// belongs to another process, whose thread continues.
+    /// Waits for the stop. `Late` after `until`. `Ended` also if the id now belongs to another process, whose
+    /// thread continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -62,7 +62,7 @@ impl Stopping {
                         is_attached: true,
                         since: self.since,
                     };
-                    // A held thread does not end, so its id cannot be reused.
+                    // A stopped thread does not end, so its id cannot be reused.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
                     return is_ours.then_some(held).ok_or(StopFailure::Ended);
@@ -74,7 +74,7 @@ impl Stopping {
     }
 }
 
-/// A stopped thread. Dropping it restores its system call and detaches.
+/// A stopped thread. Dropping it restarts its interrupted system call and detaches.
 pub(super) struct StoppedThread {
     tid: Pid,
     is_attached: bool,
@@ -93,7 +93,7 @@ fn has_ended(tid: u32) -> bool {
 }
 
 impl StoppedThread {
-    /// Seizes and stops a thread. A late one is detached only when the calling thread ends.
+    /// Seizes and stops a thread. Fails as [`Stopping::wait`].
     pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, StopFailure> {
         StoppedThread::begin(pid, thread)?.wait(Instant::now() + patience)
     }
@@ -101,7 +101,7 @@ impl StoppedThread {
     pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, StopFailure> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
-            // The kernel returns this error also for a thread that has just ended.
+            // The kernel also returns EPERM for a thread that has just ended.
             Errno::EPERM if has_ended(thread) => StopFailure::Ended,
             errno => errno.into(),
         })?;
@@ -118,7 +118,7 @@ impl StoppedThread {
         Ok(ptrace::getregs(self.tid)?)
     }
 
-    /// Returns the mask that the program set, even inside a call with a temporary mask.
+    /// Returns the signal mask that the program set, even inside a call with a temporary mask.
     pub(super) fn signal_mask(&self) -> Result<u64, StopFailure> {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which outlives the call.
@@ -153,8 +153,8 @@ impl StoppedThread {
     }
 
     /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code
-    /// there must restore everything. All registers must change in one call, because from then on the thread
-    /// must not depend on tiptoe.
+    /// there must restore everything. One call must set all registers, because from then on the thread must not
+    /// depend on tiptoe.
     pub(super) fn send_to(
         mut self,
         mut regs: user_regs_struct,
@@ -164,14 +164,14 @@ impl StoppedThread {
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.is_attached = false;
-        // This blocks all signals until the code at `rip` does.
+        // This blocks all signals until the code at `rip` blocks them itself.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. It must not be borrowed there, because it
-    /// would finish the sequence afterwards, which then is not atomic.
+    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because
+    /// it would later finish the sequence, which then is not atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let Some(area) = self.rseq_area() else {
             return false;
@@ -228,7 +228,6 @@ impl Drop for StoppedThread {
 mod tests {
     use super::*;
 
-    /// Regression: a thread that had just ended was reported as another user's.
     #[test]
     fn a_thread_that_has_just_ended_is_reported_as_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
@@ -241,7 +240,7 @@ mod tests {
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(StopFailure::Ended)), "{stopped:?}");
     }
-    /// Regression: another process's thread was sent to an address of the target.
+
     #[test]
     fn a_thread_of_another_process_is_not_held() {
         let mut sleep = std::process::Command::new("sleep");

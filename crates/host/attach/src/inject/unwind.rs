@@ -1,8 +1,8 @@
-//! Decides whether a stopped thread is outside of all code that holds locks which the loader needs.
+//! Decides whether a stopped thread's stack is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by its files' tables. Where there is none (generated or hand-written code), the rest of
-//! the stack is searched for possible returns into unsafe code. The search may refuse a thread wrongly, which
-//! costs one more attempt, but must never accept one wrongly.
+//! The stack is unwound by its files' tables. At code without tables (generated or hand-written), the rest of
+//! the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
+//! which costs one more attempt, but must never accept one wrongly.
 
 use std::collections::HashMap;
 
@@ -23,20 +23,20 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StackState {
     Free,
-    /// It is inside the allocator, the loader or fork.
+    /// A frame is inside the allocator, the loader or fork.
     Inside,
-    /// It runs a signal handler over frames that cannot be unwound.
+    /// The thread runs a signal handler over frames that cannot be unwound.
     Unknown,
     /// The stack leads into an unread file; the thread must run until it is read.
     Unread,
 }
 
-/// The files of one process, each read when a stack first leads into it.
+/// The mapped files of a process, each read when a stack first leads into it.
 pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
-    /// Files by the start of their text mapping; `None` if unreadable.
+    /// The files by the start of their text mapping; `None` if unreadable.
     images: HashMap<u64, Option<MappedFile>>,
     /// The file into which the last stack led.
     unread: Option<Mapping>,
@@ -77,8 +77,8 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. The first call reads
-    /// the loader's file, so no thread should be held then.
+    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. The first call reads a
+    /// file, so no thread should be stopped then.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -97,8 +97,7 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file that [`Stacks::judge`] lacked. No thread should be held, because this may take
-    /// milliseconds.
+    /// Reads the file that [`Stacks::judge`] lacked, for milliseconds, so no thread should be stopped.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);
@@ -158,7 +157,7 @@ impl<'a> Stacks<'a> {
         self.search(at.sp(), is_in_handler)
     }
 
-    /// Judges one address; `None` without unwind tables.
+    /// Judges one address; `None` if its file has no unwind tables.
     fn visit(&mut self, address: u64) -> Option<StackState> {
         let text = self.text_at(address)?;
         let Some(image) = self.images.get(&text.start) else {
@@ -191,7 +190,6 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Searches the rest of a stack for returns into unsafe code.
     fn search(&mut self, sp: u64, is_in_handler: bool) -> StackState {
         if is_in_handler {
             return StackState::Unknown;
@@ -215,7 +213,7 @@ impl<'a> Stacks<'a> {
         StackState::Free
     }
 
-    /// Returns whether `address` may follow a call: `e8`, or an `ff /2` of any length.
+    /// Returns whether the instruction before `address` may be a call: `e8`, or an `ff /2` of any length.
     fn follows_call(&self, address: u64) -> bool {
         if self.text_at(address - 1).is_none() {
             return false;
@@ -242,9 +240,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether these bytes contain a held recursive lock, whose offset differs between versions of glibc.
-/// Its first words are: the lock word, how often the owner took it, the owner, the number of users (1), the
-/// kind (1, recursive).
+/// Returns whether these bytes contain a held recursive lock. Its offset differs between versions of glibc, but
+/// not its first words: the lock word, how often the owner took it, the owner, the number of users (1), the kind
+/// (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;
@@ -276,7 +274,7 @@ mod tests {
             assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
         };
         check([1, 1, 4242, 1, 1], true);
-        // Other threads wait for it, and its owner took it twice.
+        // Other threads wait for the lock, and its owner took it twice.
         check([2, 2, 4242, 1, 1], true);
         check([0, 0, 0, 0, 1], false);
         check([1, 1, 4242, 1, 0], false);

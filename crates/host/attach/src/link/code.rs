@@ -1,8 +1,8 @@
 //! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent maps it.
 //!
-//! The program can only read and execute it, and forked children share it. So a child, which may have fewer
-//! rights, cannot change what its parent executes. No byte is written twice, because children run what their
-//! parent had at the fork.
+//! The program can only read and execute this memory, and forked children share it. So a child, which may have
+//! fewer rights, cannot change what its parent executes. No byte is written twice, because children run what
+//! their parent had at the fork.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -21,11 +21,10 @@ pub(super) struct CodeSpace(Mutex<CodeUse>);
 
 #[derive(Debug)]
 struct CodeUse {
-    /// Ranges of the target, and each one's offset in the code.
+    /// Mapped ranges of the target, and each one's offset in the code.
     mapped: Vec<(Range<u64>, u64)>,
     /// The first unused byte's offset.
     next: u64,
-    /// The return thunks already written.
     thunks: usize,
 }
 
@@ -44,8 +43,8 @@ impl CodeSpace {
 }
 
 impl Link {
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped; not if the
-    /// segment is full, or something else is at the address.
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: not if the
+    /// segment is full, or the address in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code.with(|code| code.next);
         let mut planned = Vec::new();
@@ -119,7 +118,7 @@ impl Link {
         })
     }
 
-    /// Prepares the agent to follow calls, with `count` more return thunks.
+    /// Prepares the agent to follow calls, with at least `count` unused return thunks.
     pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         if count == 0 {
             return Ok(());

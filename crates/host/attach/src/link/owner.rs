@@ -16,7 +16,7 @@ struct RobustList {
     first: *const RobustList,
     futex_offset: libc::c_long,
     pending: *const RobustList,
-    /// The only entry links back to the head; its futex is `futex_offset` from it.
+    /// The only entry. It links back to the head, and its futex is at `futex_offset` from it.
     entry: *const RobustList,
 }
 
@@ -84,12 +84,12 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     list.entry = head;
     list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
     let len = std::mem::offset_of!(RobustList, entry);
-    // SAFETY: the list outlives this thread, whose end makes the kernel read it. The thread holds no robust
-    // mutex of libc, whose list this replaces.
+    // SAFETY: the list outlives this thread, at whose end the kernel reads it. The list replaces libc's, but
+    // this thread holds no robust mutex of libc.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
     // SAFETY: gettid has no arguments.
     let tid = unsafe { libc::gettid() } as u32;
-    // Release: a thread that sees the word must see the plan's header.
+    // Release: the agent's thread that sees the word must see the plan's header.
     word.store(tid | FUTEX_WAITERS, Ordering::Release);
     let _ = ready.send(Ok(()));
     let _ = released.recv();

@@ -1,5 +1,5 @@
-//! Decides whether an agent may still answer: its process may have called exec, or keep its thread from
-//! running.
+//! Decides whether an agent may still answer: the process may have called exec, or may keep the agent's thread
+//! from running.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 pub(super) struct Pulse {
     process: Process,
     program: RunningProgram,
-    /// Exec replaces it.
+    /// /proc/PID/mem, which refers to the old memory after an exec.
     memory: File,
 }
 
@@ -36,9 +36,9 @@ impl Pulse {
     }
 
     /// Returns whether the agent's memory is no longer in use. First waits until the reason is visible: an
-    /// ending process drops its memory before `has_ended` is true, and exec before the new one is listed.
+    /// ending process drops its memory before `has_ended` is true, and exec before the new memory is listed.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
-        // A vfork child may keep the old memory in use.
+        // After exec, a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
@@ -81,7 +81,7 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether the wait has lasted longer than any request may, or whether the agent's thread has not run for
+    /// Returns whether the wait is longer than any request may take, or the agent's thread has not run for
     /// [`SILENCE`].
     pub(super) fn is_over(&self) -> bool {
         let now = Instant::now();
@@ -108,7 +108,6 @@ mod tests {
     use crate::preload::memfd;
     use tiptoe_wire::{Geometry, Plan, Request};
 
-    /// Regression: after an unanswered request, each later one waited ten seconds again.
     #[test]
     fn an_agent_that_does_not_run_is_asked_once() {
         let geometry = Geometry {

@@ -13,7 +13,7 @@ pub struct Segment {
 
 // SAFETY: the mapping is accessed only as atomics, from any thread.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -48,7 +48,7 @@ impl Segment {
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// No thread may read these bytes concurrently.
+    /// Writes bytes, which no thread may read concurrently.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");

@@ -1,7 +1,7 @@
 //! The arguments of a command's exec, made before the fork.
 //!
-//! While the child waits, the kernel's probes may already be in libc, and would count the child's calls as the
-//! command's. So from the wait on, the child must make only raw system calls.
+//! While the forked child waits, the kernel's probes may already be in libc, and would count the child's calls
+//! as the command's. So from the wait on, the child must make only raw system calls.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -36,8 +36,8 @@ impl ExecImage {
         })
     }
 
-    /// Waits for a byte and calls exec; returns only an error. libc's exec is tried if the kernel refuses the
-    /// file, which may be a shell script without `#!`.
+    /// Waits for a byte and calls exec; returns only an error. If the kernel refuses the file, it may be a shell
+    /// script without `#!`, so libc's exec is tried.
     pub(super) fn exec(&self, go: &File) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (
@@ -56,7 +56,7 @@ impl ExecImage {
         if why != libc::ENOEXEC {
             return io::Error::from_raw_os_error(why);
         }
-        // SAFETY: as above; the first word is one of those strings.
+        // SAFETY: as for `call`; the first word is one of those strings.
         unsafe { libc::execvpe(pointer(self.argv.addresses[0]), argv.cast(), envp.cast()) };
         io::Error::last_os_error()
     }
@@ -74,7 +74,7 @@ impl ExecWords {
     }
 }
 
-/// Reads one byte. At the end of the pipe the process exits, because tiptoe has given up.
+/// Reads one byte. At the pipe's end, which means that tiptoe has given up, the child exits.
 fn wait(go: i32) -> io::Result<()> {
     let mut byte = 0_u8;
     let words = [go as usize, &raw mut byte as usize, 1, 0, 0, 0];

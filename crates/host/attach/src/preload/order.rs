@@ -10,8 +10,8 @@ use super::interpreter;
 
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
-/// Returns the runtime that must precede the agent. The bare name of a needed library suffices, because the
-/// loader searches the same paths for LD_PRELOAD.
+/// Returns the runtime that must precede the agent. Its bare name suffices, because the loader searches the same
+/// paths for LD_PRELOAD as for a needed library.
 pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
     preloaded().or_else(|| {
         let needed = needed_libraries(&interpreter(program))?;

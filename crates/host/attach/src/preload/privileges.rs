@@ -1,4 +1,4 @@
-//! Recognizes programs with more rights than the user who starts them. Their loader ignores paths in LD_PRELOAD
+//! Detects programs with more rights than the user who starts them. Their loader ignores paths in LD_PRELOAD
 //! (ld.so(8), secure-execution mode), so the agent cannot be preloaded.
 
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::error::gain;
 use tiptoe_sys::host::procfs::Process;
 
-/// Returns why this program's loader would ignore the agent, if it would.
+/// Returns the reason if this program's loader would ignore the agent.
 pub fn gained_by(program: &Path) -> Option<&'static str> {
     let file = program.metadata().ok()?;
     // SAFETY: both calls return a number and cannot fail.
@@ -37,8 +37,8 @@ fn has_capabilities(program: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Returns whether such rights are withheld from this process (no_new_privs) or from the whole file system
-/// (nosuid).
+/// Returns whether the kernel withholds such rights, from this process (no_new_privs) or in the whole file
+/// system (nosuid).
 fn is_withheld(program: &Path) -> bool {
     let own = Process::current().status();
     let nosuid = || {

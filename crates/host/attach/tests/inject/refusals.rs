@@ -170,7 +170,6 @@ fn a_failed_injection_leaves_the_target_as_it_was() {
     target.finish();
 }
 
-/// State T.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let stats =

@@ -1,4 +1,4 @@
-//! The end of a started command, and the signals that are forwarded to it.
+//! The end of a started command, and the signals for it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -13,12 +13,11 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// A note explains why tiptoe waits if a command runs this long after its trace.
+/// If a command runs this long after its trace, a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits for the command among the targets to end, if there is one, and returns its status.
-/// Forwards the first signal that was sent to tiptoe to end both. At a second signal tiptoe stops
-/// waiting, adds a note, and ends as by that signal.
+/// Waits until the command among the targets ends, and returns its status; `None` without a command. Forwards the first
+/// signal that tiptoe gets. At a second signal, adds a note and returns the status of a process killed by that signal.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,
@@ -54,7 +53,7 @@ fn wait(
         }
         if signal != 0 {
             handed_on = true;
-            // SAFETY: kill takes two numbers. The child was not reaped yet, so the id is its own.
+            // SAFETY: kill takes two numbers. The child was not reaped yet, so the id is still the child's.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
         if note_at.is_some_and(|at| Instant::now() >= at) {

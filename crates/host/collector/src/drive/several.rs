@@ -1,5 +1,4 @@
-//! Several instruments in one run, as one [`Instrument`]. Each gets the same turns in the same
-//! targets. The run ends when no instrument has anything left to count.
+//! Several instruments in one run, as one [`Instrument`]. The run ends when no instrument has anything left to count.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// The first instrument that serves an agent must leave the targets.
+/// If any instrument serves an agent, the first one must be the one that makes the agent leave.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
     ended: Vec<bool>,
@@ -24,9 +23,9 @@ impl<'a> Several<'a> {
 }
 
 impl Instrument for Several<'_> {
-    /// Returns the clock of the instrument that began first. CPU time is counted from then on, too.
+    /// Returns the clock of the instrument that began first. The targets' CPU time is counted from the same moment.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
-        self.ended.fill(false); // in the delay
+        self.ended.fill(false); // an instrument may have ended in the delay
         let mut first: Option<(RunClock, Vec<Duration>)> = None;
         for one in &mut self.all {
             let clock = one.start(at)?;
@@ -84,7 +83,7 @@ impl Instrument for Several<'_> {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
-        // All must stop, even if one fails. The first one stops last, because it makes the agent leave.
+        // All must stop, even if one fails. The first instrument stops last, because it makes the agent leave.
         let stopped = self.all.iter_mut().rev().map(|one| one.stop(turn));
         let stopped: Vec<Result<Duration, Error>> = stopped.collect();
         let mut longest = Duration::ZERO;

@@ -11,16 +11,16 @@ use tiptoe_sys::host::limits;
 use crate::clock::RunClock;
 use crate::tracee::Tracee;
 
-/// A command among the processes is held until the run releases it.
+/// The processes of a run, whose command is held until the run releases it.
 #[derive(Default)]
 pub(crate) struct Targets {
     /// Counted processes without an agent.
     pub(crate) alone: Vec<Attached>,
     /// Counted processes that may have an agent.
     pub(crate) traced: Vec<Tracee>,
-    /// A command that is not counted: counting ends with it.
+    /// A command that is not counted, but whose end ends the run.
     pub(crate) meanwhile: Option<Attached>,
-    /// Whether the whole system is counted, not single processes.
+    /// Whether the whole system is counted.
     pub(crate) is_system: bool,
 }
 
@@ -65,7 +65,7 @@ impl Targets {
         counted.chain(&mut self.meanwhile)
     }
 
-    /// Returns the run's clock, which begins now, and begins to count the processes' CPU time.
+    /// Begins to count the processes' CPU time, and returns the run's clock, which starts now.
     pub(crate) fn start_clock(&self) -> RunClock {
         self.counted().for_each(Attached::mark);
         RunClock::start()
@@ -84,7 +84,7 @@ impl Targets {
         pids.collect()
     }
 
-    /// Returns the processes whose end ends the run; none if only the user or the duration ends it.
+    /// Returns the processes whose end ends the run; maybe none.
     fn ending(&self) -> impl Iterator<Item = &Attached> {
         let meanwhile = self.meanwhile.iter();
         let counted = self.counted().filter(|_| self.meanwhile.is_none());
@@ -101,7 +101,7 @@ impl Targets {
     }
 
     pub(crate) fn ends(&self) -> Ends {
-        // A process without a descriptor is polled, less often.
+        // Without enough file descriptors, the loop sees some ends only in its next turn.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
         Ends::of(self.ending().map(|target| target.process.pid()))
     }
@@ -116,7 +116,7 @@ impl Targets {
         self.is_system.then(limits::online_cpus)
     }
 
-    /// Returns the CPU time as last read; for the whole system, the time of all CPUs.
+    /// Returns the targets' CPU time as last read; for the whole system, the time of all CPUs.
     pub(crate) fn cpu_ns(&self, elapsed: Duration) -> u64 {
         match self.cpus() {
             Some(cpus) => (elapsed.as_nanos() as u64).saturating_mul(u64::from(cpus)),

@@ -1,4 +1,4 @@
-//! Drives an instrument that counts its turns.
+//! Tests the loop.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct Turns {
     reports_rest: bool,
     ends: bool,
     fails: bool,
-    /// Set in the first turn, as a signal would.
+    /// A flag that the first turn sets, as a signal would.
     stops: Option<Arc<AtomicBool>>,
 }
 

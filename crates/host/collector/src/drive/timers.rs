@@ -1,10 +1,10 @@
-//! The ends of a run's intervals and of the run.
+//! The ends of intervals, and of the run.
 
 use std::time::Duration;
 
 use super::Span;
 
-/// All times are since the start of counting.
+/// All times are since counting began.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// The length of an interval, and the end of the present one.
@@ -22,13 +22,13 @@ impl Timers {
         }
     }
 
-    /// Begins the next interval if this one is over.
+    /// Returns the present interval if it is over, and begins the next one.
     pub(crate) fn take_interval(&mut self, elapsed: Duration) -> Option<Span> {
         let (length, end) = self.interval.as_mut()?;
         if elapsed < *end {
             return None;
         }
-        // If tiptoe is late, this interval is longer, and the missed ones are dropped.
+        // If tiptoe is late, this interval is longer, and missed intervals are dropped.
         *end = (*end + *length).max(elapsed);
         self.rest(elapsed)
     }

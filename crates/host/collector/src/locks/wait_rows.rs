@@ -1,4 +1,4 @@
-//! Turns recorded waits into the rows of a session: grouped, named, and sorted.
+//! Turns recorded waits into the rows of a session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tiptoe_sys::host::cgroup::{self, Cgroups};
 
 use crate::request::Split;
 
-/// Type, mode, outcome, and the value that groups rows.
+/// The lock's type, the mode, the outcome, and the value that rows are grouped by.
 type GroupKey = (&'static str, Mode, Outcome, u64);
 
 #[derive(Default)]
@@ -19,13 +19,13 @@ struct RowSum {
     total_ns: u64,
     max_ns: u64,
     times: Box<Times>,
-    /// The first address of each stack is the call site.
+    /// Nanoseconds by stack, whose first address is the call site.
     stacks: BTreeMap<Vec<u64>, u64>,
     whose: String,
 }
 
-/// Returns the rows with the longest time first. `processes` are present names, because the kernel
-/// recorded a process's name at its first wait.
+/// Returns the rows, longest time first. `processes` are present names, because the kernel recorded names at first
+/// waits.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,
@@ -135,7 +135,7 @@ impl RowSum {
         }
     }
 
-    /// Returns the call site with the most time, with its most expensive callers; and the number of call sites.
+    /// Returns the worst stack of the call site with the longest time, and the number of call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         for (stack, ns) in &self.stacks {
@@ -221,7 +221,7 @@ mod tests {
         ]
     }
 
-    /// Checks each row as `type key callsite(places) callers total`.
+    /// Checks the rows, each written as `type key callsite(places) callers total`.
     fn check(by: Option<Split>, expected: &[&str]) {
         let symbols = KernelSymbols::parse("1000 T vm_mmap\n2000 T one\n3000 T other\n");
         let symbols = Callsites::new(symbols);

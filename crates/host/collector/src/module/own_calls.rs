@@ -7,9 +7,9 @@ use super::Object;
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// arch_prctl may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
-/// The calls that the agent must see first in all code: they move code, copy, replace or trace a
-/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read
-/// records, which only libc is known to pass.
+/// The calls that the agent must see first in all code: they move code, copy, replace or trace a process, change what
+/// threads may do, or lock memory. Hooks of other calls, such as clone3, read structures, which only libc is known to
+/// pass.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
@@ -52,8 +52,8 @@ impl OwnCalls {
     }
 }
 
-/// Returns the first code with the instruction `wrfsbase`, which no hook fits. Outside of known
-/// functions the bytes decide.
+/// Returns the first code with the instruction `wrfsbase`, which no hook fits. Outside of known functions, these
+/// bytes are taken for the instruction.
 fn wrfsbase(object: &Object) -> Option<String> {
     let is_it = |code: &[u8], at: usize| {
         let before = |distance: usize| at.checked_sub(distance).and_then(|at| code.get(at));
@@ -84,9 +84,8 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function that ends before its `syscall`. A nameless function has the length of its
-/// unwind information, and clone3's ends before the `syscall`, because that information would be
-/// wrong for the child afterwards.
+/// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information.
+/// clone3's ends before the `syscall`, because it would be wrong for the child.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

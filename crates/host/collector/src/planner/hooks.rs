@@ -1,4 +1,4 @@
-//! Hooks of system calls that the agent must see before the kernel.
+//! Plans the hooks of system calls.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const HOOKED: &[u32] = &[
     272, 308, // unshare, setns
     56, 57, 58,
     435, // clone, fork, vfork, clone3: the child must not find its parent's slab, and forks are counted
-    101, // ptrace: a child that has itself traced must meet no trap byte
+    101, // ptrace: a child that asks to be traced must meet no trap byte
     157, 317, // prctl, seccomp: may put the program under a filter
     158, // arch_prctl: changes the thread-local block
 ];
@@ -52,9 +52,8 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    /// Plans hooks outside the C library, where a call's number is a constant. A hook that may
-    /// overlap a probe is left out, except arch_prctl's, without which the agent must not be in the
-    /// program.
+    /// Plans hooks outside the C library, for calls whose number is a constant. A hook that may overlap a probe is
+    /// left out, except arch_prctl's, without which the agent must not be in the program.
     pub(super) fn hooks_elsewhere(
         &mut self,
         module: &Module,
@@ -92,8 +91,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A known site must have been patched over the same code, up to the call, because another
-    /// library may be mapped there now.
+    /// Plans a hook, or reuses a known site. A known site must have been patched over the same code, up to the call,
+    /// because another library may be mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,
@@ -125,7 +124,7 @@ impl Draft<'_> {
         self.hook(site, &body, body_hash(&body))
     }
 
-    /// Plans a hook, or takes a known site whose body has this hash.
+    /// Plans a hook, or reuses a known site whose body has this hash.
     fn hook(&mut self, site: &SyscallSite, body: &Body, hash: u32) -> Option<PlannedSite> {
         let after_syscall = site.syscall + SYSCALL.len() as u64;
         let same = |known: &Site| known.body == hash;
@@ -167,7 +166,7 @@ fn numbers() -> [u64; 8] {
 mod tests {
     use super::*;
 
-    /// A hook runs before a call, and relies on the call being at that place.
+    /// A hook runs just before its call, which must be at its own place.
     #[test]
     fn hooked_calls_are_never_made_from_a_copy() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

@@ -64,7 +64,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A lasting hook may have been unmapped with its library, and is then patched again.
+    /// Plans the hook of a function, or reuses a known site. A lasting hook that was unmapped with its library is
+    /// patched again.
     pub(super) fn interception(
         &mut self,
         module: &Module,
@@ -84,8 +85,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns an unwinder's number, and records the function that the agent calls in it; `None` if the
-/// module lacks that function.
+/// Returns the number of an intercepted function. For an unwinder, also records the function that the agent calls in
+/// it; `None` if the module lacks that.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

@@ -1,4 +1,4 @@
-//! The sites where threads wait for locks: futex calls of the C library, and of other code with own futex calls.
+//! The sites where threads wait for locks: futex calls of the C library and of other code.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use crate::error::Reason;
 use crate::module::Module;
 
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// The beginning of libc's cancellable calls, since version 2.41: the number is pushed.
+/// How libc's cancellable futex calls begin since version 2.41: they push the number.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]
 pub struct Locks {
     pub sites: Vec<PlannedSite>,
-    /// The beginnings of calls and their system calls.
+    /// For each call, the addresses of its site and of its system call.
     pub calls: Vec<(u64, u64)>,
     pub left_out: Vec<(String, Reason)>,
     pub in_part: Vec<(String, Reason)>,
@@ -196,7 +196,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns whether the site is planned, now or for an earlier call.
+    /// Plans one site of a call. Returns whether it is planned, now or for an earlier call.
     fn lock_half(
         &mut self,
         module: &Module,
@@ -238,7 +238,7 @@ impl Draft<'_> {
         is_planned
     }
 
-    /// `site` is in libc's function `syscall`.
+    /// Plans the sites of `site`, which is in libc's function `syscall`. `None` if locks are not watched.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

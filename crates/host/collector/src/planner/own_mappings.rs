@@ -1,9 +1,8 @@
-//! Which pages of a file's code get mappings of their own, so that forks copy less.
+//! Decides which pages of a file's code get their own mappings, so that forks copy less.
 //!
-//! A fork copies no page-table entries of a file's mapping in which no page was written, because
-//! the child can read the pages from the file. One patched page makes the fork copy the entries of
-//! all resident pages of its mapping. So patched pages close to each other become one mapping, and
-//! other pages keep the file's.
+//! If no page of a file's mapping was written, a fork copies none of its page-table entries: the child can read the
+//! file. One patched page makes the fork copy the entries of all resident pages of its mapping. So patched pages
+//! close to each other become one mapping, and other pages keep the file's.
 
 use std::ops::Range;
 
@@ -33,7 +32,7 @@ fn pages_of(site: &Site) -> Range<u64> {
     site.address & !(PAGE - 1)..(last & !(PAGE - 1)) + PAGE
 }
 
-/// Returns the ranges within a mapping; none if they would be all of it.
+/// Returns the ranges that need own mappings; none if they are the whole mapping.
 fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
     let far = MOST_BETWEEN * PAGE;
     let first = pages.partition_point(|range| range.start < mapping.start);
@@ -46,7 +45,7 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
             _ => found.push(range.clone()),
         }
     }
-    // A short rest at either end is included, as a short gap is.
+    // A short unpatched rest at either end is included, as a short gap is.
     if let Some(first) = found.first_mut().filter(|f| f.start - mapping.start <= far) {
         first.start = mapping.start;
     }

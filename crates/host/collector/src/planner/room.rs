@@ -31,9 +31,9 @@ pub(super) fn space(state: &ProcessState) -> Space {
     }
 }
 
-/// Returns the gaps between mappings, where arenas may be. The last resort is where the program may
-/// map something first: where the heap grows, and where the kernel puts new mappings, which is the
-/// highest gap that is long enough, from its end downwards. The room below a stack is never used.
+/// Returns the gaps between mappings, where arenas may be. The last resort is where the program may map something
+/// soon: where the heap grows, and where the kernel puts new mappings. The kernel fills the highest gap that is long
+/// enough, from its end downwards. The room below a stack is never used.
 fn gaps(maps: &[Mapping]) -> Space {
     let mut space = Space::default();
     let mut end = 0x1_0000;

@@ -1,4 +1,4 @@
-//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's call site must pass.
+//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's call site must skip.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use tiptoe_symbol::Function;
 use super::{is_libc, is_runtime};
 use crate::module::Module;
 
-/// Without room for all functions, those whose names contain one of these words are kept, because they may wait.
+/// If not all functions fit, those whose names contain one of these words are kept, because they may wait.
 const MAY_WAIT: [&str; 20] = [
     "wait",
     "notify",
@@ -38,8 +38,8 @@ pub enum Extent {
     MayWait,
 }
 
-/// Returns a module's functions of a standard library, sorted: all functions of a C++ standard
-/// library itself, none of libc.
+/// Returns a module's functions of a standard library, sorted: all functions of a C++ runtime itself, none of libc or
+/// Go.
 fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &Function> {
     let functions = match is_libc(module) || module.is_go() {
         true => &[],
@@ -69,7 +69,7 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns first the return addresses in functions that may wait.
+/// Returns the return addresses in standard functions, first those in functions that may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

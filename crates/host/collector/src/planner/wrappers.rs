@@ -26,7 +26,7 @@ const GO_WRAPPERS: [&str; 6] = [
     "runtime.mPark",
     "runtime.sema",
 ];
-/// Names of the C library that are not reserved for it.
+/// Beginnings of the C library's names that are not reserved for it.
 const LIBC: [&str; 17] = [
     "do_futex",
     "_IO_",
@@ -60,15 +60,15 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// No C library is written in C++ or Rust.
+/// Returns whether a name is mangled, as by C++ or Rust, in which no C library is written.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// Returns link-time addresses at which a thread may be, or to which it may return, during a futex
-/// call of a wrapper, and where the frame of the wrapper's caller begins.
+/// Returns the link-time addresses in wrappers at which a thread may be, or to which it may return, during a futex
+/// call. With each, returns where the frame of the wrapper's caller begins.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -163,7 +163,7 @@ fn makes_any_call(code: &[u8]) -> bool {
     pairs.any(|two| two == [0x0f, 0x05]) && known.next().is_none() && !code.contains(&MOV_EAX)
 }
 
-/// As [`wrappers`], for Go, whose functions keep the frame pointer.
+/// Does what [`wrappers`] does for Go, whose functions keep the frame pointer.
 fn of_go(module: &Module) -> Vec<(u64, Depth)> {
     let functions = module.object.image.functions();
     let begins = |index: usize, with: &[&str]| {

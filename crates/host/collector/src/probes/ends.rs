@@ -1,4 +1,4 @@
-//! Notes processes and traces that have ended.
+//! Notes the ends of processes and traces.
 
 use super::Probes;
 use crate::drive::Targets;

@@ -81,7 +81,6 @@ impl Events {
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
             let fresh: Vec<Note> = fresh.cloned().collect();
             total.remarks.extend(fresh);
-            // Functions of the same name count together.
             if let Some(all) = reads.all.get(index) {
                 total.all.add(all);
             }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// Fails if nothing at all matched.
+/// Notes the specs that matched nothing. Fails if nothing at all matched.
 pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
     let is_unread = at.traced.iter().any(|tracee| missed(tracee).is_some());
     let mut specs = waiting(at).cloned();

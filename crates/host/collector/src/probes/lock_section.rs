@@ -111,7 +111,7 @@ pub(super) fn cost(
         .iter()
         .filter_map(|one| one.locks.times_in_kernel());
     let times: Vec<_> = times.collect();
-    // The times of all programs are reported only if the kernel measured them for each of the run's processes.
+    // The BPF programs' times in all processes are reported only if the kernel measured them for each traced process.
     let every = times.iter().map(|(_, every)| *every);
     let every: Option<Vec<_>> = every.collect();
     let every = every.as_ref().map(|every| every.iter());
@@ -138,7 +138,7 @@ pub(super) fn cost(
     Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
 }
 
-/// Returns a note for each process whose waits are recorded for a clearly shorter time than those of the first.
+/// Returns a note for each process whose waits were recorded for a clearly shorter time than the longest.
 fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
     let recorded = |tracee: &Tracee| tracee.process.since.elapsed();
     let longest = at.traced.iter().map(recorded).max().unwrap_or_default();

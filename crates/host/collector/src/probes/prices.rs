@@ -52,7 +52,7 @@ impl Prices {
         match (total.via, total.trap) {
             (Via::Kernel, _) => self.costs.kernel.of(total.step),
             (_, true) => self.costs.trap,
-            // A hit that passes the filter costs what a rejected one does, and its count.
+            // A hit that passes the filter is priced as a rejected one, without its count.
             _ if self.filtered && total.follow != Follow::Gate => {
                 self.followed(total.follow, self.costs.filtered.at(gap_ns))
             }

@@ -1,4 +1,4 @@
-//! Reads recorded calls, in a limited share of tiptoe's own time.
+//! Reads recorded calls, and limits the CPU time for this.
 
 use std::time::Duration;
 

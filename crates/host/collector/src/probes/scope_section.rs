@@ -106,7 +106,7 @@ impl ScopeSection {
         Ok(())
     }
 
-    /// Returns the scopes, if they are requested. Scopes that threads are still in count until now.
+    /// Returns the scopes, if they are requested. A scope that a thread is still in counts until now.
     pub(super) fn read(
         &mut self,
         request: &Request,
@@ -199,7 +199,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     rows
 }
 
-/// CPU time in no scope has a row of its own.
+/// Returns the rows. One has the CPU time outside all scopes.
 fn rows(names: BTreeMap<String, ScopeSum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();

@@ -7,7 +7,8 @@ use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// If tiptoe `started` the command, its present libraries are never closed and loaded again.
+/// Returns whether libraries that are loaded later may match. Present libraries may be closed and loaded again,
+/// unless tiptoe `started` the command.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,
@@ -36,7 +37,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// A probe without a match is no error.
+/// Resolves specs in newly loaded libraries, where a spec without a match is no error.
 pub fn later(
     specs: &[ProbeSpec<'_>],
     entries: Follow,

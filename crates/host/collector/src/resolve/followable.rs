@@ -126,8 +126,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns whether most of the module's functions have unwind information. Otherwise a missing
-    /// rule says nothing about a function.
+    /// Returns whether most of the module's functions have unwind information. If not, a missing rule says nothing
+    /// about a function.
     fn is_described(&self) -> bool {
         *self.is_described.get_or_init(|| {
             let object = &self.module.object;

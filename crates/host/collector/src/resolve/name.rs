@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::Function;
 
-/// Functions that share a name (overloads, an old version of a symbol) get a longer name or another
-/// symbol, if it is unique. An IFUNC keeps the name by which programs call it.
+/// Returns a name for each function. Functions that share a name (overloads, an old version of a symbol) get a longer
+/// name or another symbol, if that is unique. An IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -52,7 +52,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// The name has parameters if the request had them.
+/// Returns the displayed name; it has parameters if the request had them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),
@@ -60,7 +60,7 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// The best name is first.
+/// Returns longer names, the best first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();

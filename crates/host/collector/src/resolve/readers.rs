@@ -1,7 +1,6 @@
-//! Finds functions whose return address is read: by themselves, by a function that they jump to, or
-//! by one that they call. While a function is followed, its return address is a thunk's, which
-//! `dladdr` does not know. So calls are only counted if the function, or one that it leads to,
-//! reads that word (`tiptoe_patch::return_reads`).
+//! Finds functions whose return address is read: by themselves, by a function that they jump to, or by one that they
+//! call. While a function is followed, its return address is a thunk's, which `dladdr` does not know. So calls of
+//! such functions are only counted (`tiptoe_patch::return_reads`).
 //!
 //! A jump or call through a linkage table is resolved by name, in all files that the process has
 //! mapped. Functions reached through a pointer are not checked.
@@ -21,7 +20,7 @@ use crate::planner::is_intercepted;
 /// The index of a function's module, and the function's link-time address.
 type FunctionAddress = (usize, u64);
 
-/// The most functions to check because others jump to them.
+/// The most functions to check that others jump to.
 const MOST_JUMPS: usize = 64;
 
 pub struct Readers<'m> {
@@ -29,7 +28,7 @@ pub struct Readers<'m> {
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
     /// For each word of a module, the functions whose address the word may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// For each module, the names by which the loader fills its words.
+    /// For each module, the symbols whose addresses the loader writes to its words.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
@@ -65,8 +64,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns whether any function to which a module's calls or jumps lead reads a return address
-    /// of one of these levels, by itself or in a function that it jumps to.
+    /// Returns whether a function of `first`, or one that it jumps to, reads a return address of these `levels`. Bit
+    /// 0 is the function's own, bit 1 its caller's.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
         for to in first {
@@ -128,7 +127,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions with the name that the loader looks up for a module's word.
+    /// Returns the functions whose address the loader may write to a module's word, by the word's name.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         if let Some(known) = self.slots.borrow().get(&(home, slot)) {
             return known.clone();

@@ -1,4 +1,4 @@
-//! Counts each cgroup: chooses cgroups, and sums each one's counts with its descendants'.
+//! Counts the chosen cgroups, each with its descendants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// If more removed cgroups are kept than this, or than half of the spare room, all are forgotten,
-/// and their counts are added to their nearest existing ancestors.
+/// The most removed cgroups to keep, or half of the spare room if that is less. If there are more, all are forgotten,
+/// and their nearest existing ancestors get their counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
 
-/// Software events that a task's own fields count, by their numbers.
+/// Software events, by their numbers, that the fields of a task count.
 const FIELDS: [(u64, Field); 7] = [
     (1, |did| did.runtime_ns),
     (2, |did| did.minor_faults + did.major_faults),
@@ -42,7 +42,7 @@ pub(super) struct ByCgroup {
     cgroups: Cgroups,
     columns: Vec<EventColumn>,
     choice: Choice,
-    /// The counts of forgotten cgroups, by the ancestor to which they were added.
+    /// Counts of forgotten cgroups, by the ancestor that got them.
     folded: BTreeMap<u64, Vec<CpuCounts>>,
     forgotten: usize,
     start: Instant,
@@ -54,7 +54,7 @@ struct EventColumn {
     unit: String,
     scale: f64,
     is_tracepoint: bool,
-    /// Whether the event may be rotated with others, and then counts for only part of the time.
+    /// Whether the event may take turns with others, and count for only part of the time.
     takes_turns: bool,
     source: ColumnSource,
 }
@@ -126,7 +126,7 @@ impl CountSource for ByCgroup {
         Ok(())
     }
 
-    /// The system's sums are first.
+    /// Returns the system's sums, then each cgroup's.
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
@@ -154,8 +154,7 @@ impl CountSource for ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // At least 1, because a cgroup made just now may already have counts, and counts
-            // without any time are reported as not counted.
+            // At least 1, because a new cgroup may have counts, and counts without time are reported as not counted.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();
@@ -305,7 +304,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<EventColumn> {
     };
     let mut columns = Vec::new();
     for group in groups {
-        // A group's events are enabled and disabled together.
+        // All events of a group take turns if one does, because they are enabled together.
         let takes_turns = group.iter().any(|counter| counter.kind.needs_slot());
         columns.extend(group.iter().filter_map(|one| column(one, takes_turns)));
     }
@@ -325,13 +324,13 @@ fn field(counter: &Counter<'_>) -> Option<Field> {
     Some(found.1)
 }
 
-/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups,
-/// because tasks' own fields do not count it.
+/// Returns whether `stat --for-each-cgroup` must read this event when a CPU switches cgroups, because no field of tasks
+/// counts it.
 pub fn is_read(counter: &Counter<'_>) -> bool {
     field(counter).is_none()
 }
 
-/// Returns whether counting the event for cgroups costs time at context switches.
+/// Returns whether counting this event for cgroups costs time at context switches.
 pub fn is_at_switches(counter: &Counter<'_>) -> bool {
     is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
 }
@@ -343,7 +342,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Some faults only matter if events are read.
+/// Returns a note for each fault. Unreported switches only matter if events are read.
 fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [

@@ -1,4 +1,4 @@
-//! Chooses cgroups.
+//! Chooses cgroups by names and patterns.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// A name without a match is an error; a pattern may match later cgroups. A name may also be
-    /// the path of the cgroup's folder below `root`, where cgroups are mounted.
+    /// Fails if a name matches no cgroup; a pattern may match later cgroups. A name may also be the path of a folder in
+    /// `root`, where cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             return Err(Error::NamelessCgroup);
@@ -40,7 +40,7 @@ impl Choice {
         self.chosen.iter().copied()
     }
 
-    /// Adds new matches after the earlier ones, in the order of the patterns and then by name.
+    /// Adds new matches after the earlier ones: in the order of the patterns, then by name.
     pub(super) fn choose(&mut self, tree: &Tree) {
         let place = |path: &str| {
             let mut patterns = self.patterns.iter();
@@ -92,7 +92,7 @@ impl Choice {
     }
 }
 
-/// Strips `root` from a folder's path, unless a cgroup has that very path.
+/// Strips `root` from a folder's path, unless a cgroup has the whole path as its name.
 fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
     let is_cgroup = || {
         tree.iter()
@@ -136,7 +136,7 @@ mod tests {
         let ids = |patterns: &[&str]| of(patterns).unwrap().ids().collect::<Vec<_>>();
         assert_eq!(ids(&["c", "/b/*", "/"]), [5, 4, 3, 1]);
         assert_eq!(ids(&["d*"]), []);
-        // Regression: the path of a cgroup's folder was not accepted as its name.
+        // Regression: the path of a cgroup's folder was not accepted as the cgroup's name.
         assert_eq!(ids(&["/sys/fs/cgroup/b/two/"]), [3]);
         assert_eq!(ids(&["/sys/fs/cgroup/b/*", "/sys/fs/cgroup"]), [4, 3, 1]);
         assert!(of(&["/sys/fs/cgroups/b"]).is_err());

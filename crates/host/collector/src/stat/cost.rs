@@ -1,6 +1,5 @@
-//! Estimates the cost of counting. A task's events are disabled and enabled at each context switch,
-//! and a counting tracepoint runs kernel code at each hit. Both are measured after the counting, on
-//! threads of our own with the same events.
+//! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and runs
+//! code at each hit of a tracepoint. Both are measured after the counting, on threads of our own, with the same events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +15,7 @@ use tiptoe_sys::host::limits::stay_on_one_cpu;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// Measurements with the events, and as many without events.
+/// The number of measurements with the events, and without events.
 const PAIRS: usize = 9;
 /// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
@@ -78,11 +77,11 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Only a sample of the programs' runs at switches is timed.
+/// Adds the times of BPF programs. At switches, only a sample of their runs is timed.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
-        // No run of this kind was timed: takes the mean of both kinds.
+        // If no run of this kind was timed, takes the mean of both kinds.
         0 => {
             times.timed_ns.iter().sum::<u64>() as f64
                 / times.timed.iter().sum::<u64>().max(1) as f64
@@ -116,7 +115,8 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     stat.rounds += all.rounds;
 }
 
-/// Adds nothing for calling the program, because the clock that timed a run took about as long.
+/// Returns the cost of all timed runs. The calls of the program add nothing, because the clock that timed a run took
+/// about as long.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -126,7 +126,7 @@ fn timed(stat: &Stat) -> Cost {
     Cost::between(ns * 0.7, ns, ns * 1.3)
 }
 
-/// Two threads on one CPU that wake each other in turn.
+/// Two threads on one CPU that wake each other in turns.
 struct Ring {
     tids: Vec<u32>,
     cpu: u32,
@@ -161,7 +161,7 @@ impl Ring {
         })
     }
 
-    /// Measures how much longer each of the `each` parts of a job takes while these events count.
+    /// Measures how much longer a job takes while these events count, for each of its `each` parts.
     fn price(
         &self,
         groups: &[Vec<Counter<'_>>],

@@ -1,4 +1,4 @@
-//! The counts of a set: summed over its places, scaled if they counted only part of the time, and averaged over runs.
+//! Sums counts over CPUs or threads, scales them if they counted for part of the time, and averages over runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,22 +19,22 @@ pub(super) trait CountSource {
 
     fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error>;
 
-    /// As [`CounterSet::is_complete`].
+    /// Returns whether no thread was missed while the events were opened.
     fn is_complete(&self) -> bool {
         true
     }
 
-    /// Frees what is no longer needed. Called now and then between readings.
+    /// Frees what is no longer needed. The loop calls this in each turn.
     fn tidy(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns whether nothing runs at context switches.
+    /// Returns whether counting runs nothing at context switches.
     fn is_free(&self) -> bool {
         false
     }
 
-    /// Returns notes, and the cost of the run's switches if it was measured.
+    /// Returns notes, and the time of the run's switches, if that was measured.
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
@@ -61,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// The key of a row. An index would not do, because cgroups are created and removed between readings.
+/// Identifies a row in several readings. An index does not, because cgroups are created and removed in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -128,7 +128,7 @@ impl Sums {
         Ok(Sums(rows))
     }
 
-    /// `number` must be unique to the cgroup.
+    /// Adds the rows of a cgroup. Each cgroup must have its own `number`.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
             key: CountKey {
@@ -140,7 +140,7 @@ impl Sums {
         }));
     }
 
-    /// Returns the counts since `before`, or since the beginning.
+    /// Returns the counts since `before`, or all counts.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.0);
         let before: BTreeMap<CountKey, &EventSum> = before.map(|row| (row.key, row)).collect();
@@ -215,7 +215,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// `used` is the CPU time of a command that ended in the run.
+    /// Adds a run. `used` is given for a command that ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();
@@ -260,8 +260,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs by cgroup, event and CPU; of several with the same key, by their
-/// order. Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
+/// Groups the counts of all runs by cgroup, event and CPU; the order distinguishes several counts of one key in a run.
+/// Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -325,7 +325,6 @@ mod tests {
         }
     }
 
-    /// Regression: each run counted as the last one, so the cost of the hits was wrong.
     #[test]
     fn tracepoint_hits_of_all_runs_were_those_of_the_last() {
         let mut runs = Runs::default();
@@ -417,7 +416,7 @@ mod tests {
     fn the_spread_is_of_the_mean() {
         assert_eq!(spread(&[3.0]), None);
         assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
-        // The standard deviation is sqrt(2); the mean's is 1, half of the mean 2.
+        // The values' standard deviation is sqrt(2), the mean's is 1, and the mean is 2.
         assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
     }
 }

@@ -1,4 +1,4 @@
-//! What the target used while it was counted: CPU time, and context switches.
+//! The CPU time and context switches of the target while it was counted.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -17,7 +17,7 @@ pub(super) struct CpuUse {
 #[derive(Default)]
 pub(super) struct Meter {
     children: CpuUse,
-    /// The first and last switches of each counted process, or of the system.
+    /// The first and last reading of the switches, for each counted process or for the system.
     switches: Vec<[u64; 2]>,
 }
 
@@ -30,14 +30,14 @@ impl Meter {
         }
     }
 
-    /// An ended process keeps the values of the look before.
+    /// Reads the switches. An ended process keeps its last reading.
     pub(super) fn look(&mut self, targets: &Targets) {
         for ([_, last], now) in self.switches.iter_mut().zip(switches(targets)) {
             *last = now.map_or(*last, |now| now.max(*last));
         }
     }
 
-    /// Must be called after a command was reaped: user and system time are the command's.
+    /// Returns what the target used. User and system time are the command's, which must have been reaped.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, children());
         let switches = self.switches.iter();

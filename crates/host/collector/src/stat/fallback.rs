@@ -1,4 +1,4 @@
-//! Counts each cgroup if BPF may not be used: by the kernel's cgroup events, or by the cgroups' files.
+//! Counts each cgroup if this user may not use BPF: by perf's cgroup events, or by the cgroups' files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The kernel enables and disables a cgroup's event set at each switch between cgroups.
+/// Sets of perf events, which the kernel enables and disables at each switch between cgroups.
 #[derive(Debug)]
 pub(super) struct BySets {
     system: CounterSet,
@@ -23,7 +23,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// The sets do not count yet. Cgroups that are made later are not counted.
+    /// Opens the sets, which do not count yet. Cgroups created later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
@@ -75,11 +75,11 @@ impl CountSource for BySets {
     }
 }
 
-/// Counts CPU time, and faults if memory is accounted.
+/// Reads CPU time, and page faults if the cgroup accounts for memory.
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
-    /// The first is the whole system.
+    /// The names and folders. The first is the whole system.
     cgroups: Vec<(Option<String>, PathBuf)>,
     start: Instant,
     before: Vec<Vec<Option<u64>>>,
@@ -113,7 +113,7 @@ impl ByFiles {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// A count is `None` if the cgroup's files do not contain it.
+    /// Returns the counts by cgroup and event; `None` if the cgroup's files lack a count.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

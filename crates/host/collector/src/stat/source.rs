@@ -1,4 +1,4 @@
-//! Opens the sources of counts.
+//! Chooses the source of counts.
 
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
@@ -13,7 +13,7 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::error::Error;
 
-/// Opens the source of the requested counts. Its events do not count yet.
+/// Opens the source of the requested counts, which does not count yet.
 pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,
@@ -69,7 +69,7 @@ fn of_cgroups(
     }
 }
 
-/// Adds a note, unless an earlier run has added it.
+/// Adds a note, unless an earlier run has added the same note.
 pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     let note = note.into();
     if !notes.contains(&note) {
@@ -77,7 +77,7 @@ pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     }
 }
 
-/// Fails if no event is available. If some are, each missing event's row says so.
+/// Fails if no event is available. If only some are missing, their rows say so.
 fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     let mut events = set.events();
     if events.any(|(_, support)| support != Support::None) {

@@ -9,7 +9,7 @@ use crate::module::Module;
 use crate::resolve::Probe;
 
 impl Tracee {
-    /// Returns the probes that the kernel should count.
+    /// Arms hooks, locks and probes. Returns the probes that the kernel should count.
     pub(super) fn arm(
         &mut self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! A probe for the kernel.
+//! A probe that the agent leaves to the kernel.
 
 use tiptoe_kernel::Step;
 
@@ -14,7 +14,6 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns a probe that the agent did not take, for the reason `why`.
     pub fn new(probe: Probe, why: Option<Reason>) -> Candidate {
         let trap = None;
         Candidate { probe, why, trap }

@@ -49,8 +49,8 @@ pub struct LockWatch {
     ids: ThreadIds,
 }
 
-/// Makes the agent skip the standard library's functions that were compiled into a module.
-/// Functions without room count as the user's.
+/// Makes the agent's stack walks skip the functions of standard libraries that were compiled into a module. Functions
+/// that find no room count as the user's.
 fn walk_over_standard(frames: &Frames, module: &Module) {
     for extent in [Extent::All, Extent::MayWait] {
         let Some((rows, code)) = planner::standard_rows(module, extent) else {
@@ -69,7 +69,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl LockWatch {
-    /// Makes the agent skip frames of the runtime's modules.
+    /// Makes the agent's stack walks skip the frames of runtimes, to find the user's call site.
     pub fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
@@ -97,7 +97,6 @@ impl LockWatch {
                 for (functions, owner) in planner::owners(module) {
                     frames.add_owner(functions, owner);
                 }
-                // A library without room counts as the user's.
                 let _ = frames.add(&library, rows);
             }
         }
@@ -109,8 +108,7 @@ impl LockWatch {
         }
     }
 
-    /// Records which threads wait for locks. Must be called before anything is patched, because no
-    /// hook saw their waits begin.
+    /// Records the waits in progress, whose beginnings no hook saw. Must be called before anything is patched.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name is reported later, when the lock is watched.
@@ -209,8 +207,8 @@ impl LockWatch {
         self.starting.is_some()
     }
 
-    /// Looks whether a started command has mapped its libraries, so that later waits have call
-    /// sites. Returns whether the command still loads some.
+    /// Looks whether a started command has mapped its libraries, so that later waits have call sites. Returns whether
+    /// some are missing.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;
@@ -228,7 +226,7 @@ impl LockWatch {
         false
     }
 
-    /// Reads the mappings, and where threads have their stacks.
+    /// Reads what names are made from: the mappings, and where threads have their stacks.
     pub fn look_for_names(
         &mut self,
         process: &TracedProcess,
@@ -289,7 +287,7 @@ impl LockWatch {
         let Some(names) = &self.names else {
             return Ok(None);
         };
-        // Waits in an ended process were seen only until the last look.
+        // The waits of an ended process are known only up to the last look.
         let now = match process.target.has_ended() {
             true => self.seen.last_look(),
             false => clock::ticks(),

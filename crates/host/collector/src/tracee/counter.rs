@@ -14,9 +14,7 @@ pub struct Counter {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Agent {
-        /// Every hit raises SIGTRAP.
         trap: bool,
-        /// Which words follow the slot.
         follow: Follow,
     },
     /// How the kernel executes the instruction decides its price.

@@ -27,7 +27,7 @@ impl Coverage {
         self.refused.extend(refused);
     }
 
-    /// Adds a note for the user unless locks are watched.
+    /// Records why the agent did not enter. Adds a note unless locks are watched.
     pub fn leave_out(&mut self, plan: &Plan, pid: Option<u32>, why: Reason) {
         let note = KernelNote::Traces {
             pid,

@@ -53,7 +53,7 @@ impl KernelProbes {
         throttle.map(|throttle| throttle.leave(part)).is_some()
     }
 
-    /// Keeps the cost of the kernel's probes within the budget. Returns a note at the first closing.
+    /// Closes and opens probes by the budget. Returns a note at the first closing.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place);

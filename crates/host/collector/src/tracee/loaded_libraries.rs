@@ -1,10 +1,9 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock,
-//! and up to 0.3 s longer in a whole trace if tiptoe gets no CPU time. While the thread waits,
-//! tiptoe resolves the specs and plans patches, which the agent's thread applies before the
-//! library's code runs. The agent remembers each library's sites, and patches it without tiptoe if
-//! it is closed and loaded again.
+//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock. If tiptoe gets no
+//! CPU time, threads wait up to 0.3 s longer in a whole trace. While the thread waits, tiptoe resolves the specs and
+//! plans patches, which the agent's thread applies before the library's code runs. The agent remembers each library's
+//! sites, and patches it without tiptoe if it is closed and loaded again.
 
 use std::time::Duration;
 
@@ -64,7 +63,7 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = process.target.process.maps()?;
         let mut modules = cache.modules(process.target.process, &maps)?;
-        // Old libraries, too, may have been closed and loaded again.
+        // Known libraries, too, may have been closed and loaded again.
         self.scopes.open_ports(process, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described_code::of(&modules))?;
@@ -110,7 +109,7 @@ fn has_any(module: &Module, sites: &[Site]) -> bool {
 }
 
 fn too_late(module: &Module, link: &Link) -> Note {
-    // The agent's time is CLOCK_MONOTONIC in ns, too.
+    // The agent's time is also CLOCK_MONOTONIC in ns.
     let took = Duration::from_nanos(monotonic_ns().saturating_sub(link.data().since()));
     let note = FunctionNote::ProbedLate {
         library: module.name.clone(),

@@ -68,12 +68,13 @@ impl<'a> Plan<'a> {
         self.request.variables().next().is_some()
     }
 
-    /// Returns the most that followed calls may cost, as a part of the target's CPU time.
+    /// Returns the most that each spender of the budget may cost, as a part of the target's CPU time.
     pub fn share(&self) -> Option<f64> {
         self.request.budget_share()
     }
 
-    /// Returns the probes of a process, and the gate. Probes that `may_wait` may also match libraries loaded later.
+    /// Returns the probes of a process, and the gate. If `may_wait`, specs without a match may match libraries loaded
+    /// later.
     pub fn resolve(
         &self,
         process: Process,
@@ -97,7 +98,8 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures only once.
+    /// Returns `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures
+    /// once.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)
@@ -145,7 +147,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `known` is the number of slots of an earlier session's sites.
+    /// `known` is the number of slots that an earlier session's sites use.
     pub fn needs(&self, known: u32, counters: u32) -> Needs {
         Needs {
             known,

@@ -74,7 +74,7 @@ impl TracedProcess {
             }
         })?;
         link.is_in(process, self.presence.program);
-        // A list that is read while threads start and end may lack some.
+        // A list of threads that is read while threads start and end may lack some.
         let agent = || agent_thread(process, link.data().thread());
         self.presence.thread = (0..LISTS).find_map(|_| agent());
         self.presence.check_confined(process)?;
@@ -102,7 +102,7 @@ impl TracedProcess {
         self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
-    /// Notes that a part of the functions counts. From now on a signal must not end tiptoe before the report.
+    /// Must be called once some functions count: from now on a signal must not end tiptoe before the report.
     pub fn note_begun(&self) {
         if Phase::now() == Phase::Preparing && !self.target.is_command() {
             Phase::Attaching.begin();
@@ -141,7 +141,7 @@ impl TracedProcess {
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
-    /// The counts stay readable.
+    /// Detaches the agent. The counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
             Some(link) if self.has_serving_agent() => {

@@ -37,7 +37,7 @@ pub struct ScopeWatch {
 }
 
 impl ScopeWatch {
-    /// `now` is in ns.
+    /// Returns what the kernel charged to scopes until `now`, in ns.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -87,7 +87,7 @@ impl ScopeWatch {
         self.open_ports(process, plan, modules)
     }
 
-    /// If the kernel refuses, only times are reported.
+    /// Begins to charge events. If the kernel refuses, only times are reported.
     fn charge_events(
         &mut self,
         process: &TracedProcess,
@@ -118,7 +118,6 @@ impl ScopeWatch {
     }
 }
 
-/// Charges events. The caller must open the ports afterwards.
 fn charge(
     process: &TracedProcess,
     counters: &[Counter<'_>],
@@ -141,7 +140,7 @@ fn charge(
         let before = threads();
         charging.start(counters, &before)?;
         tries -= 1;
-        // A race: a thread that started in between may lack its parent's events.
+        // Race: a thread that started since `before` may lack its parent's events.
         let is_complete = counters.is_empty() || threads() == before;
         if !is_complete && tries > 0 {
             continue;
@@ -233,7 +232,7 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     ports
 }
 
-/// Leaves out clocks, because times are reported anyway.
+/// Returns the requested counters but clocks, because times are reported anyway.
 fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error> {
     let mut all = Vec::new();
     for counter in request.counter_groups().into_iter().flatten() {

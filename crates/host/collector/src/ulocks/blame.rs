@@ -7,10 +7,10 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported only if at least this share of the waiting time has a known holder, or is unseen.
+/// Holders are reported only if this share of the waiting time has a known holder, or is [`h::UNSEEN`].
 const LEAST_KNOWN_SHARE: f64 = 0.95;
 
-/// Nanoseconds of waiting, by the lock's holder.
+/// Nanoseconds of waiting, by the holder, a word of [`h`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 
@@ -42,9 +42,8 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first; `None` if they are known for too little of
-    /// `total_ns`, besides the time in which waiters were waking up. Only ids in `threads` count,
-    /// because an id is whatever the program's lock contained.
+    /// Returns the holders by name, longest first; `None` if too little of `total_ns` has a known holder. A holder's id
+    /// counts only if it is in `threads`, because the id is whatever the lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
@@ -102,7 +101,7 @@ impl Holders {
 }
 
 impl Waits {
-    /// Returns the call sites that woke the waiters, by the waiting time that they ended, longest first.
+    /// Returns the call sites that woke the waiters, those that ended the longest waits first.
     pub(super) fn blame(&self, names: &Names) -> Vec<Blame> {
         let wakers = self.wakers.iter();
         let mut blame: Vec<Blame> = wakers

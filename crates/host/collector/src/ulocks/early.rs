@@ -1,9 +1,7 @@
-//! Waits that were in progress when the trace began, so that no hook saw their beginning, and none
-//! reports their end.
+//! Waits that were in progress when the trace began. No hook sees their begin or end.
 //!
-//! tiptoe looks at the process before it patches anything, and again from time to time. A wait
-//! counts up to the last look that found its thread in the same call, without a context switch
-//! since the look before. So its time is a lower bound.
+//! tiptoe looks at the process before it patches anything, and again from time to time. A wait lasts at least until the
+//! last look that finds its thread in the same call, without a context switch in between. So its time is a lower bound.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +12,9 @@ use super::futex_sleeper::FutexSleeper;
 use super::now::{WaitReader, owner};
 use super::{Key, Names, WaitRecords};
 
-/// The most waits to follow, because a process may have tens of thousands of idle threads.
+/// The most waits to look at again, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach waits for threads that the attach woke to sleep again.
+/// How long the first look after the attach waits until threads that the attach woke sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -43,14 +41,15 @@ struct EarlyWait {
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach. Earlier switches do not
-    /// count, because the attach wakes the thread.
+    /// The thread's context switches at the first look after the attach. Earlier ones do not count, because the attach
+    /// wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }
 
 impl EarlyWaits {
-    /// Must be called before anything is patched. Finds nothing if the process may not be read.
+    /// Finds the waits and the hold now in progress; none if the process may not be read. Must be called before
+    /// anything is patched.
     pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
         let Ok(look) = WaitReader::new(process, names) else {
             return EarlyWaits::default();
@@ -140,8 +139,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it is
-/// still about to sleep, because falling asleep is one more switch.
+/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it falls asleep, because that
+/// is one more switch.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

@@ -1,4 +1,4 @@
-//! A thread that sleeps in a futex call, as the kernel reports it.
+//! A thread that waits in a futex call, as /proc/PID/task/TID/syscall reports it.
 
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_sys::host::procfs::Process;
@@ -17,7 +17,7 @@ pub(super) struct FutexSleeper {
 }
 
 impl FutexSleeper {
-    /// `None` if the thread does not wait, or has ended.
+    /// Returns the call of a thread; `None` if it does not wait, or has ended.
     pub(super) fn read(process: Process, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let pid = process.pid();
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
@@ -33,7 +33,7 @@ impl FutexSleeper {
         u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }
 
-    /// Parses /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
+    /// Parses the file: the call's number, six arguments, the stack pointer, and the program counter.
     fn parse(text: &str) -> Option<FutexSleeper> {
         let mut words = text.split_whitespace();
         let number: u64 = words.next()?.parse().ok()?;

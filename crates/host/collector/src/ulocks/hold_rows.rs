@@ -1,4 +1,4 @@
-//! The rows of the lock of `--hold`.
+//! The rows for the lock of `--hold`.
 
 use tiptoe_session::{Histogram, Hold};
 
@@ -18,7 +18,7 @@ impl WaitRecords {
             })
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
-            // If there were other holds, this one may have ended unseen before them, so its time is unknown.
+            // If there were other holds, this one ended before them at an unknown time.
             let total_ns = if holds.is_empty() { *ns } else { 0 };
             holds.push(Hold {
                 lock: names.lock(*lock, &LockKind::of("", 0, false), &self.stacks),

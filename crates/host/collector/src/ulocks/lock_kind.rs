@@ -1,4 +1,4 @@
-//! The kind of lock of a wait, by the libc function that the user called and the futex operation.
+//! The kind of an awaited lock, by the libc function that the user called and the futex operation.
 
 use tiptoe_futex::rwlock;
 use tiptoe_port::mode;
@@ -6,11 +6,11 @@ use tiptoe_port::mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockKind {
     pub name: &'static str,
-    /// "read" or "write"; `None` for a lock with one mode.
+    /// Such as "read" or "write"; `None` for a lock with one mode.
     pub mode: Option<&'static str>,
-    /// Whether threads wait for an event, not for a holder.
+    /// Whether threads wait for an event, not for a lock's holder.
     pub is_idle: bool,
-    /// Whether a library reports the lock: its address is then the lock's own.
+    /// Whether a library reports the lock, by the lock's own address.
     pub is_reported: bool,
 }
 
@@ -38,7 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// `itself` is whether the function made the system call itself, not through another function.
+    /// Returns the kind. `itself` is whether `function` made the system call, not a function that it called.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -46,10 +46,10 @@ impl LockKind {
             _ if has("rwlock") && (has("rdlock")) => rwlock("read"),
             _ if has("rwlock") => rwlock("write"),
             _ if has("cond_") || has("cnd_") => match operation & 0x7f {
-                // A wait for a condition variable takes its mutex again.
+                // At the end of a wait, a condition variable's mutex is locked again.
                 0 | 6 | 13 if !itself => lock("mutex"),
                 _ if has("wait") => idle("condition"),
-                // A broadcast waits until the waiters have continued.
+                // A signal or broadcast waits until earlier waiters have continued.
                 _ => lock("condition"),
             },
             _ if has("mutex") || has("mtx_") => lock("mutex"),
@@ -60,7 +60,7 @@ impl LockKind {
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
             _ if bare.starts_with("runtime.") => LockKind::PARKED,
-            // In musl, these functions make all futex calls; in glibc, their caller is not known.
+            // In musl, these functions make all futex calls. In glibc, their caller is unknown.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
         }
@@ -84,7 +84,7 @@ impl LockKind {
     /// A thread of Go's runtime without a goroutine to run.
     pub const PARKED: LockKind = idle("parked M");
 
-    /// Returns the kind of a wait in a function that is not libc's.
+    /// Returns the kind if the function is not libc's.
     pub fn of_the_users(self) -> LockKind {
         match self.name {
             LIBCS_OWN => lock("futex"),
@@ -94,7 +94,7 @@ impl LockKind {
 }
 
 const LIBCS_OWN: &str = "libc's own";
-/// Functions of libc that make futex calls for any kind of lock.
+/// Prefixes of libc's functions that make futex calls for any kind of lock.
 const CALLS: [&str; 6] = [
     "syscall",
     "lll_lock_wait",
@@ -105,20 +105,20 @@ const CALLS: [&str; 6] = [
 ];
 
 impl LockKind {
-    /// Returns the lock's address, because threads may wait on several words of one lock.
+    /// Returns the address of the lock, which may have several awaited words.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
             "rwlock" if !self.is_reported => rwlock::start_of(waited_at),
-            // A condition variable has two groups of waiters, each with its own word.
+            // A condition variable has two groups of waiters, each with a word.
             "condition" => waited_at & !7,
             _ => waited_at,
         }
     }
 
-    /// Returns where the lock begins in its variable, if a thread waits at `offset` in the variable.
+    /// Returns the offset of the lock in its variable, if a thread waits at `offset` in the variable.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
-            // The offsets of the groups depend on glibc's version.
+            // Where the words of the two groups are depends on glibc's version.
             ("condition", 0..48) => 0,
             _ => offset,
         }

@@ -1,4 +1,4 @@
-//! Names addresses: code, and locks.
+//! Names addresses of code and of locks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,20 +15,20 @@ use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::is_of_libc;
 
-/// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
+/// The bits of `via` that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    /// A frame's address in each stack, with its thread.
+    /// An address in each stack, with the name of the stack's thread.
     frames: BTreeMap<u64, String>,
     /// The stack pointer at which each living thread was seen, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
 impl Stacks {
-    /// Adds the stacks of sleeping threads. A running thread must be looked at again later, because
-    /// the kernel does not report its stack.
+    /// Adds the stacks of sleeping threads. Running threads are looked at again later, because the kernel does not
+    /// report their stack pointers.
     pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
         let living: BTreeSet<u32> = threads.iter().copied().collect();
         self.looked_at.retain(|tid, _| living.contains(tid));
@@ -45,14 +45,14 @@ impl Stacks {
         }
     }
 
-    /// Forgets ended threads, because other memory may be mapped at their stacks now.
+    /// Forgets the stacks of ended threads, because other memory may be mapped there now.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
         self.frames.retain(|frame, _| kept.contains(frame));
     }
 
-    /// Forgets ended threads whose stack was in the mapping of `sp`, because stacks are reused.
+    /// Forgets stacks of ended threads in the mapping of `sp`, because a new thread reuses that mapping.
     fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
         let after = maps.partition_point(|mapping| mapping.start <= sp);
         let mapping = after.checked_sub(1).map(|index| &maps[index]);
@@ -72,7 +72,7 @@ impl Stacks {
     }
 
     fn whose(&self, mapping: &Mapping) -> Option<&str> {
-        // A mapping with another name, such as the heap, may contain the stacks of several threads.
+        // Other mappings, such as the heap, may contain the stacks of several threads.
         let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
         let mut within = self.frames.range(mapping.start..mapping.end);
         let (_, thread) = within.next().filter(|_| is_stack)?;
@@ -85,7 +85,7 @@ pub struct Names {
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
     pub sites: Vec<Site>,
-    /// The names of functions that jump to a module's nameless ones, by the module's bias. Filled when needed.
+    /// Names for a module's nameless functions, by the module's bias and the function. Filled when needed.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
     pub stacks: Stacks,
 }
@@ -100,9 +100,8 @@ impl Names {
         })
     }
 
-    /// Returns the kind of lock, by the place in libc that the user's call reached. `itself` is
-    /// whether the system call is made at that place, as it is in our trampoline or at a syscall
-    /// instruction.
+    /// Returns the kind of lock by `via`, the place in libc that the user's call reached. `itself` is whether the
+    /// system call is made there, as in our trampoline or at a syscall instruction.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -139,8 +138,8 @@ impl Names {
         })
     }
 
-    /// Returns the name of the runtime's function at an address. A nameless function gets the name
-    /// of the one that jumps to it, because the user called that one.
+    /// Returns the name of libc's or Go's function at an address. A nameless function is named after the function that
+    /// jumps to it, which the user called.
     fn entered(&self, address: u64) -> Option<String> {
         let found = self.function(address);
         let (module, function) =
@@ -164,7 +163,7 @@ impl Names {
         Some((module, function))
     }
 
-    /// Returns the address after the first patched byte of the site whose trampoline contains this address.
+    /// Returns the address after the first byte of the site whose trampoline contains `address`.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
@@ -173,13 +172,12 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// Names a call site by its return address.
+    /// Names the call site that returns to an address.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.format_address(address, self.function(address.wrapping_sub(1)))
     }
 
-    /// Names the instruction at an address.
     pub fn instruction(&self, address: u64) -> String {
         self.format_address(address, self.function(address))
     }
@@ -197,7 +195,8 @@ impl Names {
         }
     }
 
-    /// Names a lock by the address of the wait. `stacks` are searched in addition to `self.stacks`.
+    /// Names the lock that a thread waits for at an address. Threads' stacks are searched in `stacks` and
+    /// `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
@@ -222,7 +221,7 @@ impl Names {
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// Names the variable at an address. `within` turns the offset in the variable into the one that is reported.
+    /// Names the variable at an address. `within` turns the offset in the variable into the reported offset.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);
@@ -253,7 +252,7 @@ impl Names {
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {
-            // The kernel's name for memory without a file that processes share.
+            // The kernel's name for anonymous memory that processes share.
             Some(path) if path.starts_with("/dev/zero") => "[shared memory]".to_owned(),
             Some(path) if mapping.inode != 0 => name(path),
             Some(path) => path.display().to_string(),

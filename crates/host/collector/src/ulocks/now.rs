@@ -1,7 +1,5 @@
-//! Reads from outside which thread waits for which lock now, and which one holds it. No thread is
-//! stopped, so even a hung process can be read. For a thread that sleeps in a system call, the
-//! kernel reports the call's number and arguments, and the stack pointer. A mutex and a write-held
-//! rwlock contain their holder's thread id.
+//! Reads which thread waits for which lock now, and which thread holds the lock. No thread is stopped, so even a hung
+//! process can be read. The kernel reports the call that a thread sleeps in: the number, arguments, and stack pointer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -21,7 +19,7 @@ use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 
-/// The most functions between a wait and the user's code.
+/// The most frames between a wait and the user's code.
 const MOST: usize = 24;
 
 /// Returns what the threads of a process wait for now.
@@ -55,8 +53,8 @@ pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
         .collect()
 }
 
-/// Returns which of these threads holds a mutex or a write-held rwlock. The lock's words contain
-/// the holder's id in its own namespace.
+/// Returns which of these threads holds a mutex or a write-held rwlock. The lock contains the holder's id in the
+/// process's PID namespace.
 pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
     let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
     let number = |offset: u64| {
@@ -77,7 +75,7 @@ pub(super) struct WaitReader<'n> {
     names: &'n Names,
     memory: File,
     ids: ThreadIds,
-    /// The agent's code. Waits in this code are not the program's.
+    /// The agent's code, whose waits are not the program's.
     agent: [u64; 2],
 }
 
@@ -144,14 +142,14 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns the user's call site, and the last place in libc. The walk ends at a frame that
-    /// needs %rbp, because the kernel does not report %rbp.
+    /// Returns the user's call site, and the last place in libc. The walk ends at a frame that needs %rbp, which the
+    /// kernel does not report.
     pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64) {
         let (site, via, _) = self.walk_to_user(asleep);
         (site, via)
     }
 
-    /// As [`WaitReader::walk`]; also returns the stack pointer of the last frame.
+    /// Does the same walk, and also returns the last frame's stack pointer.
     fn walk_to_user(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -178,8 +176,8 @@ impl<'n> WaitReader<'n> {
         (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
-    /// Returns the module at an address, and whether it is the C library. `None` unless the module
-    /// or the function belongs to the runtime or the standard library.
+    /// Returns the module at an address, and whether it is the C library. `None` unless the module is of the runtime,
+    /// or the function is of the standard library.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
@@ -196,7 +194,7 @@ impl<'n> WaitReader<'n> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns the id in /proc of a lock's holder. The lock contains the holder's id in its own namespace.
+    /// Returns the id in /proc of a lock's holder.
     fn holder(&self, asleep: &FutexSleeper, kind: &LockKind) -> Option<u32> {
         let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
         let owner_at = asleep.address.wrapping_add(MUTEX_OWNER);
@@ -204,7 +202,7 @@ impl<'n> WaitReader<'n> {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
             ("mutex", _) => number(owner_at)? as u32,
             ("rwlock", _) => number(rwlock::start_of(asleep.address) + rwlock::WRITER)? as u32,
-            // The joined thread's id, which the kernel clears when that thread ends.
+            // The id of the joined thread, which the kernel clears when that thread ends.
             ("join", _) => number(asleep.address)? as u32,
             _ => 0,
         };
@@ -218,7 +216,7 @@ impl<'n> WaitReader<'n> {
     }
 }
 
-/// Returns the cycles of threads each of which waits for the next one's lock, or for its end.
+/// Returns the cycles of threads, each of which waits for the next thread's lock or end.
 fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()
@@ -235,7 +233,7 @@ fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
             way.push(tid);
             at = next.get(&tid).copied();
         }
-        // The walk came back to a thread that it had visited, where the cycle begins.
+        // If the walk came back to one of its threads, a cycle begins there.
         let ring = at.and_then(|tid| way.iter().position(|on| *on == tid));
         found.extend(ring.map(|first| way.split_off(first)));
     }

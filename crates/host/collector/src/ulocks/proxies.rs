@@ -1,19 +1,18 @@
-//! Names waits for C++20 atomics that are no futexes (`std::atomic<long>`, `atomic_flag`,
-//! `std::barrier`). libstdc++ waits on a word of a table instead, chosen by a hash of the atomic's
-//! address.
+//! Names waits for C++20 atomics that are no futexes (`std::atomic<long>`, `atomic_flag`, `std::barrier`). libstdc++
+//! waits on a word of a table for them, chosen by a hash of the atomic's address.
 //!
-//! Several atomics share that word, which has no name in the program. So the atomic is identified
-//! by the first argument of the user's call. If that is no constant, the user's function is named.
+//! Several atomics may share a word, so the atomic is identified by the first argument of the user's call. If the
+//! argument is no constant, the user's function is named.
 
 use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// A program has one table, of this linker symbol.
+/// The linker symbol of the table.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {
-    /// Returns the name of the atomic for which `site` waits on a word of the table.
+    /// Returns the name of the atomic for which `site` waits; `None` if it does not wait on the table.
     pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
         let module = self.module_of(waited_at)?;
         let linked = waited_at.wrapping_sub(module.bias);

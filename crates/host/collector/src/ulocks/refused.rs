@@ -1,7 +1,6 @@
-//! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel
-//! answers the last thread's wait with EDEADLK. The thread then sleeps in libc for ever, on a word
-//! of its own stack. Only its registers still contain the mutex's address, and they can be read
-//! only while the thread is stopped.
+//! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
+//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
+//! contain the mutex's address, and reading them would need a stop.
 
 use tiptoe_session::WaitingThread;
 
@@ -10,12 +9,12 @@ use super::futex_sleeper::FutexSleeper;
 
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// The futex of a refused wait is in a frame of libc, below `user_sp`.
+/// Returns whether the kernel refused the wait. Its word is then in a frame of libc, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
 
-/// Turns a wait on libc's own word into a wait for the unknown mutex.
+/// Turns a wait on libc's word into a wait for an unknown mutex.
 pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     WaitingThread {
         lock: MUTEX.to_owned(),
@@ -25,9 +24,8 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. The kernel refuses a wait if the holder waits for the
-/// refused thread, through any number of mutexes. If only one thread does, that thread is the
-/// holder.
+/// Finds the holders of unknown mutexes. A refused thread's mutex is held by a thread that waits for the refused one,
+/// maybe through other mutexes. If only one thread does, that is the holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
@@ -44,7 +42,7 @@ pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     }
 }
 
-/// Returns whether a wait is for a mutex of thread `tid`, maybe through mutexes of other waiting threads.
+/// Returns whether a wait is for a mutex of thread `tid`, maybe through other mutexes.
 fn leads_to(waits: &[WaitingThread], wait: &WaitingThread, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {
@@ -83,7 +81,7 @@ mod tests {
             holder(&[wait(1, "a", Some(2)), wait(7, "b", Some(8))]),
             Some(1)
         );
-        // Each of the two may hold the mutex.
+        // Thread 1 or 3 may be the holder.
         assert_eq!(
             holder(&[wait(1, "a", Some(2)), wait(3, "b", Some(1))]),
             None

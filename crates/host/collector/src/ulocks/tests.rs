@@ -1,4 +1,4 @@
-//! Tests of the sums of what threads recorded.
+//! Tests of the sums.
 
 use super::*;
 use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
@@ -113,7 +113,7 @@ fn hostile_words_of_a_target_are_only_reported() {
     assert_eq!(noted.locks(&names(), Split::Callsite).rows.len(), 2);
 }
 
-/// The waits of 300 ns had these holders.
+/// Returns a thread's words: waits of 300 ns with these holders.
 fn thread_with(holders: &[(u64, u64)]) -> Vec<u64> {
     let mut words = thread(1);
     for (slot, (key, ns)) in (0..).zip(holders) {
@@ -158,7 +158,6 @@ fn holders_are_reported_if_nearly_all_are_known() {
     check(&[(UNSEEN, 300)], None);
 }
 
-/// Regression: a thread that was cancelled in a wait had no row, and its wait was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_reported_as_unfinished() {
     let mut noted = WaitRecords::default();

@@ -1,5 +1,5 @@
-//! The ids of a process's threads. In a pid namespace within tiptoe's, as in a container, locks and
-//! slabs contain other ids than tiptoe's /proc.
+//! The ids of a process's threads. In a nested PID namespace, such as a container's, locks and slabs contain other ids
+//! than tiptoe's /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use tiptoe_sys::host::procfs::Process;
 
 #[derive(Default)]
 pub struct ThreadIds {
-    /// Tiptoe's id of each thread by the thread's own id, also of ended threads. `None` if both are the same.
+    /// Each thread's id in tiptoe's /proc, by its id in the nested namespace, also of ended threads. `None` without a
+    /// nested namespace.
     outer: Option<BTreeMap<u32, u32>>,
     has_looked: bool,
 }
@@ -34,7 +35,8 @@ impl ThreadIds {
         }
     }
 
-    /// Returns the id in /proc of the thread with the id `own` in its namespace; `None` if no look has seen it.
+    /// Returns the id in tiptoe's /proc of the thread with the id `own` in its namespace; `None` if no look has seen
+    /// the thread.
     pub fn outer(&self, own: u32) -> Option<u32> {
         match &self.outer {
             Some(outer) => outer.get(&own).copied(),

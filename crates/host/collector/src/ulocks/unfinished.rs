@@ -1,4 +1,4 @@
-//! Waits that were not over when the trace ended. They have rows, and their times until the end are lower bounds.
+//! Waits that were not over when the trace ended. Their times are lower bounds.
 
 use tiptoe_futex::gaps::Beginning;
 use tiptoe_price::clock;
@@ -7,7 +7,7 @@ use tiptoe_session::Unfinished;
 use super::{Key, WaitRecords};
 
 impl WaitRecords {
-    /// Returns empty records that are read at `now`, in ticks.
+    /// Returns empty records for words that are read at `now`, in ticks.
     pub fn at(now: u64) -> WaitRecords {
         WaitRecords {
             now,
@@ -15,7 +15,7 @@ impl WaitRecords {
         }
     }
 
-    /// `beginning` is the wait's word.
+    /// `beginning` is the word that says when the wait began.
     pub(super) fn add_open_wait(&mut self, key: Key, who: &str, beginning: u64) {
         let ns = match Beginning::of(beginning) {
             Beginning::At(since) | Beginning::LongAgo(since) => ns_between(since, self.now),
@@ -42,7 +42,7 @@ impl WaitRecords {
     }
 }
 
-/// Returns the time between two readings of the clock, in ticks; 0 if the second is earlier.
+/// Returns the ns between two times in ticks; 0 if the second is earlier.
 pub fn ns_between(since: u64, now: u64) -> u64 {
     let ticks = now.saturating_sub(since);
     let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;

@@ -1,4 +1,4 @@
-//! How much was recorded so far.
+//! How many waits, wakes and holds were recorded so far.
 
 use super::{WaitRecords, slept};
 
@@ -18,7 +18,7 @@ impl WaitTotals {
         self.holds = self.holds.saturating_add(more.holds);
     }
 
-    /// Returns how many pairs of hooks ran. A hold counts as a pair, because a hook runs at its begin and at its end.
+    /// Returns how many pairs of hooks ran: two hooks for a wait, and two for a hold.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }

@@ -1,10 +1,10 @@
-//! The cost of a watch's hits, as a whole and by variable.
+//! The cost of hits, in total and by variable.
 
 use tiptoe_event::Cost as HitCost;
 use tiptoe_session::{Cost, Event, Variable};
 
-/// Returns the cost of all variables' hits at this price, and sets each event's part. The parts sum
-/// to at most `cpu_ns`, the time that the process used.
+/// Returns the cost of all hits, and sets each event's part. The parts sum to at most `cpu_ns`, the time that the
+/// process used.
 pub(super) fn share_out(
     events: &mut [Event],
     variables: &[Variable],
@@ -27,7 +27,6 @@ pub(super) fn share_out(
 mod tests {
     use super::*;
 
-    /// Regression: the sum was bounded by the process's CPU time, and its parts were not.
     #[test]
     fn costs_of_variables_were_more_than_all_time() {
         let variable = |hits| Variable {

@@ -1,4 +1,4 @@
-//! Turns recorded accesses into the rows of a session: merged by instruction and thread, named, and sorted.
+//! Turns recorded accesses into a session's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::origins::InstructionOrigins;
 use super::variables::WatchedVariable;
 use crate::clock::RunClock;
 
-/// Variable, instruction, whether the kernel made the access, thread and its name.
+/// Variable, instruction, whether the kernel made the access, thread, and thread name.
 type AccessKey<'r> = (u32, u64, bool, u32, &'r str);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
-/// The rows with the most accesses are first.
+/// Returns the rows, most accesses first.
 pub(super) fn rows(
     found: &[WatchHits],
     variables: &[WatchedVariable],
@@ -95,7 +95,7 @@ impl AccessRow<'_> {
         }
     }
 
-    /// `None` if several threads made the accesses.
+    /// Returns the thread that made the accesses; `None` if there were several.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;
@@ -103,7 +103,7 @@ impl AccessRow<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Computes the value of a row's only hit from its registers, because the recorded value was read from memory.
+    /// Computes the value of a row's only hit from the registers, because the recorded value was read from memory.
     fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;
@@ -138,8 +138,8 @@ impl AccessRow<'_> {
                 add(row.callers.clone(), false, row.count);
                 continue;
             }
-            // Only the first hit's stack was saved. The other hits may have other callers, unless
-            // all complete walks found this stack.
+            // Only the first hit's stack was saved. Other hits may have other callers, unless every complete walk found
+            // this stack.
             let callers = target.unwind(row.key.ip, &row.first);
             let is_only = whole.len() == 1 && whole.contains(&*callers);
             let others = if is_only {

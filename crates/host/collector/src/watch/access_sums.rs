@@ -1,6 +1,5 @@
-//! Aggregates accesses that the program's threads recorded, by instruction, callers and thread
-//! name, with their values. Because each hit has its registers, no instruction must be learnt
-//! first.
+//! Sums up the hits that the program's threads recorded. Each hit was recorded with the registers, so no instruction
+//! must be learnt first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -18,7 +17,7 @@ use super::begin::Target;
 use super::learned_code;
 use super::variable_value::VariableValue;
 
-/// The most rows, and the most values in each.
+/// The most rows, and the most values in a row.
 const ROWS: usize = 4096;
 const VALUES: usize = 8;
 
@@ -26,11 +25,11 @@ pub(super) struct AccessSums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchHits>,
     variables: Vec<(Hits, VariableValue)>,
-    /// The stores, by the address after their instruction.
+    /// Each store by the address after its instruction; `None` if the instruction is no known store.
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
     accesses: Vec<Access>,
-    /// Hits recorded only after their thread had moved on, so that their instruction is unknown.
+    /// Hits of an unknown instruction, because the thread continued before it recorded the hit.
     late: u64,
 }
 
@@ -158,8 +157,8 @@ impl AccessSums {
         }
     }
 
-    /// Returns the values that follow from the instruction and the registers. Otherwise the new
-    /// value is read from memory, and the old one is that of the previous hit.
+    /// Returns the values that follow from the instruction and the registers. Otherwise the new value is that read from
+    /// memory, and the old value is the previous hit's.
     fn values(
         &mut self,
         index: usize,

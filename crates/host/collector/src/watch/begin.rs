@@ -1,4 +1,4 @@
-//! The memory of the process whose variables are watched, and what is mapped there.
+//! The process whose variables are watched: its memory, and the files mapped there.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,26 +19,26 @@ use crate::request::RequestTarget;
 use crate::ulocks::Names;
 
 const SELDOM: Duration = Duration::from_millis(5);
-/// The numbers of %rsp and %rbp among the saved registers.
+/// The indexes of %rsp and %rbp in the saved registers.
 const SP: usize = 4;
 const BP: usize = 5;
 const DEEPEST: usize = 16;
 
 pub(super) struct Target {
     pub(super) process: Process,
-    /// The command line after exec: a script's begins with its interpreter.
+    /// The command line after the exec. A script's command line begins with the interpreter.
     pub(super) command: Vec<String>,
-    /// Whether the process is a command that had not begun when its memory was opened.
+    /// Whether the process was a held command.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
     strange: HashSet<u64>,
-    /// The time since the maps were read.
+    /// When the maps were read.
     looked: RunClock,
     memory: File,
 }
 
-/// Attaches to a process, or starts one and holds it right after exec, when its program is mapped and no code has run.
+/// Attaches to a process, or starts a command, which is held after the exec, before its code runs.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
@@ -69,7 +69,7 @@ impl Target {
         })
     }
 
-    /// Reads the maps again if there is no known code at an address, because libraries are loaded later.
+    /// Reads the maps again if no known code is at an address, because a library may have been loaded.
     pub(super) fn know(&mut self, address: u64) {
         let is_soon = self.looked.elapsed() < SELDOM;
         if !is_soon && self.module(address).is_none() && self.strange.insert(address) {
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped. A new command may end before a hit in a library would cause that.
+    /// Reads the maps again if more code is mapped, because a command may end before a hit in a library.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Keeps the old maps if the process has ended, or runs another program.
+    /// Reads the maps, but keeps the old ones if the process has ended or runs another program.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();
         let is_same = |mapping: &Mapping| {
@@ -107,10 +107,10 @@ impl Target {
         self.memory.read_exact_at(bytes, at).is_ok()
     }
 
-    /// Returns whether the process has given up the memory that was opened, because it is ending or
-    /// runs another program. The kernel gives up the memory some time before reporting either.
+    /// Returns whether the kernel has freed the opened memory, because the process is ending or runs another program.
+    /// The kernel reports either only some time later.
     pub(super) fn has_given_up_memory(&self) -> bool {
-        // Linux then reads nothing, while an address without memory is an error (mem_rw in fs/proc/base.c).
+        // Such a read returns no bytes, but a read of an unmapped address fails (mem_rw in fs/proc/base.c).
         self.memory
             .read_at(&mut [0], 0)
             .is_ok_and(|length| length == 0)
@@ -122,8 +122,8 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns whether an address is outside all files' data and the zeroed memory after it. A
-    /// write there proves nothing, because allocators keep their own state there.
+    /// Returns whether an address is outside the files' data and the zeroed memory after it. An allocator's write to a
+    /// file's data proves nothing, because its own state is there.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {
@@ -134,7 +134,7 @@ impl Target {
         !is_files(at) && !is_right_after_file
     }
 
-    /// Unwinds the part of the stack that a hit saved; returns the return addresses.
+    /// Returns the return addresses in the part of the stack that a hit saved.
     pub(super) fn unwind(&self, ip: u64, first: &Snapshot) -> Vec<u64> {
         let sp = first.registers[SP];
         let word = |at: u64| {

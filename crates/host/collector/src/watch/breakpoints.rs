@@ -1,6 +1,5 @@
-//! The breakpoints of a watch, in one of three forms: the kernel's of all CPUs or of threads
-//! ([`in_kernel`](super::in_kernel)), or those of the program's own threads
-//! ([`inside`](super::inside)).
+//! The three forms of a watch's breakpoints: the kernel's on all CPUs or on threads (`in_kernel`), and those of the
+//! program's own threads (`inside`).
 
 use std::time::Duration;
 
@@ -15,15 +14,15 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::{Error, Reason};
 
-/// The form after a move, if another one; or why the watch stays as it is.
+/// The new form after a move, if there is one; or why the form has not moved.
 pub(super) type Moved = Result<Option<Box<dyn Breakpoints>>, Reason>;
 
-/// One form of breakpoints. `at` is the process, `target` its memory.
+/// A form of breakpoints. `at` is the process, and `target` its memory.
 pub(super) trait Breakpoints {
-    /// Returns the number of hits that a window allows, if the budget limits it.
+    /// Returns how many hits the budget allows in a window; `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies the stores and unwind rules that are needed before the first hit: see [`super::initial_rules`].
+    /// Supplies the stores and unwind rules that first hits need.
     fn supply_initial_rules(
         &mut self,
         target: &Target,
@@ -32,18 +31,17 @@ pub(super) trait Breakpoints {
 
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
 
-    /// Reads what would be lost otherwise, and learns about the code that hit. Returns the time
-    /// within which the next turn must follow.
+    /// Reads data that would be lost later, and learns about the code that hit. Returns the longest time until the next
+    /// turn.
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
-    /// Begins the next window; returns the result of the last one.
+    /// Begins the next window. Returns the result of the window before.
     fn refresh(&mut self, at: &Targets) -> Result<Window, Error>;
 
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
 
-    /// Makes a slot watch another variable, or the same one at another address. Returns the result
-    /// of the window before.
+    /// Makes a slot watch another variable or another address. Returns the result of the window so far.
     fn serve(
         &mut self,
         slot: usize,
@@ -57,8 +55,7 @@ pub(super) trait Breakpoints {
         Ok(())
     }
 
-    /// Watches only the process's threads from now on, if all CPUs were watched. Returns the new
-    /// form, or why the old one continues. On failure nothing is watched.
+    /// Moves breakpoints on all CPUs to the process's threads. On an error nothing is watched.
     fn move_to_threads(&mut self) -> Result<Moved, Error> {
         Ok(Ok(None))
     }
@@ -71,12 +68,12 @@ pub(super) trait Breakpoints {
 
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause>;
 
-    /// Returns whether the program's threads have all ended while its process still exists.
+    /// Returns whether all of the program's threads have ended, although the process still exists.
     fn is_over(&mut self, _at: &Targets) -> bool {
         false
     }
 
-    /// Stops counting; the counts remain readable.
+    /// Stops counting. The counts remain readable.
     fn stop(&mut self, at: &Targets, target: &mut Target);
 
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;
@@ -89,10 +86,10 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// The numbers of hits that are not counted: lost hits, hits of threads that blocked the
-    /// signal, hits in gaps without an agent, and traps without a cause.
+    /// How many hits were lost, came late because the signal was blocked, or were in gaps without an agent; and traps
+    /// without a cause.
     pub(super) missed: [u64; 4],
-    /// The threads whose debug registers could not be accounted for.
+    /// How many threads have debug registers that are not accounted for.
     pub(super) refused: u64,
     pub(super) foreign: u64,
     pub(super) sees_kernel: bool,
@@ -111,7 +108,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Threads held `unreserved` registers without a reservation.
+/// Returns the reservations of both sides. Threads held `unreserved` registers without one.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! `--when`: which accesses count, by their values.
+//! Parses `--when`, which selects accesses by their values.
 //!
 //! ```text
 //! WHEN    = COMPARE {"&&" COMPARE}
@@ -11,7 +11,7 @@ use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
 
 use crate::error::{Error, WhenFault};
 
-/// Two-character operators must be first, because `<` is a part of `<=`.
+/// Operators of two characters must be first, because `<` is a part of `<=`.
 const OPERATORS: [(&str, Operator); 7] = [
     ("==", Operator::Equal),
     ("!=", Operator::Different),

@@ -1,4 +1,4 @@
-//! Reports single accesses as they happen.
+//! Reports each access as it happens.
 
 use tiptoe_session::Access;
 
@@ -6,7 +6,7 @@ use super::Run;
 use crate::clock::RunClock;
 use crate::request::Observer;
 
-/// The names are by variable and address.
+/// Instructions' names, by variable and address.
 pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {
@@ -15,7 +15,7 @@ impl Run<'_> {
             return;
         }
         let mut hits = self.form.take_accesses();
-        // Each CPU reports only its own accesses in order.
+        // The accesses are in order on each CPU only.
         hits.sort_by_key(|hit| hit.time_ns);
         for hit in &hits {
             self.target.know(hit.key.ip);

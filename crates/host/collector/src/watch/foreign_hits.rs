@@ -1,4 +1,4 @@
-//! Handles other processes that hit a watch of all CPUs and use up its allowance.
+//! Handles hits by other processes, which use up the allowance of a watch on all CPUs.
 
 use tiptoe_event::Via;
 use tiptoe_session::{Note, WatchNote};
@@ -9,14 +9,14 @@ use crate::request::Observer;
 
 #[derive(Debug, Default)]
 pub(super) struct ForeignHits {
-    /// Windows in which the watch was disabled because of other processes.
+    /// How many windows other processes' hits used up.
     windows: u64,
     /// Whether the watch moved to threads, or why it could not.
     moved: Option<Result<(), Reason>>,
 }
 
 impl ForeignHits {
-    /// Moves the watch to the threads of its process, unless all CPUs were requested.
+    /// Moves the watch to the process's threads, unless the user requested all CPUs.
     pub(super) fn handle_window(
         &mut self,
         via: Via,

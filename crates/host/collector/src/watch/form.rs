@@ -1,7 +1,6 @@
-//! Chooses the breakpoints' form: on all CPUs, or at the threads of the process. All CPUs is the
-//! better form: it sees later threads without inheritance, and adds nothing to a context switch.
-//! Threads are for users who may not watch all CPUs, and for addresses that other processes use as
-//! well, because each hit of another process would trap.
+//! Chooses where the kernel's breakpoints are: on all CPUs, or on the threads of the process. All CPUs is better,
+//! because later threads need not inherit breakpoints, and context switches take no longer. Threads are for users who
+//! may not watch all CPUs, and for addresses that other processes use, whose hits would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
@@ -16,7 +15,7 @@ use crate::error::{Error, Reason};
 
 pub(super) struct BreakpointRefusal {
     pub(super) error: Error,
-    /// Whether this user may not open the kernel's breakpoints. The program's own threads may.
+    /// Whether this user may not open the kernel's breakpoints.
     pub(super) is_denied: bool,
 }
 
@@ -46,7 +45,7 @@ impl From<Error> for BreakpointRefusal {
 /// The breakpoints, and why they are not on all CPUs.
 pub(super) type OpenedWatch = (Box<dyn Breakpoints>, Option<Reason>);
 
-/// Opens a watch in the kernel, in the requested form or the better one that is available.
+/// Opens the kernel's breakpoints, in the requested form or the best available one.
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],
@@ -93,8 +92,7 @@ fn may_be_had_otherwise(error: &KernelError) -> bool {
     )
 }
 
-/// Returns how many other processes run the same program at the same base address, with memory
-/// mapped at one of these addresses.
+/// Returns how many other processes run the same program at the same base, with memory at one of these addresses.
 fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     let own = target.process;
     let Ok(exe) = own.exe() else { return 0 };

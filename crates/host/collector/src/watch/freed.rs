@@ -1,8 +1,8 @@
-//! Notices that an object which is watched by address, or through a pointer, may have been freed.
+//! Notices that an object watched by address or through a pointer may have been freed.
 //!
-//! Only the allocator knows where objects begin and end, and it reports nothing. But it writes its
-//! lists into freed objects, or into memory that it allocates, and never into a live object. The
-//! callers of such an access show that it is the allocator's.
+//! Only the allocator knows where objects begin and end, and it reports nothing. But it writes its lists into freed
+//! objects, or into memory that it allocates, and never into a live object. The callers of an access show whether the
+//! allocator made it.
 
 use tiptoe_session::{Accesses, Note, WatchNote};
 
@@ -21,10 +21,10 @@ const FUNCTIONS: [&str; 11] = [
     "operator delete",
     "operator new",
 ];
-/// Prefixes of internal names of glibc, jemalloc, tcmalloc and mimalloc.
+/// Prefixes of the names in glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// The note has the time of an allocator's first access.
+/// Returns a note with the time of the allocator's first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     let name = Some(place.name()).filter(|_| place.is_object())?;
     let mine = rows.iter().filter(|row| row.variable == name);
@@ -38,7 +38,7 @@ pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     Some(note.into())
 }
 
-/// Returns the outermost allocator function among an access's callers.
+/// Returns the outermost function of the allocator among an access's callers.
 fn allocator(row: &Accesses) -> Option<&str> {
     let callers = row
         .stacks

@@ -1,4 +1,4 @@
-//! Lists the processes that may hold the debug registers, because the kernel does not say.
+//! Lists processes that may hold the debug registers, because the kernel does not report the holder.
 
 use tiptoe_kernel::Error as KernelError;
 use tiptoe_sys::host::Process;

@@ -1,4 +1,4 @@
-//! The kernel's breakpoints, on all CPUs or for the process's threads. Each hit runs a BPF program of ours.
+//! The kernel's breakpoints, on all CPUs or on the process's threads. Each hit runs our BPF program.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::clock::TICK;
 use crate::drive::Targets;
 use crate::error::Error;
 
-/// The turns between two that learn, if nothing new was hit.
+/// If no new code was hit, only one turn in this many learns.
 const SELDOM: u32 = 10;
 /// The pause between two checks of the allowance of threads' events, which only the loop can disable.
 const REST_TICK: Duration = Duration::from_millis(1);
 
-/// `None` once the breakpoints have moved to threads.
+/// Breakpoints on all CPUs; `None` once they have moved to threads.
 pub(super) struct CpuBreakpoints(pub(super) Option<KernelBreakpoints>);
 
 pub(super) struct ThreadBreakpoints {
@@ -33,7 +33,7 @@ pub(super) struct ThreadBreakpoints {
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// Threads that are not accounted for, kept because their events no longer exist when the counts are read.
+    /// Threads that are not accounted for.
     unreserved: Unreserved,
     until_learn: u32,
 }
@@ -47,13 +47,12 @@ pub(super) trait InKernel {
         None
     }
 
-    /// Disables the events if the allowance is used up, unless they disable themselves. Returns the
-    /// time within which the allowance must be checked again.
+    /// Disables the events if the allowance is used up, unless the BPF program does so. Returns the time until the next
+    /// check.
     fn rest(&mut self) -> Result<Duration, Error> {
         Ok(TICK)
     }
 
-    /// `None` if the form cannot move to threads.
     fn to_threads(&mut self) -> Result<Moved, Error> {
         Ok(Ok(None))
     }
@@ -100,7 +99,7 @@ impl InKernel for ThreadBreakpoints {
 
 impl ThreadBreakpoints {
     pub(super) fn of(kernel: KernelBreakpoints) -> ThreadBreakpoints {
-        // The summary must be kept, because the events no longer exist when the counts are read.
+        // Kept, because the events no longer exist when the counts are read.
         let attached = kernel.set.attached();
         ThreadBreakpoints { kernel, attached }
     }
@@ -116,7 +115,7 @@ impl KernelBreakpoints {
         }
     }
 
-    /// Supplies the BPF program with what it needs of the code that hit, in each turn while code is new.
+    /// Learns about the code that hit: in each turn while code is new, later more seldom.
     fn learn(&mut self, target: &mut Target, now: Duration) -> Result<(), Error> {
         if self.until_learn == 0 {
             let is_new = self.learned.learn(&mut self.set, target)?;
@@ -193,7 +192,7 @@ impl<F: InKernel> Breakpoints for F {
         Ok(self.kernel().set.hits(variable)?)
     }
 
-    /// Includes the BPF program's own time.
+    /// Returns the cost of a hit, with the time of the BPF program.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let set = &self.kernel().set;
         let times = set.times()?;
@@ -208,7 +207,7 @@ impl<F: InKernel> Breakpoints for F {
 
     fn stop(&mut self, _at: &Targets, _target: &mut Target) {
         let kernel = self.kernel();
-        // On an error the accounting is incomplete; the hits were counted all the same.
+        // After an error the accounting is incomplete, but the hits were counted.
         if let Ok(unreserved) = kernel.set.follow_births() {
             kernel.unreserved = unreserved;
         }

@@ -1,5 +1,5 @@
-//! Supplies the BPF program with what it needs before the first hit: the stores that contain a
-//! variable's address, and the rules to step to their callers along direct calls.
+//! Supplies the BPF program with facts before the first hit: the stores whose instructions contain a variable's
+//! address, and the unwind rules along direct calls to these stores.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use super::variables::WatchedVariable;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The bytes of an address in an instruction, and of the immediate value that may follow it.
+/// The lengths of an address in an instruction, and of an immediate value after it.
 const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// The most levels of callers. Further rules are learnt from hits.
+/// The most levels of callers. Rules for further levels are learnt from hits.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 
@@ -53,7 +53,7 @@ pub(super) fn supply(
     Ok(())
 }
 
-/// Supplies the rules to step from the calls of these functions, from the calls of their callers, and so on.
+/// Supplies the unwind rules at the calls of these functions, of their callers, and so on.
 fn supply_callers(
     learned: &mut LearnedCode,
     set: &mut Watchpoints,
@@ -94,7 +94,7 @@ fn function(module: &Module, address: u64) -> Option<u64> {
     Some(function.address.wrapping_add(module.bias))
 }
 
-/// Returns the target and the return address of everything that looks like a direct call.
+/// Returns the target and the return address of all bytes that look like a direct call.
 fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let within = start..start + code.len() as u64;
     let windows = code.windows(CALL_LEN).enumerate();
@@ -106,7 +106,7 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Returns the ends of possible instructions whose operand, relative to their end, is this address.
+/// Returns the ends of possible instructions with this address as an operand, relative to the end.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

@@ -1,6 +1,6 @@
-//! Watches by breakpoints that the program's own threads open and whose hits they record
-//! themselves, which needs only the rights of the program's user. The agent opens breakpoints for
-//! the existing threads while it blocks thread creation; later threads inherit them.
+//! Watches by breakpoints that the program's own threads open and whose hits they record. This needs only the rights of
+//! the program's user. The agent opens breakpoints for the existing threads while it blocks thread creation. Later
+//! threads inherit the breakpoints.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,19 +31,19 @@ use crate::request::{Request, RequestTarget};
 use crate::start::start;
 use crate::tracee::{ArmedThreads, Plan, Tracee};
 
-/// The pause between two looks for threads that have ended.
+/// The pause between two requests to look for ended threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits. The ring has room for the hits, so that the next turn reads more at once.
+/// The pause after a turn with many hits, for which the ring has room, so that a turn reads more at once.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
     points: Vec<Watchpoint>,
-    /// The variable at an address, also at one from which its watch has moved.
+    /// Each variable's index by its address, also by former addresses.
     variable_by_address: HashMap<u64, usize>,
     serving: Vec<usize>,
     sums: AccessSums,
     reader: HitReader,
-    /// Hits whose records were never complete.
+    /// How many hits had records that were never complete.
     holes: u64,
     cpus: u32,
     opened: ArmedThreads,
@@ -53,7 +53,7 @@ pub(super) struct InProcessWatch {
     hit_cost: Cost,
     /// A bit for each variable whose events were disabled in this window.
     rested: u64,
-    /// The epoch in which values were last read.
+    /// The epoch in which the values of variables were last read.
     read_in: Option<Epoch>,
     agent: AgentUse,
     has_left: bool,
@@ -93,7 +93,7 @@ impl InProcessWatch {
     ) -> Result<InProcessWatch, Error> {
         let clock = RunClock::start();
         let cpus = SharedSlots::cpus()?;
-        // Must be measured before the program's registers are taken, because measuring needs one.
+        // Must be measured before the program takes debug registers, because the measurement needs one.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
@@ -138,7 +138,7 @@ impl InProcessWatch {
         Ok(())
     }
 
-    /// Reads only if stores were missed and all events are enabled now.
+    /// Reads the variables' values if stores were missed since the last read, and all events are enabled.
     fn read_values(&mut self, at: &Targets, target: &Target) {
         let epoch = hits(at).map(|hits| hits.epoch());
         if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
@@ -164,7 +164,7 @@ impl InProcessWatch {
         self.sums.holds(index, held);
     }
 
-    /// Returns whether there were many hits.
+    /// Reads the ring. Returns whether there were many hits.
     fn read_hits(&mut self, at: &Targets, target: &mut Target, is_end: bool) -> bool {
         let Some(hits) = hits(at) else {
             return false;
@@ -180,13 +180,13 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as now find room in the ring. More threads would use CPU time in vain.
+            // Wakes only as many threads as the ring has room for. Others would wait again.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH
     }
 
-    /// Leaves the process, except a held command, which must not run and is killed.
+    /// Makes the agent leave, except from a held command, which must not run and is killed.
     fn leave(&mut self, at: &Targets) {
         if let Ok(tracee) = tracee(at)
             && !tracee.process.target.is_held()
@@ -209,7 +209,7 @@ impl Breakpoints for InProcessWatch {
         target: &Target,
         _variables: &[WatchedVariable],
     ) -> Result<(), Error> {
-        // Built now, because unwind tables take long and the first hits may come all at once.
+        // Built now, because unwind tables take long to build, and the first hits may happen all at once.
         for module in &target.names.modules {
             module.object.unwind_table();
         }
@@ -222,8 +222,8 @@ impl Breakpoints for InProcessWatch {
         Ok(())
     }
 
-    /// Also makes the agent release the registers of ended threads, and reserve registers that
-    /// threads could not reserve at their creation.
+    /// Also asks the agent at times to release ended threads' registers, and to reserve registers that threads could
+    /// not reserve at their creation.
     fn poll(
         &mut self,
         at: &Targets,
@@ -300,7 +300,7 @@ impl Breakpoints for InProcessWatch {
         Ok(self.hit_cost)
     }
 
-    /// Reports an exec also if the other program ended before tiptoe saw it.
+    /// Returns why the trace ended: an exec even if the new program has also ended.
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause> {
         let tracee = at.traced.first()?;
         tracee.ended_by().or_else(|| {
@@ -366,7 +366,7 @@ fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
     Ok(SharedSlots::new(words.atomics(), cpus)?)
 }
 
-/// After this many hits in a turn, more are expected soon.
+/// After this many hits in a turn, more hits are expected soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn no_hits() -> Error {

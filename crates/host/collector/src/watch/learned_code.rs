@@ -1,7 +1,6 @@
-//! Supplies the BPF program with facts about the code that hits: the source of a store's value, and
-//! the rule to step from an address to its caller. Both are read from the program's files once for
-//! each address: before the watch begins ([`initial_rules`](super::initial_rules)), or after an
-//! address's first hit.
+//! Supplies the BPF program with facts about code: where a store's value is from, and the unwind rule at an address.
+//! They are read from the program's files once for each address: before the watch begins (`initial_rules`), or after
+//! the first hit.
 
 use std::collections::HashSet;
 
@@ -14,7 +13,7 @@ use super::begin::Target;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The BPF maps have room for this many stores, and as many rules.
+/// The BPF maps have room for this many stores, and for as many rules.
 const MOST: usize = 12_000;
 
 #[derive(Default)]
@@ -25,7 +24,7 @@ pub(super) struct LearnedCode {
 }
 
 impl LearnedCode {
-    /// Supplies what the present rows lack; returns whether anything was new.
+    /// Supplies what the present rows lack. Returns whether any of it was new.
     pub(super) fn learn(
         &mut self,
         set: &mut Watchpoints,
@@ -48,7 +47,7 @@ impl LearnedCode {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Returns whether the store is new and known.
+    /// Adds the store that ends at `end`. Returns whether it was new, and a store at all.
     pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
@@ -65,8 +64,8 @@ impl LearnedCode {
         Ok(true)
     }
 
-    /// Supplies rules for the address at which a walk ended, and for all possible return addresses
-    /// on its stack, because the next walk would end there.
+    /// Supplies rules for the address where a walk ended, and for all possible return addresses on the stack, where the
+    /// next walk would end.
     fn add_rules(
         &mut self,
         set: &mut Watchpoints,
@@ -75,7 +74,7 @@ impl LearnedCode {
     ) -> Result<(), Error> {
         match row.callers.last() {
             Some(last) => self.add_rule(set, target, *last, 1)?,
-            // The hit's own address is no return address.
+            // The address of the hit is no return address.
             None => self.add_rule(set, target, row.key.ip, 0)?,
         }
         for word in &row.first.stack {

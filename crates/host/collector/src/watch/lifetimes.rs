@@ -1,5 +1,4 @@
-//! Ends a watch before its process ends, because the process runs another program or the variable
-//! no longer exists. Other variables are still watched.
+//! Ends the watch of a variable that no longer exists. Notices that the process runs another program.
 
 use std::time::Duration;
 
@@ -13,7 +12,8 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// `None` if the variable exists, or if its process is ending or runs another program.
+    /// Returns why the variable no longer exists. `None` if it exists, or the process is ending or runs another
+    /// program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
             .of_thread()
@@ -47,10 +47,10 @@ impl Run<'_> {
         })
     }
 
-    /// Returns whether no watch is left.
+    /// Ends the watches of removed variables. Returns whether no variable is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
-            // Must be taken before the look: a variable that the look finds existed at this time, but maybe not later.
+            // Must be read before the look, because the variable may be removed right after it.
             let now = turn.clock.elapsed();
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {
@@ -74,8 +74,9 @@ impl Run<'_> {
                 .iter()
                 .any(|variable| !variable.lifetime.has_ended())
             {
-                turn.observer.note(&note);
                 self.move_from(self.variables[index].address(), index, turn.at)?;
+                // After the move, because the note promises that later accesses do not count.
+                turn.observer.note(&note);
             }
             self.notes.push(note);
         }
@@ -86,8 +87,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns a note if other threads accessed a thread's variable after its thread was last seen. The
-/// memory may then be another thread's, because stacks are reused.
+/// Returns a note if other threads accessed a thread's variable after the thread was last seen. The memory may then
+/// belong to another thread, because stacks are reused.
 pub(super) fn note(variable: &WatchedVariable, rows: &[Accesses], target: &Target) -> Option<Note> {
     let owner = variable.of_thread()?;
     let is_first = owner.tid == target.process.pid();

@@ -1,6 +1,5 @@
-//! Follows variables to which pointers lead: if the pointers lead to another object, the watch
-//! moves there. Until the pointers are first set, the breakpoint is at an address that no program
-//! may map.
+//! Moves the watch of a variable if the pointers to it lead to another object. Until the pointers are first set, the
+//! breakpoint is at an address that no program may map.
 
 use tiptoe_session::{Note, WatchNote};
 
@@ -28,7 +27,7 @@ impl WatchedVariable {
         (!is_known).then_some(WatchNote::SameAddress { variable, other })
     }
 
-    /// A variable that has ended keeps its address only for the report.
+    /// A removed variable keeps its address only for the report.
     fn is_watched_at(&self, address: u64) -> bool {
         self.address() == address && !self.lifetime.has_ended()
     }
@@ -56,8 +55,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address, unless another variable is there, because hits are
-    /// identified by address. Returns a note the first time that either happens.
+    /// Watches a variable at another address, unless another variable is there, because hits are identified by address.
+    /// Returns a note the first time that either happens.
     fn move_to(
         &mut self,
         index: usize,
@@ -88,7 +87,7 @@ impl Run<'_> {
         )
     }
 
-    /// Moves a variable's breakpoint, if the variable has a register.
+    /// Moves the breakpoint of a variable to its new address, if the variable has a register.
     pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {

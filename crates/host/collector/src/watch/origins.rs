@@ -1,4 +1,4 @@
-//! The source of instructions: inlined functions, and lines.
+//! Names the inlined functions and source lines of instructions.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// Origins, by an address inside each instruction or caller.
+/// Origins, by an address inside an instruction or a call.
 pub(super) struct InstructionOrigins {
     known: HashMap<u64, Origin>,
     /// Files whose debug information takes too long to read.
@@ -56,7 +56,7 @@ impl InstructionOrigins {
         unread.map(|file| WatchNote::SourcesUnread { file }.into())
     }
 
-    /// Returns the suffix of an instruction's name: `(f < g inlined, file.c:12)`; empty if nothing is known.
+    /// Returns a suffix such as ` (f < g inlined, file.c:12)`; empty if the origin is unknown.
     pub(super) fn source_suffix(&self, at: u64) -> String {
         let Some(origin) = self.known.get(&at) else {
             return String::new();
@@ -74,7 +74,7 @@ impl InstructionOrigins {
         }
     }
 
-    /// The innermost function is first.
+    /// Returns the functions inlined at a call by its return address, innermost first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
         let origin = self.known.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);

@@ -1,10 +1,10 @@
-//! The pointers that lead to a watched variable.
+//! The path of pointers that leads to a watched variable.
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Step, check_alignment};
 
 use super::begin::Target;
 
-/// After this many looks in a row without memory, the pointers are reported as lost.
+/// After this many looks in a row that found no memory, the pointers are reported as lost.
 const MOST_LOST: u32 = 3;
 
 pub(super) struct PointerPath {
@@ -13,9 +13,9 @@ pub(super) struct PointerPath {
     pub(super) moves: u32,
     pub(super) is_unset: bool,
     pub(super) is_late: bool,
-    /// The path has led to the address of another watched variable.
+    /// Whether the path has led to the address of another watched variable.
     pub(super) is_alias: bool,
-    /// The looks in a row that found no memory.
+    /// How many looks in a row found no memory.
     lost: u32,
 }
 
@@ -26,7 +26,7 @@ pub(super) enum Change {
 }
 
 impl PointerPath {
-    /// `None` if the path follows no pointer: then the variable never moves.
+    /// Returns the path of a plan; `None` if it follows no pointer, so the variable never moves.
     pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -58,7 +58,7 @@ impl PointerPath {
                 self.lost = 0;
                 (now != address).then_some(Change::Moved(now))
             }
-            // A note says that the process has ended, or that it runs another program.
+            // Another note reports the end or the exec.
             None if target.has_given_up_memory() => None,
             None => {
                 self.lost = self.lost.saturating_add(1);
@@ -96,7 +96,6 @@ mod tests {
         PointerPath::new(&plan, LoadedFile::default()).expect("a pointer")
     }
 
-    /// Regression: an ending process gives up its memory before its end is reported, so each look failed.
     #[test]
     fn pointers_of_an_ended_process_are_not_lost() {
         let mut command = Command::new("cat");

@@ -1,5 +1,5 @@
-//! Notices variables in memory that other processes may write, too. Their stores are not seen,
-//! because a breakpoint belongs to one process.
+//! Notices variables in memory that other processes may also write. Their stores cause no hit, because a watch counts
+//! one process.
 
 use tiptoe_session::{Note, WatchNote};
 

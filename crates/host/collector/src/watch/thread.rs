@@ -1,4 +1,4 @@
-//! The thread whose thread-local variables are watched.
+//! Finds the thread whose thread-local variables are watched.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct OfThread {
     pointer: u64,
 }
 
-/// A thread, identified with its start time, because its number may be reused.
+/// A thread, identified by its id and start time, because the id may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) tid: u32,
@@ -31,7 +31,7 @@ impl Owner {
         Ok(Owner { tid, started })
     }
 
-    /// A process's first thread exists as long as the process.
+    /// Returns whether the thread has ended. A process's first thread exists as long as the process.
     pub(super) fn has_ended(&self, process: Process) -> bool {
         Owner::of(process, self.tid).ok() != Some(*self)
     }

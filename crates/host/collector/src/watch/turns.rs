@@ -1,4 +1,4 @@
-//! Lets variables take turns if there are more than debug registers.
+//! Lets variables take turns if there are more variables than debug registers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::Error;
 
-/// Most of a shorter turn would go to moving breakpoints.
+/// The shortest turn. Moving breakpoints would take most of a shorter one.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// All times are since the start.
@@ -27,7 +27,7 @@ pub(super) struct Registers<'a> {
     pub(super) at: &'a Targets,
     pub(super) target: &'a Target,
     pub(super) variables: &'a [WatchedVariable],
-    /// A bit for each variable whose events were disabled before it lost its register.
+    /// A bit for each variable whose events were disabled while it had a register.
     pub(super) rested: &'a mut u64,
 }
 
@@ -43,7 +43,7 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns all variables are served, and opening fails if there are too few registers.
+    /// Without turns all variables are watched, and opening the breakpoints fails if there are too few registers.
     pub(super) fn new(
         variables: &[WatchedVariable],
         each: Option<Duration>,
@@ -58,7 +58,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = variables.iter().map(WatchedVariable::is_pinned).collect();
         let (slots, first) = match each {
-            // Arbitrary, so that not the same variable is first in each run.
+            // The time, so that another variable is first in each run.
             Some(_) => (room, monotonic_ns() as usize),
             None => (variables.len(), 0),
         };
@@ -100,7 +100,7 @@ impl Turns {
         self.rotation.rotate(now.as_nanos() as u64, registers)
     }
 
-    /// Returns how long a variable had a register.
+    /// Returns for how many ns a variable had a register.
     pub(super) fn watched_ns(&self, variable: usize, until: Duration) -> u64 {
         self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }
@@ -202,7 +202,6 @@ mod tests {
         fn note(&mut self, _: &Note) {}
     }
 
-    /// Regression: the next variable was credited with the time of reading the former one's hits.
     #[test]
     fn a_variable_is_credited_only_since_it_has_a_register() {
         static WATCHED: [u64; 2] = [0; 2];

@@ -1,4 +1,4 @@
-//! Whether a watched variable still exists.
+//! Decides whether a watched variable still exists.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) struct VariableLifetime {
     pub(super) seen: Duration,
     is_missed: bool,
-    /// For how many ns the variable was watched.
+    /// For how many ns an ended variable was watched.
     pub(super) ended: Option<u64>,
 }
 

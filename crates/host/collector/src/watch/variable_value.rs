@@ -1,11 +1,11 @@
-//! The value of a variable before a hit, if threads record hits themselves: the value that the last
-//! hit stored, or one read from memory, unless a store was missed since.
+//! The value of a variable before a hit that a thread recorded: what the last hit stored, or a value read from memory,
+//! unless a store was missed since.
 
 use std::ops::Range;
 
 use tiptoe_wire::hits::{Epoch, Hit};
 
-/// Hits are recorded some microseconds after their stores, so a read of memory in between already has the new value.
+/// A hit is recorded some microseconds after its store, so a read of memory in between already has the new value.
 const DELAY_NS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,13 +14,13 @@ pub(super) struct VariableValue {
     since: ValueOrigin,
 }
 
-/// Where the value is from, with the number of its epoch: in another epoch a store may have been missed.
+/// Where the value is from, with the number of its epoch. Between two epochs a store may have been missed.
 #[derive(Clone, Copy, Debug, Default)]
 enum ValueOrigin {
     #[default]
     Unknown,
     Hit(u64),
-    /// Memory was read between these two times; the value may include a store between them.
+    /// Memory was read between these times, so the value may include a store between them.
     Read {
         number: u64,
         begin_ns: u64,
@@ -29,7 +29,7 @@ enum ValueOrigin {
 }
 
 impl VariableValue {
-    /// `ns` are the times before and after the read.
+    /// Returns a value read from memory. `ns` are the times before and after the read.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => ValueOrigin::Unknown,
@@ -42,17 +42,16 @@ impl VariableValue {
         VariableValue { value, since }
     }
 
-    /// Returns the value before the hit, if it is known. The hit stored `new`.
+    /// Returns the value before the hit, if it is known, and keeps `new`, which the hit stored.
     pub(super) fn replace(&mut self, hit: &Hit, new: Option<u64>) -> Option<u64> {
         let Epoch { number, is_gap } = hit.epoch;
         let is_known = match self.since {
             ValueOrigin::Unknown => false,
             ValueOrigin::Hit(since) => since == number,
-            // Memory already had this hit's value, because a store precedes its hit.
+            // The hit was before the read, so memory already had the hit's value.
             ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
-            // A hit with the value read from memory may be of the very store that memory already
-            // included. The delay of its record has no bound, because a hypervisor may stop its
-            // CPU.
+            // If the hit stored the value that was read, the read may have included its store. A hit may be recorded at
+            // any time after its store, because a hypervisor may stop the CPU.
             ValueOrigin::Read {
                 number: since,
                 end_ns,
@@ -98,8 +97,7 @@ mod tests {
         assert_eq!(held.replace(&hit(7, 1, false), Some(1)), Some(9));
     }
 
-    /// Regression: a hit was recorded after memory was read but before the time was taken. Its
-    /// value was discarded, and the next hit reported the value before it.
+    /// Regression: the value of a hit during the read was discarded, and the next hit had a wrong old value.
     #[test]
     fn a_store_while_memory_is_read_is_the_old_value_of_the_next_hit() {
         let mut held = VariableValue::read(5, Epoch::default(), 900..1_000);
@@ -116,7 +114,7 @@ mod tests {
         assert_eq!(held.replace(&hit(899, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(6)), Some(5));
-        // Memory may already have had this very store, whose hit was recorded late.
+        // The read may have included this store, whose hit was recorded late.
         let mut held = read;
         assert_eq!(held.replace(&later, Some(5)), None);
         let mut held = read;

@@ -1,4 +1,4 @@
-//! Finds variables by name in a process.
+//! Finds the requested variables in a process.
 
 use tiptoe_event::store::AccessValues;
 use tiptoe_event::{Access, Memory, Store};
@@ -15,7 +15,7 @@ use super::variable_lifetime::VariableLifetime;
 use crate::error::Error;
 use crate::resolve;
 
-/// A page that no program may map: breakpoints without a variable are moved there.
+/// A page that no program may map. Breakpoints without a variable are moved there.
 pub(super) const NOWHERE: u64 = 0x1000;
 
 pub(super) struct RequestedVariable {
@@ -26,8 +26,8 @@ pub(super) struct RequestedVariable {
 pub(super) struct WatchedVariable {
     name: String,
     address: u64,
-    /// The unmapped address of the variable's breakpoint before its pointers are set and after its
-    /// end. Each variable has its own, because hits are identified by address.
+    /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Each variable has
+    /// its own, because hits are identified by address.
     nowhere: u64,
     len: u8,
     access: Access,
@@ -35,13 +35,13 @@ pub(super) struct WatchedVariable {
     of_thread: Option<Owner>,
     pub(super) lifetime: VariableLifetime,
     value: Type,
-    /// Whether the variable may be in an allocator's memory: it was requested by address or through
-    /// pointers, and is in no file's data.
+    /// Whether the variable may be in an allocator's memory: requested by address or through pointers, and in no file's
+    /// data.
     is_object: bool,
     pub(super) way: Option<PointerPath>,
 }
 
-/// Must run before anything is started, so that a bad name starts nothing.
+/// Must run first, because a bad name must start nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -59,7 +59,7 @@ pub(super) fn parse_all<'a>(
 }
 
 impl Target {
-    /// Thread-local variables are those of `thread`, a number or name.
+    /// Finds variables; thread-local ones are those of `thread`, an id or a name.
     pub(super) fn find(
         &self,
         variables: &[RequestedVariable],
@@ -78,7 +78,7 @@ impl Target {
             return Err(Error::SharedByThreads(names.collect()));
         }
         for (index, place) in places.iter().enumerate() {
-            // The kernel identifies hits by address.
+            // Two variables must not share an address, which identifies hits.
             let mut others = places[..index].iter();
             if let Some(same) = others.find(|other| other.is_where(place)) {
                 let (one, other) = (same.name.clone(), place.name.clone());
@@ -153,7 +153,7 @@ impl Target {
 
 struct LocateFailure {
     error: Error,
-    /// Whether a pointer on the path may just not be set yet.
+    /// Whether a pointer on the path may be set later.
     is_unset: bool,
 }
 
@@ -162,7 +162,7 @@ impl Target {
         let refused = |error: VariableError| LocateFailure {
             is_unset: match error {
                 VariableError::NullPointer { .. } => true,
-                // The pointers of a command that has not begun are not even relocated.
+                // In a held command, pointers are not relocated yet.
                 VariableError::Unmapped { .. } => self.is_new,
                 _ => false,
             },
@@ -201,7 +201,7 @@ impl WatchedVariable {
         self.len
     }
 
-    /// Returns whether another variable is always at the same address.
+    /// Returns whether both variables are at one address, or always will be.
     fn is_where(&self, other: &WatchedVariable) -> bool {
         let ways = self.way.as_ref().zip(other.way.as_ref());
         self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))
@@ -215,7 +215,7 @@ impl WatchedVariable {
         std::mem::replace(&mut self.address, address)
     }
 
-    /// Records whether the variable is now in memory that an allocator may take back.
+    /// Records whether an allocator may take back the variable's memory.
     pub(super) fn look_for_object(&mut self, target: &Target) {
         self.is_object = target.is_object(self.address);
     }
@@ -224,7 +224,7 @@ impl WatchedVariable {
         self.way.as_ref().is_some_and(|way| way.is_unset)
     }
 
-    /// Returns whether the pointers were set only after the watch had begun.
+    /// Returns whether the pointers were set after the watch began.
     fn is_late(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.is_late)
     }
@@ -249,7 +249,7 @@ impl WatchedVariable {
         self.is_pinned
     }
 
-    /// After the variable's end the watchpoint's address is unmapped.
+    /// Returns the breakpoint to open. After the variable's end its address is unmapped.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -284,7 +284,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Fails if an option chooses accesses by their values and the variable is code, which has none.
+    /// Fails for code, whose accesses have no values. `option` selects accesses by their values.
     pub(super) fn has_values(&self, option: &str) -> Result<(), Error> {
         if !self.is_code() {
             return Ok(());
@@ -335,7 +335,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Names the instruction of a hit. The processor stops after a data access, but before code.
+    /// Names the instruction of a hit. The processor stops after an access to data, but before code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),

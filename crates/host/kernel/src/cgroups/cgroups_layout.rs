@@ -95,16 +95,15 @@ impl CpuCounts {
     }
 }
 
-/// What went wrong.
+/// Faults of a count at switches or *by tasks*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
-    /// Unreported switches, because the kernel hides one of the tasks. The fields were charged later; events may be in
-    /// neighbours' counts.
+    /// Switches that the kernel hid. The fields were charged later; events may be in other cgroups' counts.
     pub unseen: u64,
-    /// Unreported switches from tasks without kept fields, whose first counts are missing. By tasks: tasks for which
-    /// there was no room.
+    /// Hidden switches from tasks without kept fields, whose first counts are missing. By tasks: tasks for which there
+    /// was no room.
     pub strangers: u64,
-    /// Switches from a task moved while it ran: the old cgroup has its counts up to the flush.
+    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the flush.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
@@ -126,12 +125,9 @@ pub struct CountFaults {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub(super) struct RoundCounts {
-    /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
     pub(super) ended: u64,
-    /// Tasks seen in between, over all rounds.
     pub(super) seen_ending: u64,
-    /// Ends never reported.
     pub(super) lost: u64,
     no_room: u64,
     runs: u64,
@@ -153,22 +149,22 @@ pub struct Times {
     pub switches: SwitchTimes,
     /// By tasks: births, ends and moves handled.
     pub lives: u64,
-    /// Their time.
+    /// The time of `lives`.
     pub lives_ns: u64,
-    /// Rounds over all tasks.
+    /// By tasks: rounds over all tasks.
     pub rounds: u64,
-    /// Their time.
+    /// The time of `rounds`.
     pub rounds_ns: u64,
 }
 
-/// Programs at switches within a cgroup, and between two.
+/// Runs of the program at switches: within a cgroup, and between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
     /// All runs.
     pub runs: [u64; 2],
     /// Timed runs.
     pub timed: [u64; 2],
-    /// Their time.
+    /// The time of `timed`.
     pub timed_ns: [u64; 2],
 }
 

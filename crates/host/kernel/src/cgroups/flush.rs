@@ -27,7 +27,7 @@ pub(super) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
 pub(super) enum Flush {
-    /// Runs on each CPU, and charges its task.
+    /// A program that charges the task of the CPU on which it runs.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
 }
@@ -76,8 +76,8 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks at the end, when no more begin to end. A reaped task is invisible until the kernel frees it an
-    /// RCU grace period later, which charges it. Returns how many were not charged in time.
+    /// Charges all tasks at the end, when no more begin to end. A round does not see a reaped task; a program charges
+    /// it when the kernel frees it, an RCU grace period later. Returns how many were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -88,7 +88,7 @@ impl Flush {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // A task that ended since this round saw it must not count twice, so `ended` is the earlier one.
+            // `ended` is from before the round, because a task that ended after the round saw it must count once.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {
@@ -110,7 +110,7 @@ impl Flush {
     }
 }
 
-/// A panic elsewhere leaves the state valid.
+/// A panic of another thread leaves the rounds valid.
 fn lock_rounds(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }

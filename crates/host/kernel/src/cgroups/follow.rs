@@ -18,7 +18,6 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Follower {
     changes: Receiver<(Instant, CgroupChange)>,
-    /// The thread ends when this closes.
     ends: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,7 +37,6 @@ impl Follower {
         })
     }
 
-    /// Returns the reports since the last call.
     pub(super) fn changes(&self) -> impl Iterator<Item = (Instant, CgroupChange)> {
         self.changes.try_iter()
     }
@@ -87,7 +85,7 @@ fn follow(
             return;
         }
         if has_moved {
-            // The next reading charges the rest.
+            // If this fails, the next reading charges the tasks.
             let _ = flush.now();
         }
     }

@@ -1,19 +1,17 @@
-//! How often tasks begin and end, on which the cheaper way to count depends.
-//!
-//! By tasks a program runs at each birth and each end. At switches programs run at switches instead.
+//! Measures how often tasks begin and end, to choose the cheaper way to count: by tasks, with programs at each birth
+//! and end, or at switches, with a program at each switch.
 
 use std::time::Instant;
 
 use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 
-/// What a task's birth and end cost more by tasks, and a switch at switches. `tiptoe-dev bench cgroup` measures both on a
-/// machine. Rough values suffice, because they only choose the way.
+/// The rough cost of a task's birth and end if counting is by tasks, and of a switch if it is at switches
+/// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
-/// The share of a CPU's time, one in this many, up to which births and ends may cost more.
+/// Births and ends may always cost one part in this many of a CPU's time.
 const SHARE: u64 = 100;
 
-/// What all CPUs did in some time.
 #[derive(Clone, Copy, Debug)]
 struct Lives {
     births: u64,
@@ -22,7 +20,6 @@ struct Lives {
 }
 
 impl Lives {
-    /// Returns whether programs at switches cost less, and programs at births too much.
     fn are_many(self) -> bool {
         let births_ns = self.births.saturating_mul(LIFE_NS);
         let switches_ns = self.switches.saturating_mul(SWITCH_NS);
@@ -30,7 +27,6 @@ impl Lives {
     }
 }
 
-/// Measures births and switches from its creation on.
 #[derive(Debug)]
 pub(super) struct LivesMeter {
     begun: Option<[u64; 2]>,

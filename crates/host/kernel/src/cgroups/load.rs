@@ -30,7 +30,7 @@ pub(super) const SEEDED: &str = "seeded";
 /// If memory allows, there are at least `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
-/// The least and the most tasks for which the `known` map has room.
+/// The limits of [`most_tasks`].
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
 const MOST_BYTES: usize = 256 << 20;
@@ -60,8 +60,7 @@ impl Shape {
     }
 }
 
-/// Returns the number of tasks for which the `known` map has room. A place costs 16 bytes, and more once a task is
-/// recorded.
+/// Returns the size of the `known` map. A place costs 16 bytes, and more once a task is recorded.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
@@ -154,7 +153,6 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives each cgroup a slot; the remaining slots stay free.
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();

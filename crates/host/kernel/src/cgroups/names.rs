@@ -45,7 +45,7 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether the mount point shows the whole tree; in a container the kernel's paths are longer.
+    /// Returns whether the mount point shows the whole tree.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }
@@ -83,7 +83,7 @@ impl Tree {
             _ => self.living.get(above).copied(),
         };
         if let Some(before) = self.living.insert(path.to_owned(), id) {
-            // The former cgroup's removal was not reported.
+            // The removal of an earlier cgroup at this path was not reported.
             self.remove(before);
             self.living.insert(path.to_owned(), id);
         }
@@ -194,7 +194,7 @@ mod tests {
         assert!(!tree.is_whole() && tree.root() == fs::metadata(&root).unwrap().ino());
 
         let mut tree = tree;
-        // In this order, because files' numbers are reused.
+        // Created before the removal, because inode numbers are reused.
         fs::create_dir(root.join("other")).unwrap();
         fs::remove_dir(&below).unwrap();
         tree.visit_again(&root);

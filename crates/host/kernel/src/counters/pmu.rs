@@ -12,7 +12,7 @@ use super::kind;
 use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// An event's terms must not name events again.
+/// The most levels of named events: the terms of an event must not name another.
 const DEEPEST: usize = 1;
 const MOST_NAMED: usize = 12;
 

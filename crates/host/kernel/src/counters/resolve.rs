@@ -19,7 +19,7 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// It names a PMU, and no modifier mentions guests.
+    /// Whether the text names a PMU, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
     /// CPUs that count for others, too; `None` if each counts for itself.
     pub(super) cpus: Option<Vec<u32>>,

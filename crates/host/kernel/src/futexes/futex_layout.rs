@@ -1,4 +1,4 @@
-//! `bpf/futex_layout.h` in Rust. The maps' types are arrays of words, because aya's `Pod` is unsafe to implement.
+//! `bpf/futex_layout.h` in Rust.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 use zerocopy::{FromBytes, IntoBytes, transmute};
@@ -33,9 +33,9 @@ pub struct FutexKey {
 pub struct Waker {
     /// The call site.
     pub site: u64,
-    /// Its waits.
+    /// The waits that it ended.
     pub count: u64,
-    /// Their time.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct FutexCounts {
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
-    /// The longest.
+    /// The longest time of a call.
     pub longest_ns: u64,
     zero_count: u64,
     comm: [u8; 16],
@@ -96,7 +96,7 @@ impl FutexCounts {
     }
 }
 
-/// A thread's wait if `since` is not 0, and its episode: `struct tiptoe_thread`.
+/// `struct tiptoe_thread`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct FutexThread {
@@ -110,7 +110,7 @@ pub(super) struct FutexThread {
     episode_frame: u64,
 }
 
-/// What the programs keep of a CPU: calls that may wait, calls that wake, and a row.
+/// `struct own` of `bpf/futex.bpf.c`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct FutexOwn {
@@ -141,7 +141,7 @@ pub(super) fn decode_wait(tid: u32, thread: FutexThreadWords) -> Option<(FutexKe
     (thread.since != 0).then_some((key, thread.since))
 }
 
-/// What was not counted, in the order of `enum drop`; the last has no reason there.
+/// What was not counted: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct FutexDrops {
@@ -153,7 +153,7 @@ pub struct FutexDrops {
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls that interrupted the counting of another call on the same CPU.
+    /// Calls while another was counted on the same CPU.
     pub nested: u64,
     /// Waits that their threads' exit ended.
     pub ended_inside: u64,

@@ -71,7 +71,7 @@ impl Callsites {
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();
-        // The best guess if all frames are lock functions.
+        // If all frames are lock functions, the last is the best guess.
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 
@@ -94,7 +94,7 @@ impl Callsites {
 
     /// Returns the name of a lock that is a kernel variable.
     pub fn variable(&self, address: u64) -> Option<String> {
-        // The heap is far from everything named.
+        // A lock on the heap is farther from every symbol.
         const NEAR: u64 = 1 << 16;
         let place = self.symbols.find(address)?;
         match place.offset {

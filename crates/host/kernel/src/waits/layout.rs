@@ -23,7 +23,7 @@ const MUTEX: u32 = 32;
 const MMAP: u32 = 1 << 8;
 const FAILED: u32 = 1 << 9;
 const DOWNGRADED: u32 = 1 << 10;
-/// The waiting thread has the lock: see `bpf/mmap_lock.bpf.c`.
+/// The thread holds the lock for writing: see `bpf/mmap_lock.bpf.c`.
 const WROTE: u32 = 1 << 11;
 
 /// Flags of a lock and a wait.
@@ -47,7 +47,7 @@ pub enum Mode {
 pub enum Outcome {
     /// The thread got the lock.
     Acquired,
-    /// The thread did not get the lock: a signal, a timeout, or only a try.
+    /// The thread did not get the lock: a signal or timeout ended the wait, or the thread only tried.
     Failed,
     /// No wait: a writer became a reader.
     Downgraded,
@@ -98,7 +98,7 @@ impl Traits {
         }
     }
 
-    /// Returns whether it is the process's own mmap_lock.
+    /// Returns whether the lock is the process's own mmap_lock.
     pub fn is_mmap_lock(self) -> bool {
         self.0 & MMAP != 0
     }
@@ -130,13 +130,13 @@ pub struct WaitCounts {
     pub count: u64,
     /// The sum of their times.
     pub total_ns: u64,
-    /// The longest.
+    /// The longest wait.
     pub max_ns: u64,
-    /// Waits of no time.
+    /// Waits of 0 ns.
     pub zero_count: u64,
     /// The process's name, or the thread's if grouped by it.
     pub comm: [u8; 16],
-    /// The other waits, by time.
+    /// The longer waits, by time.
     pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 
@@ -163,7 +163,7 @@ pub(super) struct Wait {
     own_ns: u64,
 }
 
-/// What the programs keep of a CPU: four waits with their locks, and a row.
+/// `struct own` of `bpf/rows.h`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct WaitOwn {
@@ -186,7 +186,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
     wait.traits & WROTE == 0
 }
 
-/// What was not counted, in the order of `enum drop`; the last has no reason there.
+/// What was not counted: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct WaitDrops {
@@ -194,15 +194,15 @@ pub struct WaitDrops {
     pub no_room_to_wait: u64,
     /// Waits without room for a row.
     pub no_room_for_row: u64,
-    /// Ends of waits older than the trace.
+    /// Ends of waits that began before counting.
     pub no_begin: u64,
     /// Begins without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends during another's counting on the same CPU.
+    /// Begins and ends while another was counted on the same CPU.
     pub nested: u64,
-    /// Counted, but the stack was not stored.
+    /// Waits that were counted without their stack.
     pub no_stack: u64,
     /// Begins and ends for which the kernel ran no program.
     pub missed: u64,

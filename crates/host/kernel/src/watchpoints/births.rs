@@ -1,7 +1,5 @@
-//! Follows which threads inherited events; the Rust side of `bpf/births.bpf.c`.
-//!
-//! A thread has all events of one *opening*, its own or an ancestor's. A clone(2) that overlaps an opening spoils
-//! that opening, because the new thread may have inherited only some events.
+//! Loads `bpf/births.bpf.c`, which records which threads inherited the events of an *opening*, and which openings a
+//! clone(2) spoilt.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +19,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
 ];
 const UNDER_WAY: u64 = u64::MAX;
 const BORN: u64 = 1 << 32;
-/// Words of the BPF programs: whether all openings are done, and how many births and ends the ring had no room for.
+/// Cells of the map `words`: whether all openings are done, and how many births and ends the ring had no room for.
 const ARE_DONE: u32 = 0;
 const LOST: [u32; 2] = [1, 2];
 const FOLLOW: &str = "follow the births of threads";
@@ -30,7 +28,7 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Changes,
-    /// The totals at the last call of [`Births::changes`].
+    /// As last read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,
@@ -60,7 +58,7 @@ pub(super) struct LostChanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// The thread existed before, or is being born.
+    /// The thread existed before its birth could be reported, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -85,14 +83,14 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones that overlap an opening, because all openings are done. Returns the threads with
-    /// events. [`Births::changes`] returns all later changes, and may repeat some that are included.
+    /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
+    /// returns all later changes, and may repeat some that are included.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let map = map_mut(&mut self.bpf, "words")?;
         let mut words = Array::<_, u64>::try_from(map).map_err(failed)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
         self.links.pop(); // `clone_begins`, which runs at each system call
-        self.changes()?; // the map has all of them
+        self.changes()?; // discarded, because the map has all
         self.threads_with_events()
     }
 

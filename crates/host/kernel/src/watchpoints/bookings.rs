@@ -3,9 +3,9 @@
 //! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
 //! 1. A tiptoe writes its file before it reads the others, so that of two at least one sees the other.
-//! 2. A file counts only while its writer lives (by id and start, in its pid namespace); then the next tiptoe removes
-//!    it.
-//! 3. Only the kernel knows other programs' registers, so this finds only what cannot work.
+//! 2. A file counts only while its writer lives: a process with its id and start time, in its PID namespace.
+//!    Afterwards the next tiptoe removes the file.
+//! 3. Only the kernel knows other programs' registers, so it may refuse what is booked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -33,7 +33,7 @@ pub struct Booking {
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        // Otherwise the next tiptoe removes it.
+        // If this fails, the next tiptoe removes the file.
         let _ = self.folder.remove(&self.name);
     }
 }
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 /// Books registers of all CPUs, or of a process's threads. If this user's other tiptoes leave too few, the error names
-/// them. Returns `None` if the entry has no place.
+/// them. Returns `None` if the entry cannot be written.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
     // The folder must not outlive a reboot, because start times count from boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
@@ -123,12 +123,12 @@ impl Entry {
                 task: pid.into(),
                 cpu: None,
             },
-            // Events of CPUs are on each, so one represents them.
+            // Events are on all CPUs alike, so one represents them.
             None => Target::Cpu(0),
         }
     }
 
-    /// Returns lines: its process's start, the watched process or 0, and the names.
+    /// Returns the entry's lines: tiptoe's start, the watched process or 0, and the names.
     fn encode(&self, started: u128) -> String {
         let mut text = format!("{started}\n{}\n", self.watched.unwrap_or(0));
         for name in &self.names {
@@ -169,7 +169,7 @@ fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let holders: Vec<(&Entry, &String)> = holders.collect();
     for (id, (entry, _)) in (0..).zip(&holders) {
         let reserved = accounting.reserve(&Request::new(entry.target(), Kind::Data, id));
-        // The kernel already granted what others hold.
+        // Only ours can be refused: the kernel already granted what others hold.
         if let Err(AccountingError::NoSlot(conflict)) = reserved
             && std::ptr::eq(*entry, own)
         {
@@ -244,7 +244,6 @@ mod tests {
         );
     }
 
-    /// A killed tiptoe's entry must hold nothing, also if its process id is in use again.
     #[test]
     fn an_entry_ends_with_its_process() {
         let path = std::env::temp_dir().join(format!("tiptoe-bookings-{}", std::process::id()));

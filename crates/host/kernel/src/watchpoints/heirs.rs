@@ -13,9 +13,9 @@ use crate::Error;
 /// The threads that could not be accounted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unreserved {
-    /// The number of threads that inherited events.
+    /// Threads that inherited events.
     pub threads: u64,
-    /// The number of debug registers without a reservation.
+    /// Their debug registers.
     pub registers: u64,
 }
 
@@ -106,8 +106,7 @@ impl Heirs {
 }
 
 impl Watchpoints {
-    /// Accounts for the registers of threads that were born or ended since the last call. Returns what could not be
-    /// accounted for so far.
+    /// Accounts for the registers of threads that were born or ended since the last call. Returns all failures so far.
     pub fn follow_births(&mut self) -> Result<Unreserved, Error> {
         let watches: Vec<Watch> = self.watches().into_iter().map(|(watch, _)| watch).collect();
         let Events::Tasks(tasks, _) = &mut self.events else {

@@ -10,7 +10,7 @@ pub const MOST_CONDITIONS: usize = 4;
 /// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process, by its id in tiptoe's PID namespace.
+    /// The process's id in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
@@ -18,7 +18,7 @@ pub struct WatchWanted {
     pub only_changed: bool,
     /// Whether to report each access, too.
     pub one_by_one: bool,
-    /// An access must meet these. An unknown old value meets any.
+    /// The conditions that an access must meet. An unknown old value meets any.
     pub conditions: Vec<Condition>,
     /// The time that a window's hits may take; at least one is allowed.
     pub allowed_ns: Option<u64>,
@@ -83,7 +83,7 @@ pub enum Operator {
 pub struct Watchpoint {
     /// The name in messages.
     pub name: String,
-    /// Whether it keeps its debug register.
+    /// Whether it keeps its debug register when others take turns.
     pub is_pinned: bool,
     /// The address, length and kind of access.
     pub at: Breakpoint,
@@ -94,7 +94,7 @@ pub struct Watchpoint {
 /// Which hits share a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The address after the accessing instruction in user space; of watched code, the instruction's own.
+    /// The address after the accessing instruction in user space; for watched code, the instruction's own.
     pub ip: u64,
     /// The variable's index.
     pub variable: u32,
@@ -132,13 +132,13 @@ pub struct WatchHits {
     pub first_ns: u64,
     /// The last hit's time.
     pub last_ns: u64,
-    /// The thread, if only one.
+    /// The thread, if there was only one.
     pub tid: Option<u32>,
     /// The last old and new value.
     pub last: (Option<u64>, u64),
     /// The first distinct values.
     pub values: Vec<StoredValue>,
-    /// Hits without room in `values`.
+    /// Hits with other values.
     pub other_values: u64,
     /// Return addresses, innermost first.
     pub callers: Vec<u64>,
@@ -159,7 +159,7 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory, where another thread may have stored it.
+    /// Whether `new` was read from memory, and may be another thread's.
     pub is_read_from_memory: bool,
     /// The row.
     pub key: WatchKey,
@@ -183,11 +183,11 @@ pub struct Snapshot {
 pub struct Hits {
     /// All hits.
     pub all: u64,
-    /// Those that meet the conditions.
+    /// Hits that meet the conditions.
     pub wanted: u64,
 }
 
-/// What was not counted, or only in part, in the order of `enum drop`; the last has no reason there.
+/// What was not counted, or only in part: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
 #[repr(C)]
 pub struct Drops {
@@ -195,15 +195,15 @@ pub struct Drops {
     pub no_room_for_row: u64,
     /// Hits with an unreadable value.
     pub no_value: u64,
-    /// Hits during another's counting on the same CPU.
+    /// Hits while another hit was counted on the same CPU.
     pub nested: u64,
-    /// Counted, but not reported singly: the ring was full.
+    /// Counted hits that were not reported singly, because the ring was full.
     pub no_room_for_line: u64,
     /// Hits for which the kernel ran no program.
     pub missed: u64,
 }
 
-/// A window, up to its end or to now.
+/// What happened in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The hits.

@@ -1,4 +1,4 @@
-//! Tracks a variable's old value: the last hit's, if no store was missed since.
+//! Tracks a variable's old value: that of the last hit, if no store was missed since.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|
@@ -32,7 +32,7 @@ impl Memory {
         Ok(Memory(process.open_memory()?))
     }
 
-    /// Returns a value, unless unreadable or code.
+    /// Returns a variable's value; `None` if it is unreadable, or code.
     fn value(&self, at: &Breakpoint) -> Option<u64> {
         let mut bytes = [0; 8];
         let part = bytes.get_mut(..usize::from(at.len))?;
@@ -42,7 +42,7 @@ impl Memory {
     }
 }
 
-/// Marks variables whose events are being enabled or moved from now on.
+/// Sets variables to `GAP`, because their events are about to be enabled or moved.
 pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> {
     let mut known = words(bpf, "known")?;
     variables
@@ -52,8 +52,8 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> 
 
 /// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
 ///
-/// Memory shows a store before its hit is reported: microseconds, or milliseconds if a virtual machine stops the CPU.
-/// So `reach_cpus` must interrupt each CPU with an event, because an earlier store's trap precedes the interrupt.
+/// Memory shows a store microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So
+/// `reach_cpus` must interrupt each CPU that has an event: an earlier store's trap precedes the interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &Memory,

@@ -1,5 +1,5 @@
-//! Accounts for the registers of tiptoe's watches. A watch is reserved before anything is opened, so that a refusal
-//! names the watches in the way and leaves nothing open. Others' registers only the kernel knows.
+//! Accounts for the registers of tiptoe's watches. Registers are reserved before events are opened, so that a refusal
+//! names the watches in the way and leaves nothing open.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,6 @@ pub(super) struct Slots {
     booking: Option<Booking>,
 }
 
-/// A watch, by its index among the names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) index: usize,
@@ -93,7 +92,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Shows the served watches to this user's other tiptoes. If those leave too few registers, the error names them.
+    /// Shows the served watches to this user's other tiptoes.
     pub(super) fn book(&mut self, of_process: Option<u32>, serving: &[usize]) -> Result<(), Error> {
         let takes_turns = serving.len() < self.names.len();
         let name = |index: &usize| match (&self.names[*index], self.pinned[*index]) {
@@ -168,7 +167,6 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// Returns the statistics of requests for threads, and of those for CPUs.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -41,7 +41,7 @@ impl Watchpoints {
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
-        // If another tiptoe was faster, the kernel decides.
+        // If another tiptoe booked in between, the kernel decides.
         let _ = self.slots.book(None, &self.indices());
         let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.watches())?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;

@@ -1,5 +1,4 @@
-//! Breakpoint events on each thread of a process: for users who may not watch whole CPUs, and addresses that other
-//! processes use. They cost time at each switch to and from these threads.
+//! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
 //! Threads start and exit while events are opened, and a new one inherits its parent's. So an opening that races with a
 //! birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
@@ -21,14 +20,14 @@ use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
-/// From this number of threads on, all CPUs open events.
+/// From this number of threads on, tiptoe opens events on all CPUs in parallel.
 const MANY: usize = 32;
 /// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A thread without a reported birth for this long existed before.
+/// A thread whose birth is not reported for this long existed before.
 const OLD: Duration = Duration::from_millis(20);
-/// The longest wait for a clone(2), whose failure is not reported.
+/// The longest wait for a clone(2); it may have failed, which is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -46,7 +45,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether the thread's debug registers are reserved, because the thread lives. [`Heirs`] knows it after the attach.
+    /// Whether debug registers are reserved, because the thread lives. After the attach [`Heirs`] accounts for them.
     is_accounted: bool,
 }
 
@@ -76,7 +75,7 @@ struct Attach<'a> {
 enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
-    /// The thread may have inherited events that will be closed.
+    /// No register is free: the thread may have inherited events that will be closed.
     IsFull(Error),
 }
 
@@ -164,7 +163,6 @@ impl Tasks {
         Ok(())
     }
 
-    /// Interrupts every thread's CPU, by reading one event.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut firsts = self
             .openings
@@ -182,14 +180,14 @@ struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads for which events were opened. One that [`Births`] does not know has ended.
+    /// Threads for which opening was tried. If [`Births`] does not know such a thread, it has ended.
     tried: HashSet<u32>,
     /// Threads without a reported birth, and since when the list is unchanged.
     undecided: Vec<u32>,
     undecided_since: Instant,
     done: Instant,
     done_ns: u64,
-    /// Scans in a row without a slot for a thread.
+    /// Scans in a row in which a thread found no free register.
     full: u32,
     again: u32,
 }
@@ -239,8 +237,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes openings that raced with a birth, and opens missing events. Returns whether nothing was to do, and
-    /// nothing can have been missed.
+    /// Closes openings that raced with a birth, and opens missing events. Returns whether it found nothing to do and
+    /// cannot have missed anything.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;
@@ -260,7 +258,7 @@ impl Attach<'_> {
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
-                // Inherited events stay. The thread's id may be reused, so its reservation must end.
+                // Threads that inherited the events keep them, but this thread's id may be reused.
                 self.slots.release_for(opening.tid, &self.watches)?;
                 opening.is_accounted = false;
             }

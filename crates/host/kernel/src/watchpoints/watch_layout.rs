@@ -1,4 +1,4 @@
-//! `bpf/watch_layout.h` in Rust. Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
+//! `bpf/watch_layout.h` in Rust, as arrays of words, because aya's `Pod` is unsafe to implement.
 
 use tiptoe_event::store::{Source, Store};
 use zerocopy::{FromBytes, IntoBytes};
@@ -15,19 +15,19 @@ const VALUE_WORDS: usize = 3;
 const READY: u64 = 2;
 const NONE: u32 = 16;
 
-/// Instruction, callers, thread (high half) and variable, whether the kernel's, name.
+/// `struct tiptoe_watch_key`.
 pub(super) type WatchKeyWords = [u64; 6];
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
-/// Numbers, values, callers, their count, whether more exist; the first hit's registers, flags and stack.
+/// `struct tiptoe_watch_row`.
 pub(super) type WatchRowWords =
     [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
-/// A CPU's state: whether inside the program, runs, their time, when entered, others' hits, and a row.
+/// `struct cpu` of `bpf/run.h`, with other processes' hits and a row.
 pub(super) type WatchCpuWords = [u64; 4 + 1 + size_of::<WatchRowWords>() / 8];
-/// Index, length, whether signed, whether code, slot.
+/// `struct tiptoe_variable`.
 pub(super) type Variable = [u32; 5];
 pub(super) type Counts = [u64; 2];
-/// Eight half words, displacement, immediate.
+/// `struct tiptoe_store`.
 pub(super) type StoreWords = [u64; 6];
 const _: () = assert!(size_of::<WatchKeyWords>() == 48 && size_of::<WatchRowWords>() == 1600);
 const _: () = assert!(size_of::<Variable>() == 20 && size_of::<StoreWords>() == 48);
@@ -93,7 +93,7 @@ pub(super) fn decode_row(key: WatchKeyWords, row: &WatchRowWords) -> WatchHits {
     }
 }
 
-/// Time, thread, old and new value, whether read from memory, whether the old one is unknown; then the key.
+/// The words of `struct tiptoe_access` before the key.
 const ACCESS_WORDS: usize = 6;
 
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
@@ -111,7 +111,7 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     })
 }
 
-/// Returns runs and their time, and others' hits.
+/// Returns runs and their time, and other processes' hits.
 pub(super) fn cpu(cpu: WatchCpuWords) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }

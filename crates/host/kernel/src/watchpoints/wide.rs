@@ -16,7 +16,7 @@ struct CpuEvent {
     slot: usize,
     cpu: usize,
     rests: u64,
-    /// Whether it stopped in this window.
+    /// Whether the event stopped in this window.
     is_resting: bool,
 }
 
@@ -49,7 +49,7 @@ impl CpuEvents {
         events.try_for_each(|armed| opener.run_at(&armed.event))
     }
 
-    /// Enables all; with a limit, each until its program once returns 1.
+    /// Enables all events. With a limit, an event stops once its program returns 1.
     pub(super) fn start(&self, is_limited: bool) -> Result<(), Error> {
         let start = |armed: &CpuEvent| match is_limited {
             true => armed.event.refresh(1),
@@ -87,7 +87,7 @@ impl CpuEvents {
         off.map_err(cannot_move)
     }
 
-    /// Makes a disabled slot serve another variable, until it stops again.
+    /// Makes a disabled slot serve another variable, and enables it.
     pub(super) fn serve(
         &mut self,
         slot: usize,

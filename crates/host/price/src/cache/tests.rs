@@ -29,7 +29,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// The state lasts until the next run is made.
+    /// Returns a run's cache. The yardstick stays until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {
@@ -86,11 +86,10 @@ fn a_second_run_does_not_measure() {
     assert_eq!(run.calibrated(), Some(Calibration::Cached));
 }
 
-/// Regression: a price was kept although the state had changed.
 #[test]
 fn a_price_was_kept_although_the_state_changed() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
-    /// Two measurements are disturbed; the third is not.
+    /// The first two measurements are disturbed.
     fn disturbed() -> Option<f64> {
         let times = TIMES.replace(TIMES.get() + 1);
         Some([2.0, 3.0, 2.0, 2.0][times.min(3) as usize])
@@ -125,7 +124,6 @@ fn a_price_was_kept_although_the_state_changed() {
     assert_eq!(trap(&scratch.run(KEY, 2.0), 7.0), (7.0, true));
 }
 
-/// Regression: the price had the earlier yardstick.
 #[test]
 fn a_price_was_kept_for_the_state_before_its_measurement() {
     let scratch = Scratch::new("before");
@@ -168,7 +166,7 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: each change between measured states made a run measure again.
+/// Regression: each return to an earlier state made a run measure again.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -434,7 +432,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Each loop has 4 or 8 times as many functions as the previous one, so the gaps stay sorted.
+        // Loops have 4 or 8 times as many functions as the previous one, so gaps stay sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -21,7 +21,7 @@ pub struct MappedArray {
 
 // SAFETY: mapped until the drop, and only read, atomically.
 unsafe impl Send for MappedArray {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
@@ -45,7 +45,7 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word, the old or new one while it is written; 0 past the end.
+    /// Returns a word, old or new while a program writes it; 0 past the end.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
@@ -74,7 +74,7 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts an event into an array, for programs on its CPU.
+/// Puts a perf event into an array, for programs that run on its CPU.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
@@ -104,14 +104,14 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
     let mut words = Words::default();
     words[0] = u64::from(link.as_raw_fd().unsigned_abs());
-    // SAFETY: as above.
+    // SAFETY: numbers go in, a new descriptor comes out.
     let mut all: File = unsafe { descriptor(ITER_CREATE, &mut words) }?.into();
     let mut written = [0; 512];
     loop {
         match all.read(&mut written) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // Long iterations are cut into parts.
+            // The kernel cuts long iterations into parts.
             Err(e)
                 if matches!(
                     e.kind(),

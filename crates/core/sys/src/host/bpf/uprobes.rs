@@ -1,10 +1,10 @@
-//! Counting uprobes for a whole process.
+//! Counts uprobes in BPF, for a whole process.
 //!
-//! A place's cookie is its counter's index. The addition must be atomic, because a thread may be preempted in
-//! the program, and another hit the place on the same CPU.
+//! A place's cookie is its counter's index. The program must add atomically, because its thread may be
+//! preempted, and another thread may hit the place on the same CPU.
 //!
 //! INVARIANT: the program uses less than 64 bytes of its stack, because with more a kernel from Linux 6.13 on
-//! may panic at a uprobe. A test reads the use from the instructions.
+//! may panic at a uprobe.
 
 use std::prelude::rust_2024::*;
 
@@ -25,7 +25,7 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The kernel writes a value per possible CPU.
+    /// The number of possible CPUs: the kernel writes a value for each.
     cpus: usize,
 }
 
@@ -114,7 +114,7 @@ fn create_map(counters: usize) -> io::Result<OwnedFd> {
     unsafe { descriptor(MAP_CREATE, &mut words) }
 }
 
-/// Encoded as in `linux/bpf.h`: opcode, registers, offset, immediate.
+/// Returns the program, encoded as in `linux/bpf.h`: opcode, registers, offset, immediate.
 fn program(map: i32) -> [u64; 12] {
     let op = |code: u8, dst: u8, src: u8, offset: i16, value: i32| {
         u64::from(code)
@@ -143,7 +143,7 @@ fn program(map: i32) -> [u64; 12] {
 
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // With too few the kernel would write past the end; too many only cost memory.
+    // With too few CPUs the kernel would write past the end; too many only cost memory.
     last_cpu(&text).map_or(8192, |last| last + 1)
 }
 

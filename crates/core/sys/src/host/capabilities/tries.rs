@@ -30,7 +30,8 @@ pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// Returns our pid namespace's device, in the kernel's encoding, and inode; `None` if initial or unknown.
+/// Returns our pid namespace's device (in the kernel's encoding) and inode; `None` if it is the first or
+/// unknown.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
     let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
@@ -38,7 +39,7 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
-/// Returns whether the kernel is of this version, a later or an unknown one.
+/// Returns whether the kernel has this version, a later or an unknown one.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     is_release(&release, major, minor)
@@ -82,7 +83,7 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, CountedOn::Thread(0)))
 }
 
-/// Our file's first byte is no code.
+/// Links a uprobe to our file's first byte, which is no code.
 pub(super) fn process_uprobes() -> Check {
     let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
     let place = UprobeTarget {
@@ -108,7 +109,7 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
-/// The word is never written. The signal needs Linux 5.13, as watching does.
+/// Opens a breakpoint on a word that is never written. Its signal needs Linux 5.13, as watching does.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
@@ -180,8 +181,8 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Tries a memory file that can be mapped as code, without `MFD_EXEC`, as in the agent: `vm.memfd_noexec=2`
-/// refuses that flag, but not the mapping.
+/// Maps a memfd as code. Like the agent's, it lacks `MFD_EXEC`: `vm.memfd_noexec=2` refuses that flag, but not
+/// the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;

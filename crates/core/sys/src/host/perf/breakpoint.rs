@@ -60,7 +60,7 @@ impl Breakpoint {
 }
 
 impl PerfEvent {
-    /// Opens a disabled breakpoint that samples each access, and discards the samples until it has a program.
+    /// Opens a disabled breakpoint that samples each access; without a program the samples are discarded.
     /// `in_kernel` includes the kernel's accesses, which needs a right. `StorageFull` if all slots are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
@@ -68,7 +68,7 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// Opens an enabled breakpoint for a thread and those that it creates, until an exec.
+    /// Opens an enabled breakpoint for a thread and the threads that it creates, until an exec.
     pub fn open_inherited_breakpoint(
         at: &Breakpoint,
         tid: u32,
@@ -90,7 +90,7 @@ impl PerfEvent {
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
-    /// Opens an enabled breakpoint on the program's own accesses. Fails as [`PerfEvent::open_breakpoint`].
+    /// Opens an enabled breakpoint, without accesses by the kernel. Fails as [`PerfEvent::open_breakpoint`].
     pub fn count_accesses(at: &Breakpoint, on: CountedOn, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);

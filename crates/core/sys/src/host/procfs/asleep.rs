@@ -1,7 +1,7 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when a thread was last charged, on its CPU's clock. These clocks omit interrupts and
-//! the hypervisor, and drift from each other, so the time must be compared on that CPU.
+//! The scheduler records when it last charged a thread, by the clock of that thread's CPU. These clocks omit
+//! interrupts and the hypervisor, and drift from each other, so the time must be compared on that CPU.
 
 use std::prelude::rust_2024::*;
 
@@ -24,13 +24,13 @@ impl Process {
         Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
     }
 
-    /// Returns its instruction pointer, likewise.
+    /// Returns a thread's instruction pointer, unless it runs or is in a page fault.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
     }
 
-    /// Returns how long ago a thread ran, if known. The caller moves to that CPU for a moment.
+    /// Returns how long ago a thread ran, if known. The caller moves to that thread's CPU for a moment.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
@@ -53,7 +53,7 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     sched_setaffinity(None, &there).ok()?;
     sched_yield(); // charges the caller until here
     let own = fs::read("/proc/thread-self/sched");
-    // The result is valid even if this fails.
+    // The result is valid even without the move back.
     let _ = sched_setaffinity(None, &allowed);
     charged(&own.ok()?)
 }

@@ -1,12 +1,12 @@
 //! Opens a target's files.
 //!
-//! 1. A mapped file is opened through `/proc/PID/map_files`, even if replaced or unlinked.
-//! 2. Without the right (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened inside the target's
-//!    root, and the inode is compared.
-//! 3. A process that has ended has no root. Its files are opened inside ours.
+//! 1. A mapped file is opened through `/proc/PID/map_files`, even if it was replaced or unlinked.
+//! 2. Without the right to that (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), the file's path is opened inside
+//!    the target's root, and the inode is compared.
+//! 3. A process that has ended has no root. Its files are opened inside tiptoe's root.
 //!
 //! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor. Only a regular
-//! file may be opened, and not one that another user's program serves, because that may hang.
+//! file may be opened, and none that another user's program serves, because it may hang.
 
 use std::prelude::rust_2024::*;
 
@@ -24,7 +24,7 @@ use crate::host::capabilities::in_first_pid_namespace;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns its program's path, as it sees it, without ` (deleted)`.
+    /// Returns the program's path as the process sees it, without ` (deleted)`.
     pub fn exe(self) -> Result<PathBuf> {
         let path = fs::read_link(self.alive().path("exe"))
             .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
@@ -35,8 +35,8 @@ impl Process {
         })
     }
 
-    /// Fails if our BPF programs cannot identify the process: we are not in the first pid namespace, nor in
-    /// that of the process.
+    /// Fails if tiptoe's BPF programs cannot identify the process: tiptoe is not in the first pid namespace, nor
+    /// in that of the process.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -45,14 +45,14 @@ impl Process {
         }
     }
 
-    /// Opens its program, even if unlinked or in another mount namespace.
+    /// Opens the process's program, even if unlinked or in another mount namespace.
     pub fn open_exe(self) -> Result<File> {
         let found = hold(&self.alive().path("exe"));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
         self.read_regular(held, Path::new("exe"))
     }
 
-    /// Opens its memory for reading.
+    /// Opens the process's memory for reading.
     pub fn open_memory(self) -> Result<File> {
         let opened = File::open(self.path("mem"));
         opened.map_err(|e| Error::of_process(self.pid, "read the memory", e))
@@ -104,7 +104,7 @@ impl Process {
     }
 }
 
-/// Returns a path for uprobes, which no mount namespace or rename can change.
+/// Returns an open file's path for uprobes, which no mount namespace or rename can change.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -116,7 +116,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Stays inside `root`, even if the path's links have `/` or `..`.
+/// Opens a path inside `root`, even if the path's links have `/` or `..`.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: open_how has only integers, for which 0 is valid.

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name; only
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name. Only
 //! [`Process::open_mapped`](super::Process::open_mapped) distinguishes a file really called so.
 
 use std::prelude::rust_2024::*;
@@ -140,7 +140,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// The kernel escapes only newlines.
+/// Undoes the kernel's escapes: only newlines.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

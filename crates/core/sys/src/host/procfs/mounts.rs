@@ -1,6 +1,6 @@
-//! Detects file systems that another user's program serves (FUSE). If it does not answer, a request for content
-//! or attributes hangs beyond SIGKILL. So only what the kernel has itself may be used: mounts and device
-//! numbers.
+//! Detects file systems that another user's program serves (FUSE). If that program does not answer, a request
+//! for content or attributes hangs beyond SIGKILL. So only what the kernel itself knows may be used: mounts and
+//! device numbers.
 
 use std::prelude::rust_2024::*;
 
@@ -63,7 +63,7 @@ struct FileLocation {
 }
 
 impl FileLocation {
-    /// Must not ask the file system.
+    /// Finds a file's mount and device without a request to the file system.
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;

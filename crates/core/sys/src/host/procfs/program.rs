@@ -1,4 +1,4 @@
-//! Identifies a process's program, so that an exec is noticed. exec keeps the number, and the old program's
+//! Identifies a process's program, so that an exec is noticed. exec keeps the process id, and the old program's
 //! memory stays while another process shares it (`CLONE_VM`, vfork).
 
 use std::prelude::rust_2024::*;
@@ -9,7 +9,7 @@ use super::Process;
 use super::stat::field_of;
 use crate::host::error::Result;
 
-/// As in proc(5).
+/// Fields of a stat file, as in proc(5).
 const START_CODE: usize = 26;
 const START_STACK: usize = 28;
 const START_DATA: usize = 45;
@@ -18,8 +18,8 @@ const HIDDEN: u64 = 1;
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where a program's code, data and stack start. exec chooses them at random, so the program that calls exec
-/// cannot know them. Without randomization, two programs with equal segments may look the same.
+/// Where a program's code, data and stack start. exec chooses these addresses at random, so the program that
+/// calls exec cannot know them. Without randomization, two programs with equal segments may look the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -36,7 +36,7 @@ impl RunningProgram {
         self.0.iter().all(|address| *address != 0)
     }
 
-    /// Returns whether the two are certainly different programs.
+    /// Returns whether these are certainly different programs.
     pub fn differs(&self, other: &RunningProgram) -> bool {
         let mut pairs = self.0.iter().zip(&other.0);
         pairs.any(|(one, another)| *one != 0 && *another != 0 && one != another)

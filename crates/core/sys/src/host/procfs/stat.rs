@@ -8,20 +8,20 @@ use std::time::Duration;
 use super::Process;
 use crate::host::error::{Error, Result};
 
-/// Counted from 1, as in proc(5).
+/// Fields, counted from 1 as in proc(5).
 const FLAGS: usize = 9;
 const CHILDREN_USER: usize = 16;
 const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 
-/// In the three bits below the inverted process id.
+/// The clock's kind, in the three bits below the inverted process id.
 const CPUCLOCK_SCHED: i32 = 2;
 
 /// Process ids are below this, whatever `kernel.pid_max` is.
 const PID_MAX_LIMIT: u32 = 1 << 22;
 
 impl Process {
-    /// Returns all its threads' CPU time, ended ones included.
+    /// Returns the CPU time of all threads, ended ones included.
     pub fn cpu_time(self) -> Result<Duration> {
         let gone = || Error::NoSuchProcess { pid: self.pid };
         if self.pid >= PID_MAX_LIMIT {
@@ -43,20 +43,20 @@ impl Process {
         Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
 
-    /// Returns when a thread started, after boot: with its id, its identity.
+    /// Returns when a thread started, after boot. With the id, this identifies the thread.
     pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
         Ok(of_ticks(
             self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
         ))
     }
 
-    /// Returns the CPU time of its ended children, and of theirs.
+    /// Returns the CPU time of the process's ended children, and of theirs.
     pub fn children_cpu_time(self) -> Result<Duration> {
         let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
         Ok(of_ticks(ticks))
     }
 
-    /// Returns whether it is a kernel thread.
+    /// Returns whether the process is a kernel thread.
     pub fn is_kernel_thread(self) -> Result<bool> {
         const PF_KTHREAD: u64 = 0x0020_0000;
         Ok(self.stat_field(FLAGS)? & PF_KTHREAD != 0)
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// Counts from the last parenthesis, because the name, field 2, may contain some.
+/// Returns a field, counted from the last parenthesis, because the name, field 2, may contain some.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

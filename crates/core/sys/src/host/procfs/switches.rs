@@ -7,13 +7,13 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Returns a thread's switches; fails if it has ended.
+    /// Returns a thread's context switches; fails if the thread has ended.
     pub fn thread_switches(self, tid: u32) -> Result<u64> {
         let status = self.read(&format!("task/{tid}/status"))?;
         Ok(in_status(&String::from_utf8_lossy(&status)))
     }
 
-    /// Returns the living threads' switches.
+    /// Returns the context switches of all living threads.
     pub fn switches(self) -> Result<u64> {
         let of_thread = |tid: &u32| {
             let status = self.read(&format!("task/{tid}/status"));
@@ -23,7 +23,7 @@ impl Process {
     }
 }
 
-/// Returns all CPUs' switches since boot.
+/// Returns all CPUs' context switches since boot.
 pub fn switches_of_all() -> Result<u64> {
     in_stat("ctxt ")
 }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // Our own threads end with their tests, which loses their switches. The child ends once its parent has
+        // The tests' own threads end with them, which loses their switches. The child ends once its parent has
         // changed, also after a panic.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";

@@ -1,4 +1,4 @@
-//! A new instrument needs nothing but [`Instrument`]: the loop, its clock, its targets and the session are ready.
+//! Shows that a new instrument needs only [`Instrument`].
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_session::Event;
 
-/// Counts how often a process had a CPU taken away, or gave it back.
+/// Counts context switches.
 #[derive(Default)]
 struct Switches {
     first: u64,

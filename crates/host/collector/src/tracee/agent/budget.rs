@@ -15,7 +15,7 @@ use tiptoe_wire::Data;
 use crate::planner::Follow;
 use crate::tracee::{INITIAL_CREDIT, Plan};
 
-/// The most unspent budget to keep, in CPU time.
+/// The most unspent budget to keep: the share of this CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
@@ -53,7 +53,6 @@ impl CallBudget {
         })
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }

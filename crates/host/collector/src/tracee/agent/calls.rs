@@ -6,8 +6,7 @@ use tiptoe_wire::ring;
 
 use crate::planner::Follow;
 
-/// Returns a probe's counts from its slot on. The count is that of returns for a function that is
-/// followed for its returns.
+/// Returns the counts of the probe at `slot`. If returns are requested, the count is their number.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {

@@ -30,13 +30,13 @@ impl ForkCounts {
         self.early.set(all_forks(target));
     }
 
-    /// `None` if no look was possible.
+    /// Returns a fork's cost; `None` if no look was possible.
     pub fn cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Looks only in calls whose number is a power of two, because the copied memory changes little
-    /// later. The process must still live.
+    /// Looks at the copied memory in the first, second, fourth call and so on, because it changes little later. The
+    /// process must still live.
     pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

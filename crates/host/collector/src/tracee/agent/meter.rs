@@ -25,7 +25,6 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Returns how long a slot counted before it was switched off, if it was.
     pub fn ran_ns(&self, slot: u32) -> Option<u64> {
         self.off.get(&slot).copied()
     }

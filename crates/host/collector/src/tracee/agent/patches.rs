@@ -28,7 +28,7 @@ mod site_writes;
 
 pub use plan_state::{PlanState, library};
 
-/// How often arenas are planned, if the program has mapped something in their place.
+/// How often arenas are planned anew, because the program has mapped something in their place.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub struct AgentCounter {
     pub file: FileKey,
     /// Every hit raises SIGTRAP.
     pub trap: bool,
-    /// Which words follow the slot.
+    /// What is recorded, and so which words follow the slot.
     pub follow: Follow,
     /// How many registers hold the function's parameters, if calls are recorded and the number is known.
     pub parameters: Option<u8>,
@@ -129,7 +129,8 @@ impl Patches {
         }
     }
 
-    /// Arms hooks and probes in libraries. Returns the probes' sites, and the probes that the agent cannot take.
+    /// Arms hooks and probes in libraries loaded later. Returns the probes' sites, and the probes that the agent
+    /// cannot take.
     pub fn arm_later(
         &mut self,
         on: &mut Arming,
@@ -160,7 +161,7 @@ impl Patches {
         Ok((sites, left))
     }
 
-    /// Returns the addresses of armed hooks.
+    /// Arms all hooks, guards first. Returns the addresses of armed hooks.
     pub fn arm_hooks(
         &mut self,
         on: &Arming,
@@ -191,8 +192,8 @@ impl Patches {
         Ok(outcomes)
     }
 
-    /// Returns the probes left to the kernel, without the functions of `--under`. Fails if the
-    /// agent took none of these functions.
+    /// Removes the functions of `--under` from the probes left to the kernel. Fails if the agent took none of these
+    /// functions.
     pub fn without_gates(
         &self,
         left: Vec<Candidate>,
@@ -229,9 +230,8 @@ impl Patches {
         Ok(())
     }
 
-    /// Looks up the parameters of functions whose probes were installed since the last call. Must
-    /// not run while a thread that loads the library waits, because a library's debug file may take
-    /// a second.
+    /// Looks up the parameters of functions whose probes were installed since the last call. Must not run while a
+    /// loading thread waits, because a library's debug file may take a second.
     pub fn read_parameters(&mut self) {
         for unread in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(unread.counter) {
@@ -255,7 +255,7 @@ impl Patches {
     }
 }
 
-/// Returns the bases of arenas and callers' arenas that could not be mapped.
+/// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
     // The gaps between arenas would use up a limited address space.
     let outcomes = match address_space(process) {

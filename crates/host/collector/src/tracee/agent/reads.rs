@@ -19,11 +19,9 @@ use crate::tracee::{TracedProcess, scope_names};
 use crate::values::{TimedValues, Values};
 
 pub struct Reads {
-    /// The reading of each counter.
     pub all: Vec<Measured>,
-    /// The reading of each gate.
     pub gates: Vec<Measured>,
-    /// The non-empty parts of threads or names, for each counter.
+    /// The parts of each counter by thread, name or value, without empty ones.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
@@ -40,7 +38,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed. The clock is the run's.
+    /// Reads all counters first and then the records, so that no counted record is missed. `clock` is the run's.
     pub fn read(
         &self,
         process: &TracedProcess,
@@ -74,8 +72,7 @@ impl InProcess {
             let reading = calls::reading(&counts.totals, slot, one.follow);
             let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
-                // The trap was switched off because of its rate, so the time until then says
-                // nothing about the rate afterwards.
+                // A trap is switched off because of its rate, which is unknown afterwards.
                 at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),
@@ -176,7 +173,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// Includes the hits whose values found no room.
+/// Returns the hits of each value, and of all values without room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));
@@ -192,7 +189,6 @@ fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     all.map(|(key, hits)| (key, measured(hits))).collect()
 }
 
-/// Includes the calls whose values found no room.
 fn by_timed_value(
     keys: &Keys,
     values: &TimedValues,

@@ -1,4 +1,4 @@
-//! Reads recorded calls from each thread's ring every 5 ms. A ring's content is hostile data from the target.
+//! Reads recorded calls from each thread's ring. A ring's content is hostile data from the target.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,8 +15,7 @@ use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
 
-/// The number of looks at an incomplete record before it is given up, after about a second. Its
-/// thread is still writing it, or has jumped out of the write for good.
+/// An incomplete record is given up after this many looks, about a second: its thread may have jumped out of the write.
 pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]
@@ -91,7 +90,6 @@ struct RecordedProbe {
 }
 
 impl Rings {
-    /// Must be called before the first record is written.
     pub fn new(reports_calls: bool) -> Rings {
         Rings {
             start: Moment::now(),
@@ -159,7 +157,7 @@ impl Rings {
         }
     }
 
-    /// Reads the available records, whose times are by this clock. An incomplete record is given up after `patience` looks.
+    /// Reads the available records. Gives up an incomplete one after `patience` looks.
     pub fn read_available(
         &mut self,
         link: &Link,

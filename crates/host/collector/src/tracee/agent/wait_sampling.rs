@@ -1,10 +1,9 @@
-//! Keeps the cost of watching waits for locks within the budget: computes how many waits are only
-//! counted (`tiptoe_futex::gaps`).
+//! Keeps the cost of watching waits for locks within the budget: computes how many waits each thread only counts
+//! between two that it times (`tiptoe_futex::gaps`).
 //!
-//! The cost of counting is subtracted first. The rest, at least a tenth of the budget, pays for
-//! reading the clock. All threads may have the same number of waits timed per second. A thread with
-//! fewer waits has each one timed, and leaves its rest to other threads. So long waits are timed,
-//! because a thread has few of them.
+//! The cost of counting is subtracted from the budget first. The rest, at least a tenth, pays for timing, and each
+//! thread gets an equal part. A thread whose waits need less has all of them timed, and the others get what it
+//! leaves. So long waits are timed, because a thread has few of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -37,7 +36,7 @@ pub struct Thinning {
 }
 
 struct BudgetState {
-    /// The time of the last look, and the ticks of the last two.
+    /// The time of the last look, and the ticks of the last two looks.
     at: Instant,
     ticks: [u64; 2],
     used: Duration,
@@ -51,7 +50,7 @@ struct Waiter {
     /// Totals at the last look.
     waits: u64,
     wakes: u64,
-    /// Older waits and wakes have decayed.
+    /// Decaying sums, in which older waits and wakes weigh less.
     recent_waits: f64,
     recent_wakes: f64,
     thinned: bool,
@@ -79,7 +78,6 @@ impl Thinning {
         })
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.share *= 1.0 - part;
     }
@@ -115,7 +113,7 @@ impl Thinning {
 }
 
 impl BudgetState {
-    /// Returns how many recent waits of each thread may be timed at this price.
+    /// Returns how many recent waits of each thread may be timed, if timing one costs `timed_ns`.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -127,8 +125,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the most that each thread may get so that all together get at most `all`. What a thread
-/// does not want goes to other threads.
+/// Returns the limit for each thread at which all together get at most `all`. What a thread leaves below its limit
+/// goes to the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -151,8 +149,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks the waits that the last look saw in progress, too. Such a wait began between the two
-    /// looks of `before`, and the middle is the best estimate.
+    /// Marks the waits that were in progress at the last look already. If its beginning is unknown, such a wait began
+    /// between the two looks of `before`, whose middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;
@@ -175,7 +173,7 @@ impl Waiter {
 
     fn widen(&mut self, words: Words, fair: f64) {
         let gap = gap(self.recent_waits, fair);
-        // A slab that another thread took over starts without a gap.
+        // Also written if unchanged, because a slab that another thread took over starts without a gap.
         if gap != self.gap || gap > 0 {
             Gaps::new(words).widen(gap);
         }

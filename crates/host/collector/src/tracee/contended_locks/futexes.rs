@@ -33,7 +33,7 @@ struct File {
 }
 
 impl KernelFutexes {
-    /// The agent counts the futex calls that return to the addresses in `patched`; `None` if it counts none.
+    /// Starts watching. The agent counts the calls that return to the addresses in `patched`; `None` if it counts none.
     pub fn begin(
         process: &TracedProcess,
         plan: &Plan,

@@ -30,7 +30,7 @@ pub struct KernelOpening<'a> {
 }
 
 impl KernelOpening<'_> {
-    /// Returns the probes that the kernel does not take and that have a trap.
+    /// Opens the probes. Returns those that the kernel does not take and that have a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
@@ -67,7 +67,7 @@ impl KernelOpening<'_> {
         let set = UprobeSet::open(self.process.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
         if !counts_all && probes.iter().any(|candidate| candidate.trap.is_some()) {
-            // A trap counts threads that start later, too.
+            // Unlike this set, a trap counts threads that start later, too.
             drop(set);
             return self.open_without_traps(probes);
         }
@@ -97,7 +97,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// As [`KernelOpening::open`], if the kernel takes no probe that has a trap.
+    /// Leaves all probes that have a trap to the agent, and opens the others.
     fn open_without_traps(
         &mut self,
         probes: Vec<Candidate>,
@@ -183,7 +183,8 @@ impl KernelOpening<'_> {
         Ok(entries)
     }
 
-    /// Refuses the probes that something is against, and returns the others. Fails if there are no others, and no agent.
+    /// Refuses the probes that `against` gives a reason for, and returns the others. Fails if there are no others,
+    /// and no agent.
     fn refuse_where(
         &mut self,
         probes: Vec<Candidate>,
@@ -263,8 +264,8 @@ fn refuse_all(probes: Vec<Candidate>, why: &Reason) -> impl Iterator<Item = (Str
     probes.into_iter().map(move |one| one.refusal(why))
 }
 
-/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel itself
-/// refuses code only if it is mapped already, and silently counts nothing in a program that starts later.
+/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel
+/// itself refuses only code that is mapped already, and silently counts nothing in a program that starts later.
 fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     let why = against(&candidate.probe)?;
     Some(match &candidate.why {
@@ -273,7 +274,7 @@ fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     })
 }
 
-/// The reason lacks the probe's address, so that equal reasons group.
+/// The reason lacks the probe's address, because equal reasons are grouped.
 fn kernel_reason(error: KernelError) -> Reason {
     match error {
         KernelError::BrokenOff => Reason::BrokenOff,

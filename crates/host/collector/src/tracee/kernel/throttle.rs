@@ -1,13 +1,14 @@
-//! Keeps the cost of the kernel's probes within the budget. A hit costs at least a microsecond,
-//! even if its count is never read. So a probe that exceeds the budget is closed until the budget
-//! has been earned again: it counts in windows.
+//! Keeps the cost of the kernel's probes within the budget. A hit of an open probe costs at least 1 us, even if its
+//! count is never read. So a probe that exceeds the budget is closed until enough budget has been earned: it counts
+//! in windows.
 //!
 //! A window's count is a lower bound and must never be scaled, because hits in an open window slow
 //! the program by an unknown amount.
 //!
-//! INVARIANT: over any time, hits times their price are at most the share of the process's CPU time
-//! (or of [`LEAST_USED`] of one CPU), plus one second's share, plus the hits within one [`LOOK`]
-//! and the 0.2 ms of a closing.
+//! INVARIANT: over any time, the cost of the hits is at most the sum of:
+//! - the share of the process's CPU time, or of [`LEAST_USED`] of one CPU if that is more;
+//! - the share of [`SAVED`];
+//! - the hits between two looks, and in the 0.2 ms that closing takes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,15 +21,15 @@ use crate::clock::TICK;
 
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The limit of savings: the share of this much time of one CPU.
+/// The most budget that is saved: the share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
-/// The part of the limit that is saved at the start, and needed to open a probe again.
+/// The part of this limit that is available at the start, and needed to open a probe again.
 const ENOUGH: f64 = 0.5;
-/// Older hits are forgotten, because they do not predict a probe's rate.
+/// For how long hits are remembered: older hits do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
-/// For how long after a probe's opening the pause is [`LOOK`].
+/// How long a probe's rate is unknown after its opening.
 const FRESH: Duration = Duration::from_millis(20);
 /// Looks take at most one part in this many of one CPU's time.
 const OWN_SHARE: u32 = 8;
@@ -40,7 +41,7 @@ pub struct Uprobes {
 }
 
 pub struct Throttle {
-    /// Must stay open, because probes are opened again by these descriptors.
+    /// Must stay open, because a probe is opened again by its file's descriptor.
     _files: Vec<File>,
     pub next: Instant,
     opened: Instant,
@@ -51,11 +52,11 @@ struct Account {
     share: f64,
     /// The cost of a hit in ns, by probe.
     prices: Vec<f64>,
-    /// The time, the process's CPU time and the probes' counts of the last look.
+    /// The last look: its time, the process's CPU time, the probes' counts.
     at: Instant,
     used: Duration,
     counts: Vec<u64>,
-    /// Negative after a burst of hits.
+    /// The unspent budget, negative after a burst of hits.
     saved_ns: f64,
     /// The recent earnings, and the recent spending of each probe.
     earned_ns: f64,
@@ -82,7 +83,6 @@ impl Throttle {
         }
     }
 
-    /// Reduces the share of the budget by this part.
     pub fn leave(&mut self, part: f64) {
         self.account.share *= 1.0 - part;
     }
@@ -109,7 +109,7 @@ impl Account {
         }
     }
 
-    /// Subtracts what was spent since the last look, and returns the probes to close and to open.
+    /// Adds what was earned since the last look, subtracts what was spent, and returns the probes to close and to open.
     fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;
@@ -135,9 +135,8 @@ impl Account {
         turn
     }
 
-    /// Returns the fewest, dearest open probes to close so that the other probes spend no more than
-    /// is earned. Ignores probes that were hit a few times before much was earned, unless the debt
-    /// exceeds `deep`.
+    /// Returns the open probes to close, the dearest first, until the others spend no more than is earned. Unless the
+    /// debt exceeds `deep`, they may spend the share of [`MEMORY`], so that a few early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -160,8 +159,8 @@ impl Account {
 }
 
 impl Uprobes {
-    /// Closes the probes that exceed the budget, and opens one for which enough was saved. At the
-    /// first closing, returns the dearest probe's index.
+    /// Closes the probes that exceed the budget, or opens a closed one if enough was saved. At the first closing,
+    /// returns the dearest probe's index.
     pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
         if target.has_ended() {
             return None;

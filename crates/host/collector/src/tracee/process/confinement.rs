@@ -13,10 +13,10 @@ use tiptoe_wire::LeaveReason;
 
 use tiptoe_attach::resident::agent_thread;
 
-/// Each look reads the filters of this many other threads, besides the first thread's.
+/// How many other threads' filters a look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
-/// The shortest time between two looks, because the loop that reads hits calls more often.
+/// The shortest time between two looks; [`Confinement::look`] is called more often.
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {
@@ -41,7 +41,7 @@ impl Confinement {
         }
     }
 
-    /// `thread` is the agent's thread by its own number.
+    /// Returns why the agent must leave, if it must. `thread` is its thread, by the id in its own PID namespace.
     pub fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;
@@ -62,7 +62,7 @@ impl Confinement {
         (!own.are_within(&first) && !is_within()).then_some(LeaveReason::Confined)
     }
 
-    /// Returns whether the agent's thread is under a later filter, too.
+    /// Returns whether a seccomp filter set since the attach covers the agent's thread, too.
     pub fn covers_agent(&self, process: Process) -> bool {
         let agent = self.agent.get().map(|(_, tid, _)| tid);
         agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)

@@ -151,8 +151,7 @@ impl TracedProcess {
             };
             match injected.entry_result {
                 0 => {}
-                // -16: an agent that a dead tiptoe left is still restoring code. -114: the other
-                // tiptoe lives, so waiting would be useless.
+                // EBUSY: an agent that a dead tiptoe left still restores code. EALREADY (-114): the other tiptoe lives.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;

@@ -78,8 +78,8 @@ impl AgentPresence {
         self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
     }
 
-    /// Fails if the agent's thread still has rights. The thread must give up its rights before its
-    /// hello, or leave, because any thread of the program can write its stack.
+    /// Fails if the agent's thread still has rights. The thread must give up its rights before its hello, or leave,
+    /// because any thread of the program can write to the agent's stack.
     pub fn check_confined(&self, process: Process) -> Result<(), Error> {
         let status = |tid| process.thread_status(tid).ok();
         match self.thread.and_then(status) {

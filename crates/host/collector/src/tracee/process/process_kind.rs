@@ -4,7 +4,6 @@ use tiptoe_sys::host::procfs::Process;
 
 use crate::error::Error;
 
-/// Fails if this id is not that of a running program; the error says what it is.
 pub fn check(process: Process) -> Result<(), Error> {
     let pid = process.pid();
     let status = process.status()?;

@@ -22,7 +22,7 @@ impl TracedProcess {
         let Ok(memory) = File::options().read(true).write(true).open(&path) else {
             return;
         };
-        // The memory must be that of the program whose threads `give_back` stops, so no exec may have come in between.
+        // The opened memory must be that of the program whose threads `give_back` stops; an exec may have replaced it.
         if self.runs_another_program() {
             return;
         }

@@ -1,10 +1,9 @@
-//! Leaves functions to the kernel into which no jump fits, if the kernel's uprobe costs less than a
-//! trap on this machine.
+//! Leaves functions into which no jump fits to the kernel, if the kernel's uprobe costs less than a trap on this
+//! machine.
 //!
-//! A trap is a signal, whose handler moves the thread on. A uprobe is as dear if the kernel must
-//! single-step the function's first instruction, and far cheaper if the kernel emulates it, as it
-//! does a `push`. The agent sets the trap if the kernel does not take the probe, or counts only
-//! existing threads.
+//! A trap raises a signal, whose handler moves the thread on. A uprobe costs as much if the kernel must single-step
+//! the function's first instruction. It costs far less if the kernel emulates that, as a `push`. The agent sets the
+//! trap if the kernel does not take the probe, or would count only existing threads.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};

@@ -8,8 +8,8 @@ use super::site_writes::{addresses_of, cannot_stop, install, patch, write_trampo
 use crate::error::Error;
 use crate::planner::{HookLocation, PatchPlan, PlannedSite};
 
-/// Arms the guards, and unblocks the signals in all threads. Returns the guards' addresses. Fails
-/// if threads cannot be stopped; then no trap byte may be written.
+/// Arms the guards, and unblocks the signals in all threads. Returns the guards' addresses. Fails if threads cannot
+/// be stopped; no trap byte may then be written.
 pub fn put_on(
     link: &Link,
     masks: &Masks,

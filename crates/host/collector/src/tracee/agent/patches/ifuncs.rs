@@ -60,7 +60,7 @@ pub fn chosen(
     Ok(probes)
 }
 
-/// If another probe has the same address, the new one only adds names to it.
+/// Adds `more` probes. One at the address of another only adds its names to that.
 pub fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()

@@ -48,7 +48,7 @@ impl Patches {
         Ok(left)
     }
 
-    /// If the slot counted before, its row continues.
+    /// Adds a counter for a probe. If its slot counted before, the old row continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -86,8 +86,7 @@ impl Patches {
     }
 }
 
-/// Writes trampolines and arms sites, part by part, so that the user may break an attach off. Returns for each site
-/// why it is not armed.
+/// Installs sites part by part, so that the user may interrupt an attach. Returns for each site why it is not armed.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],
@@ -97,7 +96,7 @@ fn install_in_parts(
     order.sort_by_key(|index| planned[*index].site.address);
     let quiet = on.process.presence.quiet.as_ref();
     let part = match quiet {
-        // All threads are stopped for each part.
+        // One part only, because all threads are stopped for each.
         Some(_) => planned.len().max(1),
         None => PART,
     };
@@ -116,7 +115,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// If the probe's calls cannot be followed, it counts entries alone, and a refusal says so.
+/// Returns the planned probe. If its calls cannot be timed, it counts only entries, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

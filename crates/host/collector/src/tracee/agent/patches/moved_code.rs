@@ -1,4 +1,4 @@
-//! Functions whose code the program moved, or mapped once more: the agent does not count them there.
+//! Finds functions that the program moved or mapped once more. The agent does not count there.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

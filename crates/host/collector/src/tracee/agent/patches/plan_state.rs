@@ -1,4 +1,4 @@
-//! What the agent has been given so far: its sites, slots and arenas, and the libraries that it watches.
+//! What the agent was given so far: its sites, slots and arenas, and the libraries that it watches.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::planner::{PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::tracee::{Plan, TracedProcess};
 
-/// The thunks made for each followed function: one for each caller, on average.
+/// How many thunks are made for each followed function, which needs one for each caller.
 const CALLERS: usize = 16;
 
 #[derive(Default)]
@@ -26,17 +26,16 @@ pub struct PlanState {
     pub probe_slots: ProbeSlots,
     pub callers: Vec<CallerArena>,
     pub unwinders: Vec<u64>,
-    /// Libraries loaded when the session began, which the loader has not reported since.
+    /// Libraries that were loaded when the session began, and that the loader has not reported since.
     pub initial: Vec<(FileKey, Library)>,
     pub waiting: Vec<String>,
     pub late: HashSet<String>,
     pub watching: bool,
-    /// The number of the last change that was served.
     pub served: u64,
 }
 
 impl PlanState {
-    /// Returns the state for the first plan. An earlier session's agent has `agent_sites`.
+    /// Returns the state for the first plan. `agent_sites` are an earlier session's.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -111,7 +110,7 @@ impl PlanState {
         (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
     }
 
-    /// Returns the link to an agent that reports changes, and the number of the last served change.
+    /// Returns the link to an agent that reports changes, and the last served change's number.
     pub fn watched<'p>(&self, process: &'p TracedProcess) -> Option<(&'p Link, u64)> {
         let link = process.target.link.as_ref();
         Some((link.filter(|_| self.watching)?, self.served))

@@ -1,8 +1,8 @@
 //! Writes trampolines, and arms sites.
 //!
-//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte
-//! may ever be written: only sites that need none are patched. If one write does not suffice, all
-//! threads are stopped.
+//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte may ever be written:
+//! only sites that need none are patched. Sites that need several writes are then patched while all threads are
+//! stopped.
 
 use tiptoe_attach::inject::MaskFailure;
 use tiptoe_attach::link::Link;

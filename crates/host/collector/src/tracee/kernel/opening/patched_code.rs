@@ -1,6 +1,6 @@
-//! Keeps the kernel's probes off patched bytes. For a probe on such a byte, the kernel would run the
-//! file's instruction instead of the patched one. If the byte is inside a jump, the probe's trap byte
-//! would change the jump's target, so that the next hit would go to a random address.
+//! Keeps the kernel's probes off patched bytes. For a probe on such a byte, the kernel would run the file's
+//! instruction instead of the patched one. Inside a jump, the probe's trap byte would change the jump's target, and
+//! the next hit would go to a random address.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

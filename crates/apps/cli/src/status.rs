@@ -15,9 +15,7 @@ use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
 use tiptoe_session::{Cost, Count};
 use tiptoe_sys::host::attach_progress;
 
-use crate::common::Common;
 use crate::output::Output;
-use crate::target_names;
 use crate::terminal::{self, line};
 
 /// Runs shorter than this show no line.
@@ -57,24 +55,12 @@ pub struct RunDescription {
     pub is_for_programs: bool,
 }
 
-impl RunDescription {
-    pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
-        RunDescription {
-            whom: target_names::one(target),
-            noun,
-            delay: common.delay,
-            duration: common.duration,
-            is_for_programs: common.json,
-        }
-    }
-}
-
 /// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.
 ///
 /// A command on the same terminal may write at any time, so the line must end before the command begins. If stdout is
 /// no terminal, the command is assumed to write only to stdout.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
-    let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
+    let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     let is_shared = matches!(target, RequestTarget::Command(_)) && stdout;
     let is_data = match output {

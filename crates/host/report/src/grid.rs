@@ -322,6 +322,14 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
+/// Returns the line below a table from which rows were omitted; empty if none were.
+pub(crate) fn more_line(omitted: usize, options: &Options) -> Vec<String> {
+    match omitted {
+        0 => Vec::new(),
+        more => options.sentence(&format!("{more} more (--top 0 shows all)")),
+    }
+}
+
 /// Returns the name of a row that sums omitted rows.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
     counted(rows as u64, &format!("more {noun}"))

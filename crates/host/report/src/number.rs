@@ -13,11 +13,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// Returns the noun for a number: `hit` after 1, otherwise `hits`, `switches`.
+/// Returns the noun for a number: `hit` after 1, otherwise `hits`, `switches`, `accesses`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let end = match count {
         1 => "",
-        _ if noun.ends_with("ch") => "es",
+        _ if noun.ends_with("ch") || noun.ends_with("ss") => "es",
         _ => "s",
     };
     format!("{noun}{end}")

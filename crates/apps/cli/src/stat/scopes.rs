@@ -50,8 +50,5 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
             "-p together with -- CMD",
         ),
     ];
-    match others.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::WithByScope(option)),
-        None => Ok(()),
-    }
+    instrument::given(others).map_or(Ok(()), |option| Err(Failure::WithByScope(option)))
 }

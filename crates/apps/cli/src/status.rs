@@ -60,7 +60,7 @@ pub struct RunDescription {
 /// A command on the same terminal may write at any time, so the line must end before the command begins. If stdout is
 /// no terminal, the command is assumed to write only to stdout.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
-    let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+    let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     let is_shared = matches!(target, RequestTarget::Command(_)) && stdout;
     let is_data = match output {

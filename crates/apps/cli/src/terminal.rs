@@ -5,7 +5,7 @@
 //! escapes reports.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 use anstream::stream::RawStream;
@@ -40,6 +40,10 @@ pub fn for_reports() -> impl Write + 'static {
 /// Writes unescaped text, which must be printable or our own control sequence.
 pub fn write_raw(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+pub fn is_there() -> bool {
+    io::stderr().is_terminal()
 }
 
 /// Returns whether stderr, which must be a terminal, takes a line without waiting.

@@ -91,6 +91,10 @@ mod tests {
             });
             traced.join().expect("it ends");
         });
+        // A join returns before the kernel has ended the thread's tracing, and `Child::wait` would consume the stop.
+        while next_of_child(pid) != Ok(Stop::Ended) {
+            std::thread::yield_now();
+        }
         let status = child.wait().expect("its end");
         assert_eq!(status.signal(), Some(signal));
     }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use tiptoe_collector::{Request, RequestTarget};
 use tiptoe_event::{Event, Via, WaitSelection};
 
-use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
 use crate::instrument::{self, InstrumentRun, ReportExtras};
 use crate::lock::LockArgs;
@@ -14,7 +13,10 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
         return Err(Failure::AgentOfKernelLocks);
     }
-    let target = target(&args.common)?;
+    let target = match args.common.all {
+        true => RequestTarget::System,
+        false => instrument::target(&args.common, TargetOf::KernelLocks)?,
+    };
     let meanwhile = match args.common.all {
         true => [args.meanwhile, args.common.command.clone()].concat(),
         false => Vec::new(),
@@ -44,11 +46,4 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ..ReportExtras::default()
     };
     Ok(run.finish(outcome, &common, extras))
-}
-
-fn target(common: &Common) -> Result<RequestTarget, Failure> {
-    match common.all {
-        true => Ok(RequestTarget::System),
-        false => instrument::target(common, TargetOf::KernelLocks),
-    }
 }

@@ -13,6 +13,7 @@ fn main() {
     for watched in [
         AGENT,
         "../../core/sys/src/raw.rs",
+        "../../core/sys/src/rights.rs",
         "../../core/event",
         "../../core/port",
         "../../core/sync",

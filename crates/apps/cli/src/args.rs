@@ -1,6 +1,7 @@
 //! The command line, as clap's types. Doc comments of fields and variants are the help texts.
 
 use clap::{ColorChoice, Parser, Subcommand};
+use tiptoe_event::Via;
 
 use crate::bug::{BUG_EXAMPLES, BugArgs};
 use crate::doctor::{DOCTOR_EXAMPLES, DoctorArgs};
@@ -8,7 +9,6 @@ use crate::generate::{GENERATE_EXAMPLES, GenerateArgs};
 use crate::lock::{LOCK_BUDGET, LOCK_EXAMPLES, LOCK_HELP, LOCK_VIA, LockArgs};
 use crate::probe::args::{PROBE_EXAMPLES, PROBE_HELP, ProbeArgs};
 use crate::stat::{STAT_EXAMPLES, STAT_HELP, StatArgs};
-use crate::values;
 use crate::version::VersionArgs;
 use crate::watch::{
     WATCH_BUDGET, WATCH_EXAMPLES, WATCH_HELP, WATCH_VIA, WATCH_VIA_LONG, WatchArgs,
@@ -55,7 +55,7 @@ pub enum Command {
         // These are not implemented yet: an error says so, which reserves their names.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
-        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(values::watch_via),
+        "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(str::parse::<Via>),
         // A watch takes one process, because addresses differ between processes.
         "pids" => arg.help("Watch in this running process"),
         "comm" => arg.help("Watch in the running process of this name"),
@@ -89,7 +89,6 @@ mod tests {
     use std::time::Duration;
 
     use tiptoe_collector::Budget;
-    use tiptoe_event::Via;
 
     use super::*;
     use crate::probe::args::ByWord;
@@ -110,7 +109,6 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Regression: a row of a help table was broken at the terminal's edge.
     #[test]
     fn rows_of_tables_fit_eighty_columns() {
         use clap::CommandFactory;
@@ -164,9 +162,9 @@ mod tests {
     fn options_that_time_calls_are_parsed() {
         let args = parse("f -p 1 --latency --slower 500us --under g --by arg0 --budget 0.5");
         let args = args.unwrap();
-        assert!(args.timing.latency);
-        assert_eq!(args.timing.slower, Some(500_000));
-        assert_eq!(args.timing.under.as_deref(), Some("g"));
+        assert!(args.latency);
+        assert_eq!(args.slower, Some(500_000));
+        assert_eq!(args.under.as_deref(), Some("g"));
         assert_eq!(args.by, Some(ByWord::Arg0));
         assert_eq!(args.common.budget, Some(Budget::Percent(0.5)));
     }

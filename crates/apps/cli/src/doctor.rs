@@ -148,6 +148,11 @@ impl DoctorReport {
     fn new(can: &Capabilities, scan: Scan) -> Self {
         let uid = Process::current().status().map_or(0, |s| s.uids[1]);
         let checks = rows::all(can, uid, scan.hidden_processes);
+        let foreign = scan.tracers.into_iter().map(|found| OtherTracer {
+            pid: found.pid,
+            comm: found.comm,
+            what: found.what,
+        });
         Self {
             verdict: Verdict::new(can, &checks),
             tiptoe: env!("CARGO_PKG_VERSION"),
@@ -161,17 +166,7 @@ impl DoctorReport {
                 tracefs: !scan.saw_tracefs,
                 other_pid_namespaces: !can.sees_all_processes,
             },
-            foreign: scan.tracers.into_iter().map(OtherTracer::from).collect(),
-        }
-    }
-}
-
-impl From<tiptoe_sys::host::ForeignTracer> for OtherTracer {
-    fn from(found: tiptoe_sys::host::ForeignTracer) -> Self {
-        Self {
-            pid: found.pid,
-            comm: found.comm,
-            what: found.what,
+            foreign: foreign.collect(),
         }
     }
 }

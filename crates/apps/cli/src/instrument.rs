@@ -14,7 +14,7 @@ use crate::observer::Terminal;
 use crate::output::{NotesTo, Output};
 use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
-use crate::{interrupt, processes};
+use crate::{interrupt, processes, target_names};
 
 /// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread, and for `--force` if
 /// nothing enters the process.
@@ -44,20 +44,19 @@ impl InstrumentRun {
     ) -> Result<(InstrumentRun, Request<'static>), Failure> {
         let output = Output::chosen(common.output.as_deref(), target, has_values)?;
         let notes = output.notes_to(target);
-        let (stop, hand_on) = interrupt::on_signals(target, notes)?;
-        let description = RunDescription::new(target, noun, common);
-        status::begin(description, target, &output);
-        let ready_line = ReadyLine::for_output(&output, target, common.json);
-        let ready = ready::ready(common.ready_fd, ready_line)?;
-        let observer = Terminal::new(&output, notes, common.json, Arc::clone(&stop))?;
-        let options = RunOptions {
+        let description = RunDescription {
+            whom: target_names::one(target),
+            noun,
             delay: common.delay,
             duration: common.duration,
-            interval: common.interval,
-            stop,
-            hand_on,
-            ready,
+            is_for_programs: common.json,
         };
+        let ready_line = ReadyLine::for_output(&output, target, common.json);
+        let options = RunOptions {
+            interval: common.interval,
+            ..begin(target, &output, description, common.ready_fd, ready_line)?
+        };
+        let observer = Terminal::new(&output, notes, common.json, Arc::clone(&options.stop))?;
         let run = InstrumentRun {
             output,
             notes,
@@ -78,6 +77,34 @@ impl InstrumentRun {
         let written = report.and_then(|report| self.output.write(&report));
         exit_code(outcome.exit_status, written)
     }
+}
+
+/// Handles signals, and shows the run in the status. Returns the options of the run, without intervals.
+pub fn begin(
+    target: &RequestTarget,
+    output: &Output,
+    description: RunDescription,
+    ready_fd: Option<i32>,
+    ready_line: ReadyLine,
+) -> Result<RunOptions, Failure> {
+    let signals = interrupt::on_signals(target, output.notes_to(target));
+    let (stop, hand_on) = signals.map_err(Failure::NoSignals)?;
+    let (delay, duration) = (description.delay, description.duration);
+    status::begin(description, target, output);
+    Ok(RunOptions {
+        delay,
+        duration,
+        interval: None,
+        stop,
+        hand_on,
+        ready: ready::ready(ready_fd, ready_line)?,
+    })
+}
+
+/// Returns the first given option.
+pub fn given<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static str> {
+    let mut options = options.into_iter();
+    options.find_map(|(is_given, option)| is_given.then_some(option))
 }
 
 pub fn request(target: RequestTarget, options: RunOptions) -> Request<'static> {

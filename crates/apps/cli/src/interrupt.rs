@@ -5,6 +5,7 @@
 //! phase lasts too long after a signal ([`patience`]), and the agents restore their targets. Without a command, a
 //! second signal ends tiptoe at once.
 
+use std::io;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,6 @@ use tiptoe_session::{Note, ProcessNote};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::ends::wake_by_signals;
 
-use crate::failure::Failure;
 use crate::notice::Notice;
 use crate::output::NotesTo;
 use crate::status;
@@ -58,7 +58,7 @@ pub fn stay_if_ending() {
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
-) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
+) -> io::Result<(Arc<AtomicBool>, Arc<AtomicUsize>)> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let is_wanted = |signal: &i32| !is_ignored(*signal);
     if let (true, NotesTo::Stderr) = (is_ignored(SIGINT), notes) {
@@ -69,35 +69,25 @@ pub fn on_signals(
         .into_iter()
         .filter(is_wanted)
         .collect();
-    let wakes = wake_by_signals().map_err(Failure::NoSignals)?;
-    for signal in &signals {
-        match target {
-            RequestTarget::Pids(_) | RequestTarget::System => {
-                let status = 128 + signal;
-                flag::register_conditional_shutdown(*signal, status, Arc::clone(&stop))
-                    .map_err(Failure::NoSignals)?;
-                flag::register_usize(*signal, Arc::clone(&hand_on), *signal as usize)
-                    .map_err(Failure::NoSignals)?;
-            }
-            RequestTarget::Command(_) if *signal != SIGINT => {
-                flag::register_usize(*signal, Arc::clone(&hand_on), *signal as usize)
-                    .map_err(Failure::NoSignals)?;
-            }
-            RequestTarget::Command(_) => {}
+    let wakes = wake_by_signals()?;
+    let is_command = matches!(target, RequestTarget::Command(_));
+    for &signal in &signals {
+        if !is_command {
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
         }
-        flag::register(*signal, Arc::clone(&stop)).map_err(Failure::NoSignals)?;
+        if !is_command || signal != SIGINT {
+            flag::register_usize(signal, Arc::clone(&hand_on), signal as usize)?;
+        }
+        flag::register(signal, Arc::clone(&stop))?;
         // The pipe must be last, because the flags must be set when it wakes the driver's thread.
-        let writer = wakes.try_clone().map_err(Failure::NoSignals)?;
-        pipe::register(*signal, writer).map_err(Failure::NoSignals)?;
+        pipe::register(signal, wakes.try_clone()?)?;
     }
     // With a handler, a write beyond `ulimit -f` returns an error; otherwise the signal would kill tiptoe in the
     // middle of an attach.
-    flag::register(SIGXFSZ, Arc::default()).map_err(Failure::NoSignals)?;
-    let signals = Signals::new(signals).map_err(Failure::NoSignals)?;
+    flag::register(SIGXFSZ, Arc::default())?;
+    let signals = Signals::new(signals)?;
     let thread = std::thread::Builder::new().stack_size(STACK);
-    thread
-        .spawn(move || end_if_stuck(signals, notes))
-        .map_err(Failure::NoSignals)?;
+    thread.spawn(move || end_if_stuck(signals, notes))?;
     Ok((stop, hand_on))
 }
 
@@ -107,8 +97,8 @@ pub fn unsaid(notes: NotesTo) -> Option<Note> {
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs.
-/// It must stay ignored, for the command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs. The
+/// signal must stay ignored, for the command too.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
@@ -163,7 +153,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
-        // Not `say`, because it may wait for the terminal.
+        // `say` is not called, because it may wait for the terminal.
         terminal::write_raw(&format!("{}\n", Notice::NotBegun));
     }
     end_command(signal);

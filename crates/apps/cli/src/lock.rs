@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use tiptoe_collector::Budget;
+use tiptoe_collector::{Budget, Split};
 use tiptoe_event::Via;
 
 use crate::common::Common;
@@ -190,6 +190,24 @@ pub enum LockByWord {
     Scope,
 }
 
+impl LockByWord {
+    /// Returns the split. Fails if only the program's locks have it, or only the kernel's.
+    fn split(self, is_kernel: bool) -> Result<Split, Failure> {
+        match (self, is_kernel) {
+            (LockByWord::Callsite, _) => Ok(Split::Callsite),
+            (LockByWord::Type, _) => Ok(Split::Type),
+            (LockByWord::Lock, _) => Ok(Split::Lock),
+            (LockByWord::Thread, _) => Ok(Split::Thread),
+            (LockByWord::Process, true) => Ok(Split::Process),
+            (LockByWord::Process, false) => Err(Failure::ByWithoutKernel("process")),
+            (LockByWord::Cgroup, true) => Ok(Split::Cgroup),
+            (LockByWord::Cgroup, false) => Err(Failure::ByWithoutKernel("cgroup")),
+            (LockByWord::Scope, true) => Err(Failure::KernelByScope),
+            (LockByWord::Scope, false) => Ok(Split::Scope),
+        }
+    }
+}
+
 /// Runs `tiptoe lock`. Returns the exit status.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
@@ -223,9 +241,8 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     if args.kernel && args.force {
         return Err(Failure::ForceWith("--kernel"));
     }
-    let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
-    match of_kernel.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) if !args.kernel => Err(Failure::WithoutKernel(option)),
+    match instrument::given([(args.mmap, "--mmap"), (args.every, "--every")]) {
+        Some(option) if !args.kernel => Err(Failure::WithoutKernel(option)),
         _ => Ok(()),
     }
 }

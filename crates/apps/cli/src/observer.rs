@@ -91,21 +91,15 @@ impl Terminal {
         })
     }
 
-    fn line(&self, interval: &Interval) -> io::Result<String> {
-        Ok(match self.is_json {
-            true => tiptoe_report::json_line(interval)?,
-            false => tiptoe_report::interval(interval, &self.options) + "\n",
-        })
-    }
-
     fn lines<T: Serialize>(
         &self,
         all: &[T],
         text: impl Fn(&T, &Options) -> String,
+        options: &Options,
     ) -> io::Result<String> {
         let line = |one| match self.is_json {
             true => Ok(tiptoe_report::json_line(one)?),
-            false => Ok(text(one, &self.calls_options) + "\n"),
+            false => Ok(text(one, options) + "\n"),
         };
         all.iter().map(line).collect()
     }
@@ -113,7 +107,9 @@ impl Terminal {
 
 impl Observer for Terminal {
     fn interval(&mut self, interval: &Interval) {
-        let written = self.line(interval).and_then(|line| match self.to_stdout {
+        let all = std::slice::from_ref(interval);
+        let line = self.lines(all, tiptoe_report::interval, &self.options);
+        let written = line.and_then(|line| match self.to_stdout {
             true => AboveStatusLine(io::stdout()).write_all(line.as_bytes()),
             false => terminal::for_reports().write_all(line.as_bytes()),
         });
@@ -121,12 +117,12 @@ impl Observer for Terminal {
     }
 
     fn calls(&mut self, calls: &[Call<'_>]) {
-        let lines = self.lines(calls, tiptoe_report::call);
+        let lines = self.lines(calls, tiptoe_report::call, &self.calls_options);
         self.calls.write(lines);
     }
 
     fn accesses(&mut self, accesses: &[Access<'_>]) {
-        let lines = self.lines(accesses, tiptoe_report::access);
+        let lines = self.lines(accesses, tiptoe_report::access, &self.calls_options);
         self.calls.write(lines);
     }
 

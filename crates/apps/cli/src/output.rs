@@ -32,7 +32,6 @@ pub enum Output {
     Stderr,
     /// A file that gets its name when it is complete.
     Whole(Rc<WholeFile>, PathBuf),
-    /// A device, pipe or descriptor.
     Direct(File, PathBuf),
 }
 
@@ -87,7 +86,10 @@ impl Output {
                 "standard error".into(),
             ),
             Output::Direct(file, path) => (write_all(file, report), path),
-            Output::Whole(file, path) => (write_and_place(&file, report), path),
+            Output::Whole(file, path) => {
+                let written = write_all(file.file(), report).and_then(|()| file.commit());
+                (written, path)
+            }
         };
         written.map_err(|error| not_written(&path, explain_file_size(error)))
     }
@@ -129,11 +131,6 @@ impl Write for GrowingFile {
     fn flush(&mut self) -> io::Result<()> {
         self.0.file().flush()
     }
-}
-
-fn write_and_place(file: &WholeFile, report: &str) -> io::Result<()> {
-    write_all(file.file(), report)?;
-    file.commit()
 }
 
 fn write_all(mut to: impl Write, report: &str) -> io::Result<()> {

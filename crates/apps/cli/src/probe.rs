@@ -35,8 +35,8 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         calls: CallOptions {
             filter: args.filter,
             under,
-            latency: args.timing.latency,
-            slower_ns: args.timing.slower,
+            latency: args.latency,
+            slower_ns: args.slower,
             record: args.record,
             ..CallOptions::default()
         },
@@ -54,7 +54,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     outcome.session.notes.extend(above);
     let extras = ReportExtras {
         has_calls: args.record,
-        has_histograms: args.timing.histograms,
+        has_histograms: args.histograms,
     };
     Ok(run.finish(outcome, common, extras))
 }

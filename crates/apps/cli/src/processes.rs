@@ -9,8 +9,8 @@ use crate::failure::Failure;
 /// The kernel keeps this many bytes of a name, so a longer one is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`). Other numbers may be addresses, because no variable has an
-/// address below it.
+/// Process ids are below this number (proc(5), `pid_max`). Larger numbers may be addresses, because no variable has an
+/// address below this one.
 const PID_LIMIT: u32 = 1 << 22;
 
 pub fn is_pid(word: &str) -> bool {

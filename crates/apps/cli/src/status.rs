@@ -1,6 +1,6 @@
 //! What the status line shows while a run attaches and counts, and when.
 //!
-//! The thread that waits for signals draws it ([`draw_if_due`]), because the driver's thread must serve the
+//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
 //! A thread may take the line's lock while it holds [`RUN`], never the other way round. The thread that draws never
@@ -15,9 +15,7 @@ use tiptoe_report::{RunState, RunStatus, counts_so_far, status_line};
 use tiptoe_session::{Cost, Count};
 use tiptoe_sys::host::attach_progress;
 
-use crate::common::Common;
 use crate::output::Output;
-use crate::target_names;
 use crate::terminal::{self, line};
 
 /// Runs shorter than this show no line.
@@ -55,18 +53,6 @@ pub struct RunDescription {
     pub duration: Option<Duration>,
     /// Whether programs read the report, so that no line may be in its stream.
     pub is_for_programs: bool,
-}
-
-impl RunDescription {
-    pub fn new(target: &RequestTarget, noun: &'static str, common: &Common) -> RunDescription {
-        RunDescription {
-            whom: target_names::one(target),
-            noun,
-            delay: common.delay,
-            duration: common.duration,
-            is_for_programs: common.json,
-        }
-    }
 }
 
 /// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.

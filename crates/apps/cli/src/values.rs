@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tiptoe_collector::Budget;
-use tiptoe_event::{UnknownWord, Via, duration_ns};
+use tiptoe_event::{Via, duration_ns};
 
 use crate::failure::BadValue;
 
@@ -34,10 +34,6 @@ fn number_of_process(text: &str) -> Option<u32> {
 /// Parses `--via`. `kernel-task` must parse, because its refusal names the command that has it.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
-}
-
-pub fn watch_via(text: &str) -> Result<Via, UnknownWord> {
-    text.parse()
 }
 
 pub fn budget(text: &str) -> Result<Budget, BadValue> {

@@ -159,13 +159,9 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         parse(text)
     });
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
-    for (given, option) in [
-        (common.interval.is_some(), "--interval"),
-        (common.delay.is_some(), "--delay"),
-    ] {
-        if given {
-            return Err(Failure::WatchOption(option));
-        }
+    let (interval, delay) = (common.interval.is_some(), common.delay.is_some());
+    if let Some(option) = instrument::given([(interval, "--interval"), (delay, "--delay")]) {
+        return Err(Failure::WatchOption(option));
     }
     let target = instrument::target(&common, TargetOf::Variables)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "hit", true)?;

@@ -19,7 +19,6 @@ const COMMANDS: [&str; 8] = [
     "", "probe", "lock", "watch", "stat", "doctor", "bug", "generate",
 ];
 
-/// Regression: help had lines of 100 columns.
 #[test]
 fn no_line_of_help_is_longer_than_80_columns() {
     for command in COMMANDS {
@@ -121,7 +120,6 @@ fn the_text_of_each_option_fits_its_command() {
     }
 }
 
-/// Regression: words of `--by` were in neither help.
 #[test]
 fn long_help_explains_each_word_of_an_option() {
     for (command, words) in [

@@ -94,7 +94,6 @@ impl Segments {
     }
 }
 
-/// Returns a process's mappings: start, end, line.
 fn mappings(pid: u32) -> Vec<(u64, u64, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -129,7 +128,6 @@ fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     count() - before
 }
 
-/// Regression: the agent called any address in a plan.
 #[test]
 fn a_plan_that_does_more_than_patch_is_refused() {
     if !is_root() {

@@ -21,7 +21,7 @@ impl Observer for Silent {
     fn note(&mut self, _: &Note) {}
 }
 
-/// Replaces the stdin that the program inherits by an empty one, because the program exits at its end.
+/// Replaces the stdin that the program inherits by an empty one, because the program exits at the end of stdin.
 fn close_input() {
     let nothing = File::open("/dev/null").expect("it is there");
     // SAFETY: both descriptors are open, and no test reads its input.

@@ -28,7 +28,6 @@ fn find_row<'a>(text: &'a str, name: &str) -> &'a str {
         .trim()
 }
 
-/// Returns the row's value for a file.
 fn identity(path: &Path) -> String {
     let size = std::fs::metadata(path).expect("a file").len();
     let sum = description::checksum(path).expect("`sha256sum` is installed");

@@ -10,7 +10,7 @@ pub(crate) struct Site {
     /// The number of offsets in a cache line at which the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
-    /// 1 leaves no padding for a jump.
+    /// The functions' alignment. With 1, no padding before a function has room for a jump.
     align: usize,
 }
 
@@ -25,14 +25,13 @@ impl Site {
         }
     }
 
-    /// Returns the names by which the program is asked, one for each place.
+    /// Returns the site's names in questions to the program, one for each place.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// Offsets to average over, because the place of a loop of a few instructions changes its speed by up to a
-/// nanosecond.
+/// The number of offsets to average over, because the place of a short loop changes its speed by up to a nanosecond.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
@@ -41,8 +40,8 @@ const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The least that a return probe can cost: `DETOUR` with a call of the copy, and then a return to the caller,
-/// whose address a variable keeps.
+/// The least that a return probe can cost: `DETOUR` with a call of the copy. So the function returns to the detour,
+/// which returns to the caller by an address that a variable keeps.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -72,7 +71,6 @@ pub(crate) const MANY: [Site; 3] = [
     Site::new("push4096", 4096, PUSH),
 ];
 
-/// The path of [`DETOUR`], which counts nothing.
 pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour", 1, DETOUR),
     Site::new("detour256", 256, DETOUR),
@@ -80,7 +78,6 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
-/// The path of [`BARE_RETURN`], which counts nothing.
 pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return", 1, BARE_RETURN),
     Site::new("bare_return256", 256, BARE_RETURN),
@@ -92,13 +89,12 @@ pub(crate) const OWN_TRAP: Site = Site {
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// The readings in [`READINGS`].
+/// How often a call of [`READINGS`] reads the counter.
 pub(crate) const READS: usize = 16;
 
-/// Readings of the time stamp counter.
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
 
-/// The least cost of a counter that all threads share.
+/// A function that only adds to a counter, which all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
 /// The prologue that a compiler makes for `-pg`, which some tracers need.
@@ -123,7 +119,6 @@ pub(crate) fn header(sites: &[Site]) -> String {
         .collect()
 }
 
-/// Returns `sites.S`.
 pub(crate) fn assembly(sites: &[Site]) -> String {
     let mut text = String::from("        .text\n");
     for site in sites {
@@ -179,8 +174,7 @@ fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     }
 }
 
-/// Writes `run0_NAME`, which calls each function once a round, and `run5_NAME`, which does so through five
-/// callers.
+/// Writes `run0_NAME`, which calls each function once a round, and `run5_NAME`, which calls them through five callers.
 fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
     let direct: Vec<String> = (0..site.functions)
         .map(|index| format!("{name}_{index}"))

@@ -12,10 +12,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::Target;
 
-/// Must be longer than an attach.
+/// How long the busy thread looks for gaps. Must be longer than an attach.
 const WATCH_MS: u32 = 500;
 
-/// The first attach to a process injects the agent, and later ones reuse it.
+/// Measures first attaches, which inject the agent, separately from later ones, which reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "attach".into(),
@@ -59,7 +59,7 @@ fn counted<'a>(sites: &'a [Site], options: &Options) -> TraceRequest<'a> {
     }
 }
 
-/// Returns the milliseconds to attach and to detach.
+/// Returns the ms to attach and to detach.
 fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64), Error> {
     let from = Instant::now();
     let sites = [site];
@@ -73,9 +73,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target,
-/// while the agent is injected and patches, and while it only patches. The agent is injected on a waiting
-/// thread if there is one.
+/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target, while the
+/// agent is injected and patches, and while it only patches. The injection borrows a waiting thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

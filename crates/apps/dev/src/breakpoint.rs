@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside no accounting (`ideal`),
-//! the same under one mutex (`global_mutex`), and the kernel's. `thread` and `enable` have the options and the
-//! output of `perf bench breakpoint`.
+//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside no accounting (`ideal`), the same
+//! accounting under one mutex (`global_mutex`), and the kernel's. `thread` and `enable` have the options and the output
+//! of `perf bench breakpoint`.
 
 mod enable;
 mod forms;
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
-/// No thread writes it.
+/// The watched variable, which no thread writes.
 static WATCHED: u64 = 0;
 
 /// Opens breakpoints on the calling thread, which threads that it starts inherit.

@@ -34,9 +34,9 @@ mod faults;
 use faults::FaultLoad;
 
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// The half width of the interval, in points, at which rounds stop.
+/// The half width of the interval, in percentage points, at which rounds stop.
 const NARROW: f64 = 0.5;
-/// The interval of fewer rounds means nothing.
+/// The fewest rounds, because the interval of fewer means nothing.
 const FEWEST: usize = 8;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
@@ -49,11 +49,9 @@ const CASES: [(&str, Option<WaitSelection>); 3] = [
 
 #[derive(Default)]
 struct BuildRounds {
-    /// One build per case.
     rounds: Vec<[Option<BuildCost>; CASES.len()]>,
     /// The percentage of all CPU time in which tiptoe's kernel programs ran.
     programs: [Vec<f64>; CASES.len()],
-    /// The waits, or acquisitions, of each build.
     counted: [Vec<f64>; CASES.len()],
 }
 
@@ -73,7 +71,7 @@ impl BuildRounds {
     }
 }
 
-/// All six orders take turns.
+/// Returns the order of a round's cases. All six orders take turns.
 fn turns(round: usize) -> [usize; CASES.len()] {
     const ORDERS: [[usize; CASES.len()]; 6] = [
         [0, 1, 2],
@@ -152,7 +150,7 @@ fn source() -> Result<PathBuf, Error> {
 
 struct BuildCost {
     seconds: f64,
-    /// Of all processes of the build, which includes tiptoe's BPF programs at their tracepoints.
+    /// The CPU time of all the build's processes, which includes tiptoe's BPF programs at their tracepoints.
     cpu: f64,
 }
 
@@ -196,7 +194,6 @@ fn children_cpu_time() -> Result<f64, Error> {
         .as_secs_f64())
 }
 
-/// Returns the percentage of the system's CPU time in which tiptoe's kernel programs ran.
 fn share_of_programs(session: &Session) -> Option<f64> {
     let ran = session.cost.programs.as_ref()?.all_run_ns?;
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
@@ -291,13 +288,13 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // None is dropped, so this is Student's own interval.
+        // No value is dropped, so this is Student's own interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // One is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
+        // A value is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,

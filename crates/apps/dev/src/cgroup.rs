@@ -4,8 +4,8 @@
 //!   The cases are: no counting; events of the system; perf's events of cgroups, with the system's or alone; a
 //!   bpftrace script; and tiptoe: by tasks' own counts, on each CPU at switches, or by events that it reads at
 //!   switches.
-//! - `switch on each CPU`: the same by as many such pairs as CPUs, at once.
-//! - `within`: the same as `switch`, in one cgroup.
+//! - `switch on each CPU`: as many such pairs as CPUs do the same at once.
+//! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: as many tasks as cgroups hand the byte round.
 //! - `response`: the mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
@@ -30,12 +30,12 @@ use counting::{Counting, CountingCase};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// As in the published test of perf's cgroup switches.
+/// The number of child cgroups, as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// For each requested ms; they take about 10 ms.
+/// The hops for each requested ms; they take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// In a ring each task must run often, so that its earlier state does not matter.
+/// How much longer `ring` runs, because each task must run often enough for its earlier state not to matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {
@@ -87,12 +87,12 @@ const LIVES: [CountingCase; 5] = [
     tiptoe(0),
     CountingCase::PerCpu,
 ];
-/// The letter by which the program is asked, and the sites in rows.
+/// The letter for the kind of task in questions to the program, and the sites in rows.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
 ];
-/// For each requested ms.
+/// The tasks to create for each requested ms.
 const LIVES_PER_MS: u32 = 500;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [CountingCase; 7] = [
@@ -104,7 +104,7 @@ const RESPONSE: [CountingCase; 7] = [
     tiptoe(1),
     tiptoe(2),
 ];
-/// As `perf stat -I 1000`, and the fewest readings in one measurement.
+/// The time between two readings, as by `perf stat -I 1000`, and the fewest readings in one measurement.
 const INTERVAL: Duration = Duration::from_secs(1);
 const READINGS: u32 = 2;
 
@@ -147,7 +147,6 @@ struct CgroupBench<'a> {
 }
 
 impl CgroupBench<'_> {
-    /// Measures the ns per hop.
     fn ring(
         &mut self,
         site: &str,
@@ -266,7 +265,6 @@ impl CgroupBench<'_> {
         Ok(())
     }
 
-    /// Measures how long an enabled clock event did not count.
     fn blind(&mut self, table: &mut Table) -> Result<(), Error> {
         let path = self.folder.path().display().to_string();
         self.program.ask(&format!("ring {path} 2 {CHILDREN}"))?;

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump: those of symbol tables and
-//! .eh_frame, without padding.
+//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump. Its functions are those of symbol
+//! tables and .eh_frame, without padding.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,9 +20,9 @@ use crate::workshop::failed;
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// Must be written to stdin first.
+    /// What must be written to stdin before `ready`.
     question: &'static str,
-    /// The name, and the binary as a spec names it.
+    /// The row's name, and the binary's name in a spec.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// Redis prints it by itself; the others are asked to.
+/// What Redis prints by itself, and other programs are asked to print.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             add(&mut table, case, &session?)?;
         }
         table.notes.extend(crowded(holder, child.id()));
-        // Redis does not read its stdin.
+        // Closing stdin is not enough, because Redis does not read it.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -126,7 +126,7 @@ impl Holder {
     }
 }
 
-/// The least distance of forward jumps whose last byte must be a trap.
+/// The least distance of the forward jumps whose last byte must be a trap.
 const FORWARD: u64 = 96 << 20;
 
 /// Returns a note if the heap begins so soon after the program that no such jump has room. The kernel chooses
@@ -147,7 +147,6 @@ fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     })
 }
 
-/// Adds a row per binary, and a note per reason.
 fn add(table: &mut Table, case: &str, session: &Session) -> Result<(), Error> {
     let by_trap = session
         .events

@@ -33,7 +33,7 @@ pub(crate) enum Calls {
     #[default]
     Entries,
     Returns,
-    /// The time between entry and return, too.
+    /// Also the time between entry and return.
     Times,
     Records,
 }
@@ -104,7 +104,6 @@ impl Tracing {
         })
     }
 
-    /// Starts to watch a process's contended locks.
     pub(crate) fn locks(
         pid: u32,
         via: Via,
@@ -141,7 +140,7 @@ impl Tracing {
     }
 
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        // No agent: the kernel watches from outside the process.
+        // The request has no agent, because the kernel watches from outside the process.
         let request = Request {
             budget,
             ..request(pid, Via::Auto, &[])
@@ -177,7 +176,6 @@ impl Tracing {
         Ok(())
     }
 
-    /// Returns whether the trace has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -186,7 +184,6 @@ impl Tracing {
         self.end().map(|outcome| outcome.session)
     }
 
-    /// Waits until every function has its probe.
     pub(crate) fn wait(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
         let until = Instant::now() + LIMIT;
         for &site in sites {
@@ -216,8 +213,8 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Ignored, because the bench is already returning an error. The driver must have detached when this
-        // returns.
+        // This must wait until the driver has detached. Its error is ignored, because the bench is already returning
+        // one.
         let _ = self.end();
     }
 }
@@ -233,14 +230,13 @@ pub(crate) fn attached() -> usize {
         .count()
 }
 
-/// Attaches, and detaches at once.
 pub(crate) fn trace_once(
     pid: u32,
     spec: &str,
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    // A set `stop` would break the attach off.
+    // The duration ends the run, because a set `stop` would interrupt the attach.
     let request = Request {
         options: RunOptions {
             duration: Some(Duration::ZERO),

@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
-/// None of its probes is hit.
+/// The traced program, which hits no probe.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;
@@ -86,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Strips the program and links it to a debug file without a build-id. Zeroes at its end make its check sum
-/// wrong, so tiptoe reads all of it before it refuses it.
+/// Strips the program and links it to a debug file without a build-id. Zeroes at the file's end make its check sum
+/// wrong, so tiptoe reads the whole file before it refuses it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");
@@ -172,7 +172,7 @@ impl Tiptoe {
         }
     }
 
-    /// Returns the milliseconds from the last of `times` signals to tiptoe's end.
+    /// Returns the ms from the last of `times` signals to tiptoe's end.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

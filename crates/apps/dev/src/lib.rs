@@ -41,9 +41,9 @@ pub use temporary::{clean_up_on_signals, stay_if_ending};
 /// A bench.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// Its name.
+    /// The bench's name.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// What the bench measures, in one line.
     pub about: &'static str,
     run: fn(&Options) -> Result<Table, Error>,
 }
@@ -116,8 +116,7 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options. Fails if `stress` is to have more threads than there are
-/// CPUs.
+/// Runs a bench of breakpoints with its own options. Fails if `stress` requests more threads than there are CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     if let Breakpoints::Stress(stress) = bench {
         fit(stress.threads)?;

@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench lock`: the cost of watching contended locks.
 //!
-//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), with one mutex's
-//! holds timed, too (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
+//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), when the agent also times
+//! how long one mutex is held (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
 //! tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
 //! An uncontended pair executes the same bytes in all cases. The cost of a wait and a wake is measured with a
@@ -29,12 +29,12 @@ mod preloads;
 use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// To patch all sites, or to restore them.
+/// The most time to patch all sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// For tiptoe to finish, after an attach or a detach is seen.
+/// The time for tiptoe to finish after the bench has seen an attach or a detach.
 const SETTLE: Duration = Duration::from_millis(30);
-/// At the beginning of a wait, at its end, and at the end of a thread.
+/// The BPF programs: at the beginning of a wait, at its end, and at the end of a thread.
 const PROGRAMS: usize = 3;
 
 /// The row's name, the question to the program, the unit.
@@ -51,7 +51,7 @@ const SITES: [(&str, &str, &str); 10] = [
     ("pingpong_mutex", "pingpong mutex", "ns"),
 ];
 
-/// The name, and how the program is watched.
+/// The case's name, and how the program is watched.
 const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
@@ -59,11 +59,11 @@ const CASES: [(&str, Option<Via>); 5] = [
     (BUDGET, Some(Via::Agent)),
     ("futex_tracepoints", Some(Via::Kernel)),
 ];
-/// Also times how long `mutex` is held.
+/// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// Times only as many waits as a budget of 1 % allows. It is measured only for questions that do little but
-/// wait, and after a warm-up, because the agent must know the rates first.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only for questions that do little
+/// but wait, and after a warm-up, because the agent must know the rates first.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -74,9 +74,9 @@ const WAITING: [&str; 6] = [
     "pingpong_mutex",
 ];
 const WARM: &str = "wait 300";
-/// The sites with a floor, and its question.
+/// The sites with a floor, and the question for the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// Other tools' hooks are in the lock functions, not where threads wait.
+/// The sites of other tools, whose hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         for (other, times) in others.iter_mut().zip(&mut theirs) {
             ask_other(other, times, options)?;
         }
-        // Every other round is reversed, so that the first case of one round is the last of the next.
+        // Every other round is reversed, so that the order does not favour a case.
         let mut cases: Vec<_> = CASES.into_iter().enumerate().collect();
         if round % 2 == 1 {
             cases.reverse();
@@ -175,7 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
-    // Several threads take longer to become steady.
+    // The speed of several threads takes longer to become steady.
     let together = question.starts_with("convoy") || question.starts_with("ping");
     let ms = if together {
         10 * options.ms
@@ -222,7 +222,6 @@ fn arm(program: &mut Program, case: &str, options: &Options) -> Result<Tracing, 
     Ok(tracing)
 }
 
-/// Uses the kernel's tracepoints.
 fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     let tracing = Tracing::locks(program.pid(), Via::Kernel, None, Budget::Off, options.agent);
     let until = Instant::now() + LIMIT;

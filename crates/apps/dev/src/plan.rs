@@ -47,7 +47,7 @@ between tasks of one cgroup are not simulated; if events are read, these take 30
 
 All of this is estimated, not measured: other load and caches are left out.";
 
-/// So that a plan takes at most some minutes.
+/// The most simulated switches, so that a plan takes at most some minutes.
 const MOST_SWITCHES: f64 = 1e8;
 
 /// `tiptoe-dev plan`.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::temporary::TemporaryGuard;
 
-/// A folder that no other user can write to. Otherwise another user could choose the programs in it, which root
-/// may run. It is removed on drop, or when a signal ends the process.
+/// A folder that no other user can write to, because its programs may run as root. It is removed on drop, or when a
+/// signal ends the process.
 #[derive(Debug)]
 pub(crate) struct PrivateFolder(TemporaryGuard);
 
@@ -18,7 +18,7 @@ impl PrivateFolder {
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Fails if anything exists at this path, even a link.
+    /// Makes the folder. Fails if anything exists at this path, even a link.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(TemporaryGuard::folder(path)))

@@ -7,9 +7,9 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may list closed BPF programs.
+/// How long the kernel may still list BPF programs after they are closed.
 const FORGETS: Duration = Duration::from_millis(500);
-/// Percentages of CPU time that make a result doubtful.
+/// The percentages of CPU time that others may use, and the hypervisor steal, before a result is doubtful.
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
@@ -54,7 +54,7 @@ struct MachineTimes {
 }
 
 impl MachineTimes {
-    /// `None` if the kernel lacks them.
+    /// Reads the times; `None` if the kernel lacks them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
@@ -83,7 +83,7 @@ impl MachineTimes {
         })
     }
 
-    /// `begin` was read `took` ago.
+    /// Returns the use of the machine since `begin`, which was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -102,10 +102,10 @@ impl MachineTimes {
     }
 }
 
-/// In percent.
+/// How the machine was used, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// Of the CPUs' time.
+    /// The share of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
     /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.
@@ -149,7 +149,6 @@ mod tests {
         MachineTimes::parse(stat, queued, own).expect("the kernel's form")
     }
 
-    /// Regression: a bench beside other programs printed its numbers as if the machine were quiet.
     #[test]
     fn other_programs_and_stolen_time_are_noted() {
         let (begin, end) = (
@@ -178,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Regression: ticks of all CPUs were read as 32-bit numbers, so 64 CPUs that had run for eight days gave no note.
+    /// Regression: ticks were read as 32-bit numbers, so 64 CPUs that had run for eight days gave no note.
     #[test]
     fn a_large_machine_that_has_run_for_long_has_notes() {
         let stat = "cpu  5000000000 0 100 700 0 0 0 100 0 0\n";

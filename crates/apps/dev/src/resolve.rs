@@ -99,7 +99,6 @@ fn add(table: &mut Table, question: &ResolveCase, mappings: usize, rates: &[f64]
     });
 }
 
-/// Returns a row with the rate, and notes the rate of each thread.
 fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow {
     let (value, spread) = median_and_spread(rates);
     let each = value / f64::from(threads);
@@ -115,7 +114,6 @@ fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> TableRow 
     }
 }
 
-/// Notes the lookups that were not speculative, because mappings changed.
 fn note_slow_lookups(
     table: &mut Table,
     mappings: usize,

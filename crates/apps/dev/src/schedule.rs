@@ -15,17 +15,15 @@ const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
 /// The cgroups that are parents of the other cgroups.
 const PARENTS: u32 = 10;
-/// The events of each cgroup, and of the system.
 const EVENTS: u32 = 20;
-/// Enough for all events at a time (of a leaf, its parent and the system), and too few.
+/// The counters of a CPU: enough for all events of a leaf, its parent and the system at a time, and too few.
 const SLOTS: [u32; 2] = [60, 4];
-/// Of an operation on the PMU; the second is usual. A result's spread is half its range over these.
+/// The time of an operation on the PMU; the second is usual. A result's spread is half its range over these.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
     (Policy::Changed, "changed"),
 ];
-/// Between two switches of a CPU.
 const MEAN_NS: u64 = 200_000;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -79,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })
 }
 
-/// Each event is a group of its own, as in `perf stat --for-each-cgroup`.
+/// Returns a group for each event of each cgroup, as in `perf stat --for-each-cgroup`.
 fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupRequest> {
     let request = |target| GroupRequest {
         target,
@@ -97,7 +95,7 @@ fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupReque
 #[derive(Default)]
 struct PolicyResults {
     all: Outcome,
-    /// In millions, for each CPU.
+    /// Millions of switches per second of each CPU.
     switches_per_s: Vec<f64>,
 }
 

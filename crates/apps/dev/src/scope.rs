@@ -1,9 +1,9 @@
 //! `tiptoe-dev bench scope`: the cost of entering and leaving a scope.
 //!
-//! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`): one scope
-//! (`one`), scopes inside another (`inner`), and a hundred in turn (`many`); beside two readings of the time
-//! stamp counter, which any timing needs, and two system calls for CPU time. More threads would show a cost of
-//! shared data.
+//! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`): one scope (`one`),
+//! scopes inside another (`inner`), and a hundred in turn (`many`). For comparison, it reads the time stamp counter
+//! twice, which any timing needs, and makes two system calls for CPU time. More threads would show a cost of shared
+//! data.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,10 @@ use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("scope/program.c");
-/// For an attach, or a detach.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The row's name, and the question.
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// For comparison: the name, and the question.
+/// The rows for comparison: the name, and the question.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
 #[derive(Clone, Default)]

@@ -18,7 +18,7 @@ static double queued(int fd) {
     return (double)waited / 1e9;
 }
 
-// Other threads on the CPU cause gaps, too, so the time that the scheduler counts as waiting is subtracted.
+// Returns the longest time in ns that this thread did not run, without the time that it waited for a CPU.
 __attribute__((noinline, noclone)) static double gap(double limit) {
     int fd = open("/proc/thread-self/schedstat", O_RDONLY);
     double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now, waited = queued(fd);

@@ -16,7 +16,7 @@ pub struct Table {
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// One sentence each, such as on skipped cases.
+    /// Remarks of one sentence each, such as on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -25,7 +25,7 @@ pub struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(default)]
 pub struct TableRow {
-    /// Such as `off` or `count`, or a binary.
+    /// The case, such as `off` or `count`, or a binary.
     pub case: String,
     /// The probed function's first instruction.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct TableRow {
     /// The share of time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
-    /// The share in which they slept.
+    /// The share of time in which threads slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_percent: Option<f64>,
     /// The median.
@@ -62,11 +62,11 @@ pub struct TableRow {
     /// Half the distance between the quartiles; for few values, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// Of `value` and `spread`.
+    /// The unit of `value` and `spread`.
     pub unit: Cow<'static, str>,
 }
 
-/// A column without values is left out.
+/// The headings of the columns. A column without values is omitted.
 const HEADS: [&str; 12] = [
     "case",
     "site",
@@ -190,7 +190,6 @@ impl TableRow {
         }
     }
 
-    /// Adds the CPUs if threads must share them.
     pub(crate) fn of_threads(self, threads: u32) -> TableRow {
         let cpus = crate::together::cpus();
         TableRow {
@@ -220,7 +219,6 @@ impl TableRow {
     }
 }
 
-/// Returns the median, and half the distance between the quartiles.
 pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

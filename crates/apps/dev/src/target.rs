@@ -27,7 +27,7 @@ pub(crate) struct CallTimes {
     /// The mean over the site's places.
     pub ns_per_call: f64,
     pub calls: u64,
-    /// Of all threads, by the wall clock.
+    /// The calls of all threads per second of wall time.
     pub per_s: f64,
     /// How many threads were each on one CPU.
     pinned: u32,
@@ -58,7 +58,7 @@ impl Target {
         Target::start_under(&[], sites)
     }
 
-    /// `tracer` is a command that gets the program as its last argument.
+    /// Starts the program under `tracer`, a command that gets the program as its last argument.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -125,7 +125,6 @@ impl Target {
         Ok(whole)
     }
 
-    /// Returns how many of the site's functions have a probe.
     pub(crate) fn probed(&mut self, site: Site) -> Result<usize, Error> {
         let questions = site.names().map(|name| format!("probed {name}"));
         questions

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tiptoe_sys::host::Process;
 
-/// For the end of killed processes, and the removal of their cgroups.
+/// The most time for the end of killed processes and the removal of their cgroups.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(2);
 
@@ -27,7 +27,7 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Ignores errors, about which nothing can be done.
+    /// Removes the thing, and ignores errors, about which nothing can be done.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -90,7 +90,7 @@ impl Drop for TemporaryGuard {
 
 /// Starts the thread that cleans up when a signal ends the process.
 pub fn clean_up_on_signals() -> io::Result<()> {
-    // Ignored signals, as below `nohup`, must stay ignored.
+    // Ignored signals, as under `nohup`, must stay ignored.
     let status = Process::current().status().map_err(io::Error::other)?;
     let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let mut signals = Signals::new(signals.filter(|signal| !status.sig_ign.contains(*signal)))?;
@@ -113,11 +113,10 @@ pub fn stay_if_ending() {
 }
 
 fn end(signal: i32) -> ! {
-    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must see this
-    // flag.
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must also see this flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // Makes orphans our children, so that the loop finds them; otherwise they are left running.
+    // Orphans become children of this process, so that the loop finds them instead of leaving them running.
     let _ = set_child_subreaper(Some(getpid()));
     // The main thread, or a child, may be starting another process.
     loop {

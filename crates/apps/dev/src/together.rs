@@ -1,7 +1,7 @@
 //! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
-//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too
-//! high: it excludes waits, and threads that share a CPU would count as if each had its own.
+//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high,
+//! because CPU time excludes waits, and threads that share a CPU would count as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -42,16 +42,14 @@ pub(crate) struct ThreadShare {
     start: Instant,
     end: Instant,
     cpu: Duration,
-    /// How long it was ready but had no CPU.
+    /// How long the thread was ready but had no CPU.
     queued: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     pub(crate) done: u64,
-    /// From the first start to the last end.
     wall: Duration,
-    /// Sums over the threads.
     lived: Duration,
     cpu: Duration,
     queued: Duration,
@@ -101,7 +99,7 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// Otherwise stores to data in the same cache lines would slow down some cases and not others.
+/// Data in cache lines of its own, because stores to other data in its lines would slow down some cases and not others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
@@ -127,8 +125,8 @@ impl Gate {
 }
 
 /// Runs `each` in this many pinned threads, with the thread's number, and `during` in the calling thread. The
-/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and each
-/// thread's second value.
+/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and the second
+/// value that `each` returned in each thread.
 pub(crate) fn together<A: Send>(
     threads: u32,
     during: impl FnOnce(),
@@ -189,7 +187,6 @@ mod tests {
         }
     }
 
-    /// Regression: eight threads on one CPU had the rate of eight CPUs.
     #[test]
     fn threads_that_take_turns_have_the_rate_of_one() {
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! The case `uftrace`: how much its recorder adds to a call of a function compiled for it. It records entry and
-//! return with their times to files, and cannot attach, so it starts the program.
+//! The case `uftrace`: how much uftrace's recorder adds to a call of a function that is compiled for it. The recorder
+//! writes entries and returns with their times to files. It cannot attach, so it starts the program.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// uftrace drops records that it cannot write in time, so it would look cheaper with a smaller buffer.
+/// The command that records. Its buffer is large, because uftrace would look cheaper if it dropped records.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
 /// `plain` has the same functions, not compiled for a tracer.

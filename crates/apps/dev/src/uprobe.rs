@@ -1,17 +1,16 @@
 //! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
-//! A case's value is the median over rounds of its time minus the mean of the round's two untraced times. Hot
-//! loops are favourable; the rows with many functions show by how much. `entry_return` follows each call to its
-//! return, `latency` times it, too, and `record` writes a record with the time and two arguments. `under` and
-//! `not_under` are hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by arg0`, with one value.
+//! A case's value is the median, over rounds, of its time minus the mean of the round's two untraced times. Hot loops
+//! are favourable; the rows with many functions show by how much. `entry_return` follows each call to its return,
+//! `latency` also times it, and `record` writes a record with the time and two arguments. `under` and `not_under` are
+//! hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time: by a jump, by a trap,
 //! and by the kernel. A `trap` is looked up speculatively, a `trap_locked` under the lock.
 //!
-//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and one
-//! back, without counting. `bare_return` calls the copy, so that the function returns there first. `own_trap`
-//! is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter; a timed
-//! call needs two.
+//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and one back,
+//! without counting. `bare_return` calls the copy, so that the function returns to the detour first. `own_trap` is an
+//! int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
 
 mod case;
 mod clock;
@@ -50,8 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent keeps what it has learned about call sites, and gets
-        // slower by that.
+        // Each round needs a new process, because an agent gets slower by the call sites that it learns.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -65,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                     measured.push((case, times.each));
                     kept.extend(times.kept);
                 }
-                // This user may not open perf events, or the kernel lacks them.
+                // The kernel lacks perf events, or this user may not open them.
                 Err(error) if case.is_kernels() => {
                     refused.insert(case, error.to_string());
                 }
@@ -118,8 +116,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Depths 0 and 5 for every kind, many functions for `push`, and several threads for `push` and for traps of
-/// ours and of the kernel.
+/// Returns the loads: depths 0 and 5 for every kind, many functions for `push`, and several threads for `push` and for
+/// traps of tiptoe and of the kernel.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -169,7 +167,7 @@ fn untraced(
         .collect()
 }
 
-/// By load; `None` for a load for which the case is not measured.
+/// A case's times, by load; `None` for a load for which the case is not measured.
 struct Times {
     each: Vec<Option<CallTimes>>,
     /// The share of calls with a record.
@@ -244,7 +242,6 @@ fn check_lookups(session: &Session, case: Case) -> Result<(), Error> {
     }
 }
 
-/// Returns how many traps were hit.
 fn traps(session: &Session) -> u64 {
     let prefix = format!("{}_at", TRAP.name);
     let is_trap = |event: &&Event| {
@@ -259,7 +256,6 @@ fn traps(session: &Session) -> u64 {
     of_traps.map(|event| event.count).sum()
 }
 
-/// Returns how many traps were looked up in the way that the case measures.
 fn lookups(session: &Session, case: Case) -> u64 {
     let spaces = session.targets.iter();
     let spaces = spaces.filter_map(|target| target.address_space);
@@ -302,7 +298,6 @@ fn table_row(load: &CallLoad, case: Option<Case>, values: &[f64]) -> TableRow {
     }
 }
 
-/// Adds hits per second over all CPUs.
 fn throughput(
     table: &mut Table,
     target: &mut Target,

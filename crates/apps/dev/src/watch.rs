@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
-//! - `hit`: a watched store: counted by the kernel (`count`), written into a ring, with the callers, reported
-//!   by a signal; `tiptoe watch` (with value and callers), `perf record` and gdb.
-//! - `hit in each thread`: such stores by several threads at once, by wall clock.
+//! - `hit`: a watched store, which the kernel counts (`count`), writes into a ring, with the callers, or reports by a
+//!   signal; and the same with `tiptoe watch` (with value and callers), `perf record` and gdb.
+//! - `hit in each thread`: such stores by several threads at once, by the wall clock.
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and a busy thread's
 //!   longest gap in that time: with events of the CPUs, of each thread, and with ptrace.
 //! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.

@@ -76,7 +76,7 @@ impl Workshop {
     }
 }
 
-/// Refuses `nan` and `inf`.
+/// Parses an answer's number. Refuses `nan` and `inf`.
 pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     let number = answer
         .parse()
@@ -88,7 +88,7 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // In our folder, because a killed compiler does not remove its temporary files.
+    // The compiler's temporary files are in this folder, because a killed compiler does not remove them.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {
@@ -119,14 +119,13 @@ impl Program {
         self.answer()
     }
 
-    /// Does not wait for the answer.
+    /// Asks a question, without waiting for the answer.
     pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
         let questions = self.questions.as_mut();
         let questions = questions.ok_or(Error::Answer(String::new()))?;
         writeln!(questions, "{question}").map_err(failed(ASKING))
     }
 
-    /// Waits for an answer, and returns its number.
     pub(crate) fn answer(&mut self) -> Result<f64, Error> {
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);

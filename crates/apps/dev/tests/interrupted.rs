@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Bench(Child);
 
 impl Bench {
-    /// The first measurement takes long.
+    /// Starts a bench whose first measurement takes long.
     fn start(name: &str, folder: &Path) -> Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe-dev"));
         command
@@ -44,7 +44,7 @@ impl Bench {
         panic!("no program was started");
     }
 
-    /// Returns the exit status.
+    /// Sends the signal. Returns the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
         self.0.wait().expect("a child").code()
@@ -67,7 +67,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// A killed process may still be a zombie.
+/// Returns whether a process runs. A killed one may still be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
@@ -93,7 +93,6 @@ fn cgroups(root: &Path, pid: u32) -> PathBuf {
     root.join(format!("tiptoe-bench-{pid}"))
 }
 
-/// Regression: a thousand cgroups were left, with their tasks.
 #[test]
 fn a_signal_removes_cgroups() {
     let found = Cgroups::detect().ok().and_then(|found| found.v2);

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Regression: on one CPU, eight threads had the rate of eight.
 #[test]
 fn threads_that_would_share_a_cpu_are_refused() {
     let allowed = sched_getaffinity(None).expect("the CPUs of this thread");

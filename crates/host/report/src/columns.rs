@@ -12,10 +12,9 @@ use crate::{Options, printable};
 /// Replaces a space inside a name: no line ends there while the name fits. [`Options::wrapped`] prints a space.
 const JOINED: &str = "\u{a0}";
 
-/// Names are never shortened to less, because the rest could not be recognized.
+/// Names are never shortened to fewer columns, because the rest could not be recognized.
 pub(crate) const LEAST_NAME: usize = 12;
 
-/// The indent of further lines of a text without a label.
 const INDENT: usize = 2;
 
 const HINT: &str = "hint: ";
@@ -45,12 +44,10 @@ pub(crate) fn whole(name: &str) -> String {
     joined(&printable(name))
 }
 
-/// Returns the text, padded on the left to `width` columns.
 pub(crate) fn right(text: &str, width: usize) -> String {
     spaces(width.saturating_sub(columns(text))) + text
 }
 
-/// Returns the text, padded on the right to `width` columns.
 pub(crate) fn left(text: &str, width: usize) -> String {
     text.to_owned() + &spaces(width.saturating_sub(columns(text)))
 }
@@ -74,7 +71,7 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
-    // Without styles, because a cut before a style's end would colour the following text.
+    // The text is cut without styles, because a cut before a style's end would colour the following text.
     format!("{}…", first_columns(&plain(text), room.saturating_sub(1)))
 }
 
@@ -256,7 +253,6 @@ mod tests {
         );
     }
 
-    /// Regression: a command that was broken into lines could not be copied.
     #[test]
     fn a_long_command_has_a_line_of_its_own() {
         let options = Options {

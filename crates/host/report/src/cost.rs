@@ -2,15 +2,30 @@
 
 use tiptoe_session::{Basis, Calibration, Cost, Event, FunctionNote, Note, Programs, Session, Via};
 
-use crate::number::{grouped, percent, plural, seconds, short_percent, time, unit_ns};
+use crate::Options;
+use crate::number::{counted, grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
 /// Returns the line on tiptoe's own CPU time, which the cost of tracing excludes; `None` if it is unknown.
-pub(crate) fn own_line(session: &Session) -> Option<String> {
+fn own_line(session: &Session) -> Option<String> {
     let used = seconds(session.own_cpu_ns?);
     let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
         format!(", and stopped a thread for at most {}", time(ns as f64))
     });
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
+}
+
+/// Returns the last lines of a report: the line on tiptoe's own CPU time, and `cost`.
+pub(crate) fn last_lines(session: &Session, cost: String, options: &Options) -> Vec<String> {
+    let lines = own_line(session).into_iter().chain([cost]);
+    lines.flat_map(|line| options.sentence(&line)).collect()
+}
+
+/// Returns what CPU time the session's cost is a share of.
+pub(crate) fn base(session: &Session) -> &'static str {
+    match session.cpus {
+        Some(_) => "all CPUs' time",
+        None => "the target's CPU time",
+    }
 }
 
 /// Returns a note if the counted calls cost more than `budget`, a share of the target's CPU time. The budget does not
@@ -88,8 +103,8 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
 /// Returns the added cost of the target's forks, such as ` and 500 forks x 40.2us`; empty without forks.
 fn forks(cost: &Cost) -> String {
     cost.forks.map_or_else(String::new, |forks| {
-        let (count, noun) = (grouped(forks.count), plural(forks.count, "fork"));
-        format!(" and {count} {noun} x {}", time(forks.unit_ns))
+        let forked = counted(forks.count, "fork");
+        format!(" and {forked} x {}", time(forks.unit_ns))
     })
 }
 
@@ -97,7 +112,7 @@ fn forks(cost: &Cost) -> String {
 /// they ran for others.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
-    let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));
+    let runs = counted(programs.runs, "run");
     let each = unit_ns(cost.unit_ns);
     let others = match (programs.all_runs, programs.all_run_ns) {
         (Some(all), Some(ns)) if all > programs.runs => {
@@ -107,7 +122,7 @@ fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
         _ => String::new(),
     };
     format!(
-        "cost of tracing: {share}% of {of} (measured: {runs} {noun} of BPF programs x {each} ns{others})"
+        "cost of tracing: {share}% of {of} (measured: {runs} of BPF programs x {each} ns{others})"
     )
 }
 
@@ -147,7 +162,6 @@ mod tests {
         assert_eq!(own_line(&session), Some(both));
     }
 
-    /// Regression: `--budget 1%` ended with a cost of 11.99% without a reason.
     #[test]
     fn a_cost_above_the_budget_has_its_reason() {
         let event = |via, cost_ns| Event {
@@ -172,7 +186,6 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), None);
     }
 
-    /// Regression: the note claimed that each call is counted, even for a disabled trap.
     #[test]
     fn a_cost_above_the_budget_does_not_claim_a_disabled_traps_calls() {
         let trap = Event {
@@ -193,7 +206,6 @@ mod tests {
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
     }
 
-    /// Regression: a price measured while the machine's speed changed was used silently.
     #[test]
     fn an_unsteady_calibration_is_said() {
         let mut cost = Cost::default();

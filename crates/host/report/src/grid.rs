@@ -81,7 +81,6 @@ impl Grid {
         self
     }
 
-    /// Sets the columns that may be omitted, in this order.
     pub(crate) fn with_spare(mut self, spare: &'static [&'static str]) -> Grid {
         self.spare = spare;
         self
@@ -93,7 +92,6 @@ impl Grid {
         self
     }
 
-    /// Sets what the table reports as missing below the rows if details are folded.
     pub(crate) fn with_folded(mut self, folded: &'static [&'static str]) -> Grid {
         self.folded = folded;
         self
@@ -116,7 +114,6 @@ impl Grid {
         self.rows.push(GridRow::Sum(number, of));
     }
 
-    /// Adds the sum of the omitted rows, if there are any.
     pub(crate) fn add_left_out(&mut self, rows: usize, noun: &str, sum: String) {
         if rows > 0 {
             let rows = sum_name(rows, noun);
@@ -220,7 +217,6 @@ impl Grid {
         lines.extend(below.flat_map(|below| options.wrapped(&below.label, &below.text)));
     }
 
-    /// Returns the heading and the row's cell of the explained column, if that column does not fit.
     fn legend_cell_without_room<'a>(
         &self,
         cells: &'a [String],
@@ -310,7 +306,6 @@ pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> 
     }
 }
 
-/// Returns the sum of the widths, with two spaces after each column.
 fn taken(widths: &[usize]) -> usize {
     let widths = widths.iter().filter(|width| **width > 0);
     widths.map(|width| width + 2).sum()
@@ -327,12 +322,19 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
+/// Returns the line below a table from which rows were omitted; empty if none were.
+pub(crate) fn more_line(omitted: usize, options: &Options) -> Vec<String> {
+    match omitted {
+        0 => Vec::new(),
+        more => options.sentence(&format!("{more} more (--top 0 shows all)")),
+    }
+}
+
 /// Returns the name of a row that sums omitted rows.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
     counted(rows as u64, &format!("more {noun}"))
 }
 
-/// Returns the line that explains the row that [`sum_name`] names.
 pub(crate) fn sum_legend(indent: &str, rows: usize, noun: &str, options: &Options) -> Vec<String> {
     let text = format!("{}: their sum; --top 0 shows all)", sum_name(rows, noun));
     options.wrapped(&format!("{indent}("), &text)

@@ -76,7 +76,6 @@ impl HeatScale {
         }
     }
 
-    /// Returns the buckets per cell, and the number of cells.
     fn cells(self) -> (i64, usize) {
         let buckets = self.last - self.first + 1;
         let each = (buckets + CELLS - 1) / CELLS;
@@ -86,7 +85,7 @@ impl HeatScale {
 
 /// Returns the bucket of a coarser scale that contains this one.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
-    // Limited because a shift by 64 or more would overflow; 62 already turns every bucket into 0 or -1.
+    // The shift is limited, because one by 64 or more would overflow; 62 already turns every bucket into 0 or -1.
     bucket >> from.saturating_sub(to).min(62)
 }
 

@@ -10,7 +10,6 @@ use crate::{Options, event_name};
 
 /// The most rows of a histogram, so that it fits a screen with its heading.
 const ROWS: i64 = 16;
-/// The width of what precedes the bars.
 const LABELS: usize = 43;
 /// The most columns of a row, and their number if the terminal's width is unknown.
 const WIDTH: usize = 100;

@@ -3,12 +3,11 @@
 use tiptoe_session::{Hold, Locks};
 
 use crate::columns::whole;
-use crate::grid::Grid;
+use crate::grid::{Grid, more_line};
 use crate::heat::{HEAT, HeatScale};
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
-/// Returns the table; `None` without recorded holds.
 pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let lock = &locks.holds.first()?.lock;
     let shown = &locks.holds[..options.shown(locks.holds.len())];
@@ -18,10 +17,8 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
         .with_legend(HEAT, heat.map(HeatScale::legend))
         .with_spare(&["p50", HEAT, "p99", "max"]);
     for hold in shown {
-        let total = match hold.is_at_least {
-            true => format!(">={}", time(hold.total_ns as f64)),
-            false => time(hold.total_ns as f64),
-        };
+        let mark = if hold.is_at_least { ">=" } else { "" };
+        let total = mark.to_owned() + &time(hold.total_ns as f64);
         // In another process, the lock may have another name.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
@@ -34,10 +31,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     }
     let mut lines = options.sentence(&format!("{} was held", whole(lock)));
     lines.extend(grid.lines(options));
-    if shown.len() < locks.holds.len() {
-        let more = locks.holds.len() - shown.len();
-        lines.extend(options.sentence(&format!("{more} more (--top 0 shows all)")));
-    }
+    lines.extend(more_line(locks.holds.len() - shown.len(), options));
     Some(lines)
 }
 

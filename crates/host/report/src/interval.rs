@@ -7,7 +7,6 @@ use crate::grid::common_prefix;
 use crate::number::{rate, seconds};
 use crate::{Options, event_name, printable_lines};
 
-/// The most events named in a line.
 const NAMED: usize = 4;
 
 /// Returns one interval: its end, the rate of all events, and the rates of the busiest ones. On a terminal, a

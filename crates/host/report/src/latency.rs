@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use tiptoe_session::{CountPart, Ends, Event, Latency, Session};
+use tiptoe_session::{CountPart, Ends, Event, Histogram, Latency, Session};
 
 use crate::grid::{self, Grid, common_prefix};
 use crate::heat::{HEAT, HeatScale};
@@ -20,26 +20,21 @@ const TIMES: [Column; 7] = [
     column(TOTAL, |_, calls| time(calls.total_ns as f64)),
     column("self", |_, calls| time(calls.self_ns as f64)),
     column("mean", |_, calls| if_timed(calls, calls.mean_ns())),
-    column("p50", |_, calls| {
-        if_timed(calls, calls.histogram.p50_ns as f64)
-    }),
-    column("p90", |_, calls| {
-        if_timed(calls, calls.histogram.p90_ns as f64)
-    }),
-    column("p99", |_, calls| {
-        if_timed(calls, calls.histogram.p99_ns as f64)
-    }),
-    column("max", |_, calls| {
-        if_timed(calls, calls.histogram.max_ns as f64)
-    }),
+    column("p50", |_, calls| of_histogram(calls, |times| times.p50_ns)),
+    column("p90", |_, calls| of_histogram(calls, |times| times.p90_ns)),
+    column("p99", |_, calls| of_histogram(calls, |times| times.p99_ns)),
+    column("max", |_, calls| of_histogram(calls, |times| times.max_ns)),
 ];
 /// The columns that a narrow terminal omits, in this order.
 const SPARE: &[&str] = &["mean", "p90", "self", HEAT, LEFT.heading];
-/// The heading of the column by which rows are sorted.
 const TOTAL: &str = "total";
 
 const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Column {
     Column { heading, cell }
+}
+
+fn of_histogram(calls: &Latency, ns: fn(&Histogram) -> u64) -> String {
+    if_timed(calls, ns(&calls.histogram) as f64)
 }
 
 fn if_timed(calls: &Latency, ns: f64) -> String {
@@ -150,7 +145,6 @@ fn add_parts(grid: &mut Grid, columns: &Columns, parts: &[CountPart], options: &
     add_left_out(grid, columns, rest_ns, format!("  in {} more", rest.len()));
 }
 
-/// Adds the sum of the omitted rows, if any, to the column of totals.
 fn add_left_out(
     grid: &mut Grid,
     columns: &Columns,

@@ -17,7 +17,6 @@ mod histogram;
 mod holds;
 mod interval;
 mod latency;
-mod lock_name;
 mod locks;
 mod notes;
 mod now;
@@ -44,9 +43,9 @@ pub use cost::{above_budget, cost_line};
 pub use grid::table_lines;
 pub use interval::interval;
 pub use notes::{LiveNotes, note_sentences};
-pub use scopes::{scope_counts, scope_counts_csv, scopes_csv, scopes_csv_heading};
+pub use scopes::{SCOPES_CSV_HEADING, scope_counts, scope_counts_csv, scopes_csv};
 pub use stat::{
-    IntervalTable, counts_csv, counts_fields, counts_so_far, csv_heading, stat_cost, stat_csv,
+    CSV_HEADING, IntervalTable, counts_csv, counts_fields, counts_so_far, stat_cost, stat_csv,
     stat_fields,
 };
 pub use status::{RunState, RunStatus, status_line};

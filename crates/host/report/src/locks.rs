@@ -7,9 +7,9 @@ use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 use crate::columns::joined;
 use crate::grid::{self, BELOW, Cells, Grid, LineBelow, binary_prefix};
 use crate::heat::{HEAT, HeatScale};
-use crate::lock_name::with_mode;
-use crate::number::{grouped, plural, time};
-use crate::{Options, histogram, holds, now, printable};
+use crate::now::{self, with_mode};
+use crate::number::{counted, grouped, time};
+use crate::{Options, histogram, holds, printable};
 
 const BLAMED: usize = 3;
 /// The percentage of the waiting time from which on the report mentions unknown holders.
@@ -45,14 +45,12 @@ fn none_line(locks: &Locks) -> String {
     }
 }
 
-/// Returns the number of unfinished waits that are in no row.
 pub(crate) fn without_row(locks: &Locks) -> u64 {
     let open = locks.rows.iter().filter_map(|row| row.unfinished.as_ref());
     let in_rows = open.fold(0, |sum: u64, open| sum.saturating_add(open.waits));
     locks.unfinished.saturating_sub(in_rows)
 }
 
-/// Returns the lines on a deadlock, with a hint at the command that shows it.
 fn deadlock(deadlock: &Deadlock, options: &Options) -> Vec<String> {
     let ring: Vec<&WaitingThread> = deadlock.waits.iter().collect();
     let hint = format!(
@@ -92,26 +90,24 @@ fn total(row: &Lock) -> String {
     }
 }
 
-/// Returns whether some waits were seen only in part.
 fn is_at_least(row: &Lock) -> bool {
     row.early.is_some() || row.unfinished.is_some() || row.left > 0
 }
 
-/// Returns the call site with the most waiting time, and the number of others.
 fn from(row: &Lock) -> String {
-    let others = match row.callsites {
-        0 | 1 => String::new(),
-        all => format!(" and {} more", grouped(all - 1)),
-    };
     match row.lock == row.callsite {
         true => String::new(),
-        false => printable(&row.callsite) + &others,
+        false => first_callsite(&row.callsite, row.callsites),
     }
 }
 
-fn shared_kind<'a>(rows: &[&'a Lock]) -> Option<&'a str> {
-    let kind = &*rows.first()?.kind;
-    rows.iter().all(|row| row.kind == kind).then_some(kind)
+/// Returns the call site with the most waiting time, and the number of others.
+pub(crate) fn first_callsite(callsite: &str, all: u64) -> String {
+    let others = match all {
+        0 | 1 => String::new(),
+        all => format!(" and {} more", grouped(all - 1)),
+    };
+    printable(callsite) + &others
 }
 
 /// Returns the binary, such as `memcached:`, with which the names of all locks begin; otherwise an empty text.
@@ -140,7 +136,8 @@ fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&
 fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     let (rows, never_waited) = with_waits(rows, options);
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
-    let (kind, binary) = (shared_kind(shown), shared_binary(shown));
+    let kind = grid::shared(shown.iter().map(|row| Some(&*row.kind)));
+    let binary = shared_binary(shown);
     let columns = [
         "total",
         "contended",
@@ -193,14 +190,11 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     if !never_waited.is_empty() {
         let calls = never_waited.iter().map(|row| row.episodes);
         let calls = calls.fold(0, u64::saturating_add);
-        let (rows, noun) = (
-            grid::sum_name(never_waited.len(), "row"),
-            plural(calls, "call"),
-        );
-        let calls = grouped(calls);
+        let rows = grid::sum_name(never_waited.len(), "row");
+        let calls = counted(calls, "contended call");
         grid.add_sum(
             time(0.0),
-            format!("in {rows}, whose {calls} contended {noun} never slept (--top 0 shows all)"),
+            format!("in {rows}, whose {calls} never slept (--top 0 shows all)"),
         );
     }
     grid.lines(options)
@@ -221,7 +215,7 @@ fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
 
 fn early(lock: &Lock) -> Option<LineBelow> {
     let early = lock.early.as_ref()?;
-    let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
+    let waits = counted(early.waits, "wait");
     let before = time(early.before_ns as f64);
     let unfinished = match early.unfinished {
         0 => String::new(),
@@ -234,14 +228,13 @@ fn early(lock: &Lock) -> Option<LineBelow> {
 
 fn unfinished(lock: &Lock) -> Option<LineBelow> {
     let open = lock.unfinished.as_ref()?;
-    let waits = format!("{} {}", grouped(open.waits), plural(open.waits, "wait"));
+    let waits = counted(open.waits, "wait");
     let was = if open.waits == 1 { "was" } else { "were" };
     let lasted = time(open.total_ns as f64);
     let text = format!("{waits} {was} not over when the trace ended, after {lasted}");
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on how many readers held a rwlock while others waited.
 fn readers(lock: &Lock) -> Option<LineBelow> {
     let readers = lock.readers.as_ref()?;
     let (average, most) = (readers.average, grouped(readers.most));
@@ -254,27 +247,34 @@ fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }
 
-/// Returns the line on the holders, by share of the waiting time.
 fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.holders.iter().map(|holder| holder.total_ns);
     let unknown = lock.unknown_ns.unwrap_or(0);
     let all = times.fold(unknown, u64::saturating_add);
-    let most = options.details(BLAMED);
-    let shown = lock.holders.iter().take(most);
-    let mut holders: Vec<String> = shown
-        .map(|holder| {
-            let share = options.share(holder.total_ns, all);
-            joined(&format!("{share} {}", holder_name(holder)))
-        })
-        .collect();
-    if lock.holders.len() > most {
-        holders.push(format!("{} more", lock.holders.len() - most));
-    }
+    let holders = lock.holders.iter();
+    let holders = holders.map(|holder| (holder.total_ns, holder_name(holder)));
+    let mut holders = shares(holders, all, options);
     if unknown > 0 && unknown >= all / 100 * UNKNOWN {
         let share = options.share(unknown, all);
         holders.push(format!("unknown {share} of the time"));
     }
     (!holders.is_empty()).then(|| LineBelow::new(format!("{BELOW}held by "), holders.join(", ")))
+}
+
+/// Returns the first names, each after its share of the waiting time, and the number of the others.
+fn shares(
+    all: impl ExactSizeIterator<Item = (u64, String)>,
+    whole_ns: u64,
+    options: &Options,
+) -> Vec<String> {
+    let most = options.details(BLAMED);
+    let more = all.len().saturating_sub(most);
+    let shown = all
+        .take(most)
+        .map(|(ns, name)| joined(&format!("{} {name}", options.share(ns, whole_ns))));
+    shown
+        .chain((more > 0).then(|| format!("{more} more")))
+        .collect()
 }
 
 fn holder_name(holder: &Holder) -> String {
@@ -285,21 +285,12 @@ fn holder_name(holder: &Holder) -> String {
     }
 }
 
-/// Returns the line on the call sites that ended the waits, by share of the waiting time.
 fn wakers_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     let times = lock.blame.iter().map(|blame| blame.total_ns);
     let ended = times.fold(0, u64::saturating_add);
-    let most = options.details(BLAMED);
-    let shown = lock.blame.iter().take(most);
-    let mut wakers: Vec<String> = shown
-        .map(|blame| {
-            let share = options.share(blame.total_ns, lock.total_ns.max(ended));
-            joined(&format!("{share} {}", printable(&blame.callsite)))
-        })
-        .collect();
-    if lock.blame.len() > most {
-        wakers.push(format!("{} more", lock.blame.len() - most));
-    }
+    let wakers = lock.blame.iter();
+    let wakers = wakers.map(|blame| (blame.total_ns, printable(&blame.callsite)));
+    let wakers = shares(wakers, lock.total_ns.max(ended), options);
     (!wakers.is_empty()).then(|| LineBelow::new(format!("{BELOW}woken by "), wakers.join(", ")))
 }
 

@@ -61,10 +61,8 @@ impl<'a> NoteLine<'a> {
 
     fn of(note: &'a Note) -> NoteLine<'a> {
         NoteLine {
-            severity: note.severity(),
-            text: sentence(note),
             note: Some(note),
-            times: 1,
+            ..NoteLine::new(note.severity(), sentence(note))
         }
     }
 

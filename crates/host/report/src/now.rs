@@ -3,8 +3,7 @@
 use tiptoe_session::{Now, WaitingThread};
 
 use crate::columns::joined;
-use crate::grid::{Cells, Grid};
-use crate::lock_name::with_mode;
+use crate::grid::{Cells, Grid, more_line};
 use crate::number::time;
 use crate::{Options, printable};
 
@@ -49,6 +48,12 @@ fn lock(wait: &WaitingThread) -> String {
     with_mode(&wait.lock, wait.mode.as_deref())
 }
 
+/// Returns a lock's name, with a rwlock's requested mode in parentheses.
+pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
+    let mode = mode.map(|mode| format!(" ({mode})"));
+    printable(lock) + &mode.unwrap_or_default()
+}
+
 fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
     let mut grid = Grid::new(&[], heading.to_owned())
@@ -67,10 +72,7 @@ fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<Stri
         });
     }
     let mut lines = grid.lines(options);
-    if shown < waits.len() {
-        let more = format!("{} more (--top 0 shows all)", waits.len() - shown);
-        lines.extend(options.sentence(&more));
-    }
+    lines.extend(more_line(waits.len() - shown, options));
     lines
 }
 

@@ -13,11 +13,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// Returns the noun for a number: `hit` after 1, otherwise `hits`, `switches`.
+/// Returns the noun for a number: `hit` after 1, otherwise `hits`, `switches`, `accesses`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let end = match count {
         1 => "",
-        _ if noun.ends_with("ch") => "es",
+        _ if noun.ends_with("ch") || noun.ends_with("ss") => "es",
         _ => "s",
     };
     format!("{noun}{end}")
@@ -28,7 +28,6 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }
 
-/// Formats a rate per second; `-` if the time is 0.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {
         return "-".to_owned();
@@ -69,7 +68,7 @@ pub(crate) fn unit_ns(ns: f64) -> String {
 
 /// Formats a time to three digits, in at most six characters. From 1,000 s on it has whole seconds.
 pub(crate) fn time(ns: f64) -> String {
-    // The limits, because 999.5, 9.995 and 99.95 would be rounded to four digits.
+    // The limits are below powers of ten, because 999.5, 9.995 and 99.95 would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     if ns < 999.5 {
         return format!("{ns:.0}ns");
@@ -108,7 +107,6 @@ pub(crate) fn since_start(ns: u64) -> String {
     format!("{seconds:>6}.{rest:09}")
 }
 
-/// Returns a bucket's lower end.
 pub(crate) fn edge_ns(bucket: i64, scale: u8) -> f64 {
     (bucket as f64 / f64::from(scale).exp2()).exp2()
 }

@@ -9,7 +9,6 @@ use crate::number::grouped;
 use crate::style::TextRole;
 use crate::{Options, printable};
 
-/// The most events named for each reason.
 const EXAMPLES: usize = 3;
 
 /// Returns a heading and a row for each reason, the most frequent first.

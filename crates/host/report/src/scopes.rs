@@ -81,10 +81,8 @@ pub fn scope_counts(counts: &ScopeCounts, options: &Options) -> String {
     printable_lines(&(lines.join("\n") + "\n\n"))
 }
 
-/// Returns the CSV's columns.
-pub fn scopes_csv_heading() -> &'static str {
-    "seconds,scope,event,value,unit,state\n"
-}
+/// The CSV's columns, as a line.
+pub const SCOPES_CSV_HEADING: &str = "seconds,scope,event,value,unit,state\n";
 
 /// Returns the heading and a line for each number of each scope; empty if scopes were not counted.
 pub fn scopes_csv(session: &Session) -> String {
@@ -92,7 +90,7 @@ pub fn scopes_csv(session: &Session) -> String {
         return String::new();
     };
     let at_ns = session.duration_ns;
-    scopes_csv_heading().to_owned() + &csv_lines(at_ns, &scopes.rows, &scopes.events)
+    SCOPES_CSV_HEADING.to_owned() + &csv_lines(at_ns, &scopes.rows, &scopes.events)
 }
 
 /// Returns a line for each number of each scope of an interval.
@@ -195,7 +193,6 @@ mod tests {
         assert_eq!(rows(&[], &[], &options), ["no scope was entered"]);
     }
 
-    /// Regression: rows beyond the limit had their number printed, but not their sum.
     #[test]
     fn scopes_beyond_the_limit_are_summed() {
         let (mut all, events) = scopes();
@@ -222,7 +219,6 @@ mod tests {
         );
     }
 
-    /// Regression: the time outside all scopes was divided among the entries of others.
     #[test]
     fn the_sums_time_per_entry_is_that_of_entered_scopes() {
         let (mut all, events) = scopes();
@@ -258,6 +254,6 @@ mod tests {
             "1.500000000,(no scope),page-faults,,,not counted",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
-        assert_eq!(scopes_csv_heading().split(',').count(), 6);
+        assert_eq!(SCOPES_CSV_HEADING.split(',').count(), 6);
     }
 }

@@ -3,7 +3,7 @@
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
 use crate::columns::{columns, joined, left, right, whole};
-use crate::number::{grouped, percent, plural, unit_ns};
+use crate::number::{counted, grouped, percent, unit_ns};
 use crate::style::TextRole;
 use crate::{Options, cost, grid, notes, printable};
 
@@ -13,7 +13,7 @@ mod metric;
 mod order;
 
 pub(crate) use csv::quoted;
-pub use csv::{counts_csv, csv_heading, stat_csv};
+pub use csv::{CSV_HEADING, counts_csv, stat_csv};
 pub use intervals::IntervalTable;
 
 use metric::GroupedCounts;
@@ -33,11 +33,9 @@ pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String 
     if stat.intervals.is_none() {
         text += &table(stat, options);
     }
-    let own = cost::own_line(session);
-    let last = own.into_iter().chain([stat_cost(session, stat)]);
-    let last = last.flat_map(|line| options.sentence(&line));
-    let lines = notes::lines(session, options).into_iter().chain(last);
-    text + &lines.map(|line| line + "\n").collect::<String>()
+    let mut lines = notes::lines(session, options);
+    lines.extend(cost::last_lines(session, stat_cost(session, stat), options));
+    text + &lines.join("\n") + "\n"
 }
 
 fn table(stat: &Stat, options: &Options) -> String {
@@ -311,19 +309,16 @@ fn fields(
 /// Returns the line on what counting cost.
 pub fn stat_cost(session: &Session, stat: &Stat) -> String {
     let cost = &session.cost;
-    let of = match session.cpus {
-        Some(_) => "all CPUs' time",
-        None => "the target's CPU time",
-    };
+    let of = cost::base(session);
     let part = |count: u64, noun: &str, ns: f64| {
-        let (count, noun) = (grouped(count), plural(count, noun));
+        let count = counted(count, noun);
         // A cost is exactly 0 if it was not measured or was within the noise.
         let ns = if ns == 0.0 {
             "0".to_owned()
         } else {
             unit_ns(ns)
         };
-        format!("{count} {noun} x {ns} ns")
+        format!("{count} x {ns} ns")
     };
     let within = stat.switches - stat.cgroup_switches;
     let mut parts = Vec::new();

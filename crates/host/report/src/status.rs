@@ -5,7 +5,7 @@ use std::time::Duration;
 use tiptoe_session::{Basis, Cost};
 
 use crate::columns::{LEAST_NAME, columns, cut, shortened};
-use crate::number::{grouped, percent, plural};
+use crate::number::{counted, grouped, percent};
 use crate::printable;
 
 const END: &str = "Ctrl-C ends";
@@ -57,10 +57,8 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
             ("", format!(": counting begins in {left}; {END}"))
         }
         RunState::Attaching { functions } => {
-            let functions = functions.map(|(done, all)| {
-                let (done, all, noun) = (grouped(done), grouped(all), plural(all, "function"));
-                format!(": {done} of {all} {noun}")
-            });
+            let functions = functions
+                .map(|(done, all)| format!(": {} of {}", grouped(done), counted(all, "function")));
             ("attaching to ", functions.unwrap_or_default() + "; " + END)
         }
         RunState::Counting { elapsed, left } => {
@@ -84,10 +82,8 @@ fn counting(
         Some(left) => format!(": {} left", clock(rounded_up(left))),
         None => format!(": {}", clock(elapsed)),
     };
-    let hits = status.hits.map(|(count, noun)| {
-        let (count, noun) = (grouped(count), plural(count, noun));
-        format!(", {count} {noun}")
-    });
+    let hits = status.hits;
+    let hits = hits.map(|(count, noun)| format!(", {}", counted(count, noun)));
     let cost = status.cost.map(|cost| {
         let mark = match cost.basis {
             Basis::Estimated => "~",

@@ -23,17 +23,20 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
         options.shown(hit)
     };
     let whole = Whole::of(&events);
-    let shared = SharedHeading::of(&events[..shown]);
-    let mut grid = Grid::new(
-        &["count", "rate/s", "share", "cost", "via"],
-        shared.heading(),
-    )
-    .with_spare(&["rate/s", "cost", "share"]);
-    for event in &events[..shown] {
+    let (shown, rest) = events.split_at(shown);
+    let shared = SharedHeading {
+        prefix: common_prefix(shown.iter().map(|event| &*event.event)),
+        via: grid::shared(shown.iter().map(|event| Some(event.via.word()))),
+    };
+    let via = shared.via.map(|via| format!("via {via}"));
+    let heading = grid::heading("event", shared.prefix, via);
+    let mut grid = Grid::new(&["count", "rate/s", "share", "cost", "via"], heading)
+        .with_spare(&["rate/s", "cost", "share"]);
+    for event in shown {
         add_event(&mut grid, event, &whole, session, &shared, options);
         add_parts(&mut grid, event, session, options);
     }
-    add_left_out(&mut grid, &events[shown..]);
+    add_left_out(&mut grid, rest);
     grid.lines(options)
 }
 
@@ -80,9 +83,8 @@ const AT_LEAST: &str = ">=";
 const ABOUT: &str = "~";
 
 fn count_mark(event: &Event) -> &'static str {
-    let reading = event.reading();
-    match reading.is_partial() {
-        _ if reading.at_least => AT_LEAST,
+    match event.is_partial() {
+        _ if event.at_least => AT_LEAST,
         true => ABOUT,
         false => "",
     }
@@ -94,26 +96,6 @@ struct SharedHeading<'a> {
     prefix: &'a str,
     /// The agent or the kernel; `None` if events differ.
     via: Option<&'static str>,
-}
-
-impl<'a> SharedHeading<'a> {
-    fn of(events: &[&'a Event]) -> SharedHeading<'a> {
-        let via = |event: &&Event| event.via.word();
-        let mut all = events.iter().map(via);
-        let first = all.next();
-        SharedHeading {
-            prefix: common_prefix(events.iter().map(|event| &*event.event)),
-            via: first.filter(|first| all.all(|via| via == *first)),
-        }
-    }
-
-    fn heading(&self) -> String {
-        grid::heading(
-            "event",
-            self.prefix,
-            self.via.map(|via| format!("via {via}")),
-        )
-    }
 }
 
 fn add_event(
@@ -162,7 +144,7 @@ fn remarks(event: &Event) -> String {
     if !event.names.is_empty() {
         remarks.push(format!("also {}", event.names.join(", ")));
     }
-    if event.reading().is_partial() {
+    if event.is_partial() {
         let share = share(event.time_running_ns, event.time_enabled_ns);
         let scaled = if event.at_least { "" } else { ", scaled" };
         remarks.push(format!("counted {share} of the time{scaled}"));

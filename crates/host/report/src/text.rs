@@ -11,7 +11,6 @@ use crate::{
     refusals, scopes, stat, table, waits, watch,
 };
 
-/// The most processes named in the first line.
 const PROCESSES: usize = 3;
 
 /// Returns the whole report. Its last line is the cost of tracing, which a session of one moment
@@ -65,17 +64,12 @@ struct Report {
 
 impl Report {
     fn new(session: &Session, options: &Options) -> Report {
-        let of = match session.cpus {
-            Some(_) => "all CPUs' time",
-            None => "the target's CPU time",
-        };
-        let own = cost::own_line(session);
-        let cost = own.into_iter().chain([cost::line(&session.cost, of)]);
+        let cost = cost::line(&session.cost, cost::base(session));
         Report {
             summary: options.sentence(&summary(session)),
             notes: notes::lines(session, options),
             tables: tables(session, options),
-            cost: cost.flat_map(|line| options.sentence(&line)).collect(),
+            cost: cost::last_lines(session, cost, options),
         }
     }
 

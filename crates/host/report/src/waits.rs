@@ -4,6 +4,7 @@ use tiptoe_session::{Histogram, Mode, Outcome, Wait, Waits};
 
 use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
 use crate::heat::{HEAT, HeatScale};
+use crate::locks::first_callsite;
 use crate::number::{grouped, time};
 use crate::{Options, histogram, printable};
 
@@ -83,15 +84,10 @@ fn mode(wait: &Wait) -> String {
     }
 }
 
-/// Returns the call site with the most waiting time, and the number of others.
 fn callsite_text(wait: &Wait) -> String {
-    let Some(callsite) = &wait.callsite else {
-        return "(not known)".to_owned();
-    };
-    let callsite = printable(callsite);
-    match wait.callsites {
-        0 | 1 => callsite,
-        places => format!("{callsite} and {} more", grouped(places - 1)),
+    match &wait.callsite {
+        Some(callsite) => first_callsite(callsite, wait.callsites),
+        None => "(not known)".to_owned(),
     }
 }
 

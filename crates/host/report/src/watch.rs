@@ -4,8 +4,8 @@ use tiptoe_session::{Access, Accesses, Stack, Variable, Watch};
 
 use crate::calls::moment;
 use crate::columns::{joined, whole};
-use crate::grid::{BELOW_STACK, Cells, Grid, LineBelow, arrows};
-use crate::number::{counted, grouped, plural, time};
+use crate::grid::{self, BELOW_STACK, Cells, Grid, LineBelow, arrows};
+use crate::number::{counted, grouped, time};
 use crate::{Options, printable, printable_lines};
 
 const CALLERS: usize = 5;
@@ -45,10 +45,8 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
     // A thread that several rows share is in the heading instead of a column.
-    let shared = threads.first().filter(|first| {
-        let is_shared = threads.iter().all(|thread| thread == *first);
-        threads.len() > 1 && is_shared
-    });
+    let shared = grid::shared(threads.iter().map(|thread| Some(&**thread)));
+    let shared = shared.filter(|_| threads.len() > 1);
     let heading = match shared {
         Some(thread) => format!("at (thread {thread})"),
         None => "at".to_owned(),
@@ -80,36 +78,26 @@ const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
 /// Returns the summary, such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many accesses meet the
 /// conditions.
 fn summary(variable: &Variable) -> String {
-    let Variable {
-        name,
-        address,
-        len,
-        hits,
-        count,
-        ..
-    } = variable;
-    let what = match &*variable.access {
-        "w" => plural_of(*hits, "write", "writes"),
-        "x" => plural_of(*hits, "execution", "executions"),
-        _ => plural_of(*hits, "access", "accesses"),
-    };
+    let hits = counted(
+        variable.hits,
+        match &*variable.access {
+            "w" => "write",
+            "x" => "execution",
+            _ => "access",
+        },
+    );
     let least = if variable.at_least { "at least " } else { "" };
-    let bytes = plural(u64::from(*len), "byte");
-    let name = whole(name);
-    let hits = grouped(*hits);
-    let matching = match count == &variable.hits {
+    let bytes = counted(variable.len.into(), "byte");
+    let (name, address) = (whole(&variable.name), variable.address);
+    let matching = match variable.count == variable.hits {
         true => String::new(),
-        false => format!("; {} meet the conditions", grouped(*count)),
+        false => format!("; {} meet the conditions", grouped(variable.count)),
     };
     let watched = match variable.watched_ns {
         Some(ns) => format!(" in the {} for which it was watched", time(ns as f64)),
         None => String::new(),
     };
-    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{watched}{matching}")
-}
-
-fn plural_of(count: u64, one: &'static str, many: &'static str) -> &'static str {
-    if count == 1 { one } else { many }
+    format!("{name}, {bytes} at {address:#x}: {least}{hits}{watched}{matching}")
 }
 
 fn numbers(row: &Accesses) -> [String; 4] {
@@ -137,7 +125,6 @@ fn instruction_text(row: &Accesses) -> String {
     }
 }
 
-/// Returns the lines below a row: the values, then each stack.
 fn below(row: &Accesses, options: &Options) -> Vec<LineBelow> {
     let mut lines = values(row, options.details(VALUES))
         .into_iter()

@@ -216,7 +216,6 @@ fn count(cgroup: Option<&str>, event: &str, value: f64) -> Count {
     }
 }
 
-/// Returns the counts of a system and its cgroups.
 fn counted() -> Vec<Count> {
     let of = |(cgroup, scale): (Option<&str>, f64)| {
         [
@@ -322,7 +321,6 @@ fn kernel_intervals(options: &Options) -> String {
         .concat()
 }
 
-/// Returns the text for a terminal of this width.
 type Screen = fn(&Options) -> String;
 
 const SCREENS: [(&str, Screen); 8] = [

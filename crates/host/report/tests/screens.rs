@@ -353,7 +353,6 @@ fn a_screen_with_all_notes_looks_as_kept() {
     assert!(!text(&session, &options).contains("trap in"));
 }
 
-/// A terminal of 100 columns has room for table columns that one of 80 omits.
 #[test]
 fn screens_of_100_columns_look_as_kept() {
     let wide = ["probe", "latency", "lock", "hold", "kernel", "watch"];
@@ -364,7 +363,6 @@ fn screens_of_100_columns_look_as_kept() {
     }
 }
 
-/// Regression: notes, callers and costs were wider than the terminal, which broke them inside words.
 #[test]
 fn no_line_is_longer_than_the_terminal_is_wide() {
     for (name, session) in screens() {

@@ -128,15 +128,11 @@ impl Cost {
             fraction: share.fraction,
             low: share.low,
             high: share.high,
-            basis: Basis::Estimated,
             hits,
             unit_ns: each(total.ns),
             unit_low_ns: each(total.low_ns),
             unit_high_ns: each(total.high_ns),
-            rejected_unit_ns: None,
-            calibrated: None,
-            forks: None,
-            programs: None,
+            ..Cost::default()
         }
     }
 

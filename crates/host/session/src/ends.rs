@@ -28,14 +28,3 @@ impl From<Reading> for Ends {
         }
     }
 }
-
-impl From<Ends> for Reading {
-    fn from(ends: Ends) -> Reading {
-        Reading {
-            returns: ends.returns,
-            left: ends.left,
-            inside: ends.inside,
-            only_counted: ends.only_counted,
-        }
-    }
-}

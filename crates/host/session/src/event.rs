@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
-use crate::{Ends, Latency, Note, Records};
+use crate::{Ends, Histogram, Latency, Note, Records};
 
 /// One event with its counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +65,9 @@ impl Event {
             time_enabled_ns: reading.time_enabled_ns,
             time_running_ns: reading.time_running_ns,
             ends: reading.ends.map(Ends::from),
-            latency: timed(reading, &Times::default()),
+            latency: reading
+                .latency
+                .map(|latency| Box::new(Latency::new(latency, &Times::default()))),
             records: reading.records.map(Records::from),
             ..Event::default()
         }
@@ -74,33 +76,31 @@ impl Event {
     /// Sets the calls' histogram, if they were timed.
     #[must_use]
     pub fn with_histogram(mut self, times: &Times) -> Event {
-        self.latency = timed(self.reading(), times);
+        if let Some(latency) = &mut self.latency {
+            latency.histogram = Histogram::new(times, latency.histogram.max_ns);
+        }
         self
     }
 
-    /// Returns the counts and times.
-    pub fn reading(&self) -> Reading {
+    fn reading(&self) -> Reading {
         Reading {
             count: self.count,
-            lost: self.lost,
             at_least: self.at_least,
             time_enabled_ns: self.time_enabled_ns,
             time_running_ns: self.time_running_ns,
-            ends: self.ends.map(Into::into),
-            latency: self.latency.as_ref().map(|latency| latency.reading()),
-            records: self.records.map(Into::into),
+            ..Reading::default()
         }
+    }
+
+    /// Returns whether the event counted only for a part of the requested time.
+    pub fn is_partial(&self) -> bool {
+        self.reading().is_partial()
     }
 
     /// Returns the count, extrapolated to the requested time.
     pub fn scaled(&self) -> u64 {
         self.reading().scaled().unwrap_or(self.count)
     }
-}
-
-fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
-    let latency = reading.latency?;
-    Some(Box::new(Latency::new(latency, times)))
 }
 
 /// A part of a count. In JSON the keys of ends and times are beside the part's own, as in [`Event`].
@@ -131,9 +131,7 @@ impl CountPart {
         CountPart {
             key: key.into(),
             count,
-            at_least: false,
-            ends: None,
-            latency: None,
+            ..CountPart::default()
         }
     }
 

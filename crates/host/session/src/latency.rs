@@ -25,15 +25,6 @@ impl Latency {
         }
     }
 
-    /// Returns the numbers without the histogram.
-    pub fn reading(&self) -> Reading {
-        Reading {
-            total_ns: self.total_ns,
-            self_ns: self.self_ns,
-            max_ns: self.histogram.max_ns,
-        }
-    }
-
     /// Returns the mean; 0 if no call was timed.
     pub fn mean_ns(&self) -> f64 {
         match self.histogram.total() {

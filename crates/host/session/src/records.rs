@@ -26,16 +26,6 @@ impl From<Reading> for Records {
     }
 }
 
-impl From<Records> for Reading {
-    fn from(records: Records) -> Reading {
-        Reading {
-            recorded: records.recorded,
-            lost: records.lost,
-            only_counted: records.only_counted,
-        }
-    }
-}
-
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -57,7 +57,6 @@ const SETTINGS: [&str; 25] = [
     "/sys/module/apparmor/parameters/enabled",
 ];
 
-/// Where distributions for x86-64 have their C library.
 const C_LIBRARIES: [&str; 5] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/libc.so.6",
@@ -72,45 +71,30 @@ pub fn describe(root: &Path) -> String {
     let cpu = read("/proc/cpuinfo");
     // The other CPUs' blocks repeat the first.
     let first = cpu.split("\n\n").next().unwrap_or_default();
-    let mut out = String::new();
-    kernel(&mut out, &read);
-    section(&mut out, "CPU", &fields(first, ':', &CPU));
-    section(
-        &mut out,
-        "MEMORY",
-        &fields(&read("/proc/meminfo"), ':', &["MemTotal"]),
-    );
-    section(
-        &mut out,
-        "DISTRIBUTION",
-        &fields(&read("/etc/os-release"), '=', &DISTRIBUTION),
-    );
-    section(&mut out, "C LIBRARY", &c_libraries(root));
-    section(
-        &mut out,
-        "RIGHTS",
-        &fields(&read("/proc/self/status"), ':', &RIGHTS),
-    );
-    section(&mut out, "LIMITS", &limits(&read("/proc/self/limits")));
-    section(&mut out, "SETTINGS", &settings(read));
-    out
+    let of = |path: &str, separator, names| fields(&read(path), separator, names);
+    let sections = [
+        ("KERNEL", kernel(&read)),
+        ("CPU", fields(first, ':', &CPU)),
+        ("MEMORY", of("/proc/meminfo", ':', &["MemTotal"])),
+        ("DISTRIBUTION", of("/etc/os-release", '=', &DISTRIBUTION)),
+        ("C LIBRARY", c_libraries(root)),
+        ("RIGHTS", of("/proc/self/status", ':', &RIGHTS)),
+        ("LIMITS", limits(&read("/proc/self/limits"))),
+        ("SETTINGS", settings(read)),
+    ];
+    let text = |(name, text): (&str, String)| match text.is_empty() {
+        true => format!("{name}\nunknown\n\n"),
+        false => format!("{name}\n{text}\n"),
+    };
+    sections.map(text).concat()
 }
 
-fn section(out: &mut String, name: &str, text: &str) {
-    let text = if text.is_empty() { "unknown\n" } else { text };
-    let _ = writeln!(out, "{name}\n{text}");
-}
-
-/// Writes the kernel's version without `/proc/version`, which names the user and host that built it.
-fn kernel(out: &mut String, read: &impl Fn(&str) -> String) {
+/// Returns the kernel's version without `/proc/version`, which names the user and host that built it.
+fn kernel(read: &impl Fn(&str) -> String) -> String {
     let [release, version] = ["osrelease", "version"]
         .map(|name| read(&format!("/proc/sys/kernel/{name}")).trim().to_owned());
     let architecture = std::env::consts::ARCH;
-    section(
-        out,
-        "KERNEL",
-        &format!("Linux {release} {version} {architecture}\n"),
-    );
+    format!("Linux {release} {version} {architecture}\n")
 }
 
 fn fields(text: &str, separator: char, names: &[&str]) -> String {

@@ -2,19 +2,21 @@
 
 use std::process::ExitCode;
 
-use tiptoe_collector::{Request, RequestTarget, Split};
+use tiptoe_collector::{Request, RequestTarget};
 use tiptoe_event::{Event, Via, WaitSelection};
 
-use crate::common::Common;
 use crate::failure::{Failure, TargetOf};
 use crate::instrument::{self, InstrumentRun, ReportExtras};
-use crate::lock::{LockArgs, LockByWord};
+use crate::lock::LockArgs;
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if args.common.via == Via::Agent {
         return Err(Failure::AgentOfKernelLocks);
     }
-    let target = target(&args.common)?;
+    let target = match args.common.all {
+        true => RequestTarget::System,
+        false => instrument::target(&args.common, TargetOf::KernelLocks)?,
+    };
     let meanwhile = match args.common.all {
         true => [args.meanwhile, args.common.command.clone()].concat(),
         false => Vec::new(),
@@ -35,7 +37,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         })],
         target,
         meanwhile: (!meanwhile.is_empty()).then_some(meanwhile),
-        split: args.by.map(by).transpose()?,
+        split: args.by.map(|by| by.split(args.kernel)).transpose()?,
         ..request
     };
     let outcome = tiptoe_collector::run(&request, &mut run.observer)?;
@@ -44,23 +46,4 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         ..ReportExtras::default()
     };
     Ok(run.finish(outcome, &common, extras))
-}
-
-fn target(common: &Common) -> Result<RequestTarget, Failure> {
-    match common.all {
-        true => Ok(RequestTarget::System),
-        false => instrument::target(common, TargetOf::KernelLocks),
-    }
-}
-
-fn by(word: LockByWord) -> Result<Split, Failure> {
-    Ok(match word {
-        LockByWord::Callsite => Split::Callsite,
-        LockByWord::Type => Split::Type,
-        LockByWord::Lock => Split::Lock,
-        LockByWord::Thread => Split::Thread,
-        LockByWord::Process => Split::Process,
-        LockByWord::Cgroup => Split::Cgroup,
-        LockByWord::Scope => return Err(Failure::KernelByScope),
-    })
 }

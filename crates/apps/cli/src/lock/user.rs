@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tiptoe_collector::{Request, RequestTarget, Split};
+use tiptoe_collector::{Request, RequestTarget};
 use tiptoe_event::{Event, UserLocks};
 use tiptoe_session::{LockNote, Note, Session};
 
@@ -16,7 +16,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     if common.interval.is_some() {
         return Err(Failure::LockIntervals);
     }
-    let by = by(args.by)?;
+    let by = args.by.unwrap_or(LockByWord::Lock).split(args.kernel)?;
     let target = instrument::target(&common, TargetOf::Locks)?;
     let (mut run, request) = InstrumentRun::begin(&target, &common, "wait", false)?;
     let held = args.hold.as_deref();
@@ -46,7 +46,6 @@ fn ignored_budget(session: &Session) -> Option<Note> {
     notes.any(is_in_kernel).then(|| LockNote::NoBudget.into())
 }
 
-/// Prints what each process's threads wait for now.
 pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     let common = &args.common;
     let target = instrument::target(common, TargetOf::Locks)?;
@@ -63,16 +62,4 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     // JSON reports are lines. Text reports need an empty line between them.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn by(word: Option<LockByWord>) -> Result<Split, Failure> {
-    match word {
-        None | Some(LockByWord::Lock) => Ok(Split::Lock),
-        Some(LockByWord::Callsite) => Ok(Split::Callsite),
-        Some(LockByWord::Thread) => Ok(Split::Thread),
-        Some(LockByWord::Type) => Ok(Split::Type),
-        Some(LockByWord::Scope) => Ok(Split::Scope),
-        Some(LockByWord::Process) => Err(Failure::ByWithoutKernel("process")),
-        Some(LockByWord::Cgroup) => Err(Failure::ByWithoutKernel("cgroup")),
-    }
 }

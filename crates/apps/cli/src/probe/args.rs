@@ -104,8 +104,25 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub by: Option<ByWord>,
 
-    #[command(flatten)]
-    pub timing: LatencyArgs,
+    /// Time calls from entry to return
+    ///
+    /// The report has percentiles, and a line of blocks from short to long.
+    #[arg(long)]
+    pub latency: bool,
+
+    /// Draw each event's histogram above the tables
+    #[arg(long)]
+    pub histograms: bool,
+
+    /// Time only calls that take longer: 1ms, 500us, 2s
+    #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
+    pub slower: Option<u64>,
+
+    /// Count only hits inside a call of this function
+    ///
+    /// On the same thread, at any depth.
+    #[arg(long, value_name = "FUNC")]
+    pub under: Option<String>,
 
     /// Use the agent even under seccomp or small limits
     ///
@@ -142,28 +159,4 @@ pub enum ByWord {
     Arg5,
     /// Each scope that the program enters (tiptoe-scope, tiptoe.h)
     Scope,
-}
-
-/// The options that time calls.
-#[derive(Debug, Args)]
-pub struct LatencyArgs {
-    /// Time calls from entry to return
-    ///
-    /// The report has percentiles, and a line of blocks from short to long.
-    #[arg(long)]
-    pub latency: bool,
-
-    /// Draw each event's histogram above the tables
-    #[arg(long)]
-    pub histograms: bool,
-
-    /// Time only calls that take longer: 1ms, 500us, 2s
-    #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
-    pub slower: Option<u64>,
-
-    /// Count only hits inside a call of this function
-    ///
-    /// On the same thread, at any depth.
-    #[arg(long, value_name = "FUNC")]
-    pub under: Option<String>,
 }

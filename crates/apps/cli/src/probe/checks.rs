@@ -5,24 +5,19 @@
 use tiptoe_collector::Split;
 use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
 
-use super::args::{ByWord, LatencyArgs, ProbeArgs};
+use super::args::{ByWord, ProbeArgs};
 use crate::failure::Failure;
+use crate::instrument;
 
 /// Fails if an option contradicts another or an event. Returns the function of `--under`.
 pub fn check<'a>(
     args: &'a ProbeArgs,
     probes: &[ProbeSpec<'_>],
 ) -> Result<Option<ProbeSpec<'a>>, Failure> {
-    let LatencyArgs {
-        latency,
-        histograms,
-        slower,
-        under,
-    } = &args.timing;
-    if *histograms && !latency {
+    if args.histograms && !args.latency {
         return Err(Failure::HistogramsUntimed);
     }
-    if slower.is_some() && !latency {
+    if args.slower.is_some() && !args.latency {
         return Err(Failure::SlowerUntimed);
     }
     if let Some(option) = by_value(args).filter(|_| args.record) {
@@ -31,38 +26,23 @@ pub fn check<'a>(
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
         return Err(Failure::WithViaKernel(option));
     }
-    let under = under.as_deref().map(parse_under).transpose()?;
+    let under = args.under.as_deref().map(parse_under).transpose()?;
     let mut specs = probes.iter().map(|probe| &probe.spec);
     specs.try_for_each(|spec| check_spec(spec, args))?;
     Ok(under)
 }
 
-/// Returns the first given option that needs the agent.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
-    let options = [
-        (args.timing.latency, "--latency"),
+    let given = instrument::given([
+        (args.latency, "--latency"),
         (args.record, "--record"),
-        (args.timing.under.is_some(), "--under"),
-        (by_value(args).is_some(), by_value(args).unwrap_or_default()),
-    ];
-    let given = options.into_iter().find(|(given, _)| *given);
-    given.map(|(_, option)| option)
+        (args.under.is_some(), "--under"),
+    ]);
+    given.or_else(|| by_value(args))
 }
 
 fn by_value(args: &ProbeArgs) -> Option<&'static str> {
-    const WORDS: [&str; 6] = [
-        "--by arg0",
-        "--by arg1",
-        "--by arg2",
-        "--by arg3",
-        "--by arg4",
-        "--by arg5",
-    ];
-    match args.by.map(by) {
-        Some(Split::Argument(argument)) => WORDS.get(usize::from(argument)).copied(),
-        Some(Split::Scope) => Some("--by scope"),
-        _ => None,
-    }
+    split_and_option(args.by?).1
 }
 
 /// Parses the one function of `--under`, by name or offset.
@@ -88,7 +68,7 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         spec.to_string(),
         Spec::uprobe(spec.binary, spec.function).to_string(),
     );
-    if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
+    if args.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         return Err(Failure::TimedInside { spec: text, entry });
     }
     let arguments = by_value(args)
@@ -109,15 +89,21 @@ pub fn has_arguments(word: Option<ByWord>) -> bool {
 }
 
 pub fn by(word: ByWord) -> Split {
+    split_and_option(word).0
+}
+
+/// Returns the split, and the option if only the agent can split so, at a function's entry.
+fn split_and_option(word: ByWord) -> (Split, Option<&'static str>) {
+    let argument = |number, option| (Split::Argument(number), Some(option));
     match word {
-        ByWord::Thread => Split::Thread,
-        ByWord::Comm => Split::Comm,
-        ByWord::Arg0 => Split::Argument(0),
-        ByWord::Arg1 => Split::Argument(1),
-        ByWord::Arg2 => Split::Argument(2),
-        ByWord::Arg3 => Split::Argument(3),
-        ByWord::Arg4 => Split::Argument(4),
-        ByWord::Arg5 => Split::Argument(5),
-        ByWord::Scope => Split::Scope,
+        ByWord::Thread => (Split::Thread, None),
+        ByWord::Comm => (Split::Comm, None),
+        ByWord::Arg0 => argument(0, "--by arg0"),
+        ByWord::Arg1 => argument(1, "--by arg1"),
+        ByWord::Arg2 => argument(2, "--by arg2"),
+        ByWord::Arg3 => argument(3, "--by arg3"),
+        ByWord::Arg4 => argument(4, "--by arg4"),
+        ByWord::Arg5 => argument(5, "--by arg5"),
+        ByWord::Scope => (Split::Scope, Some("--by scope")),
     }
 }

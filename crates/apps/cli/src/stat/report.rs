@@ -31,25 +31,17 @@ fn write_fields(
     output: Output,
     comments_to: NotesTo,
 ) -> Result<(), Failure> {
-    let (mut text, cost) = match (&session.stat, &session.scopes) {
-        (Some(stat), _) => {
-            let text = match separator {
-                _ if stat.intervals.is_some() => String::new(),
-                Some(separator) => tiptoe_report::stat_fields(stat, separator),
-                None => tiptoe_report::stat_csv(stat),
-            };
-            (text, tiptoe_report::stat_cost(session, stat))
-        }
-        (None, scopes) => {
-            let is_printed = scopes
-                .as_ref()
-                .is_some_and(|scopes| scopes.intervals.is_some());
-            let text = match is_printed {
-                true => String::new(),
-                false => tiptoe_report::scopes_csv(session),
-            };
-            (text, tiptoe_report::cost_line(&session.cost))
-        }
+    let (stat, scopes) = (session.stat.as_ref(), session.scopes.as_ref());
+    let intervals = stat.map_or_else(|| scopes?.intervals, |stat| stat.intervals);
+    let mut text = match (stat, separator) {
+        _ if intervals.is_some() => String::new(),
+        (Some(stat), Some(separator)) => tiptoe_report::stat_fields(stat, separator),
+        (Some(stat), None) => tiptoe_report::stat_csv(stat),
+        (None, _) => tiptoe_report::scopes_csv(session),
+    };
+    let cost = match stat {
+        Some(stat) => tiptoe_report::stat_cost(session, stat),
+        None => tiptoe_report::cost_line(&session.cost),
     };
     let comments = comments(session, cost);
     if comments_to == NotesTo::Stderr {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tiptoe_collector::{Observer, Outcome, Progress, Request, RequestTarget, RunOptions};
-use tiptoe_report::{IntervalTable, Options};
+use tiptoe_report::{CSV_HEADING, IntervalTable, Options, SCOPES_CSV_HEADING};
 use tiptoe_session::{Call, Count, Counts, Interval, Note, ScopeCounts};
 
 use super::{Form, StatArgs, report};
@@ -15,7 +15,7 @@ use crate::instrument;
 use crate::interrupt;
 use crate::observer::LiveLines;
 use crate::output::{NotesTo, Output};
-use crate::ready::{self, ReadyLine};
+use crate::ready::ReadyLine;
 use crate::status::{self, RunDescription};
 
 pub(super) struct StatRun {
@@ -37,7 +37,6 @@ impl StatRun {
     ) -> Result<(StatRun, Request<'static>), Failure> {
         let output = Output::chosen(args.output.as_deref(), target, false)?;
         let (notes, comments_to) = (output.notes_to(target), output.comments_to(target));
-        let (stop, hand_on) = interrupt::on_signals(target, notes)?;
         let ready_line = match (&form, ReadyLine::for_output(&output, target, args.json)) {
             (Form::Fields(_) | Form::Csv, ReadyLine::Plain) => ReadyLine::Comment,
             (_, ready_line) => ready_line,
@@ -49,11 +48,13 @@ impl StatRun {
             duration: args.duration,
             is_for_programs: form != Form::Text,
         };
-        status::begin(description, target, &output);
-        let ready = ready::ready(args.ready_fd, ready_line)?;
         let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
+        let run_options = RunOptions {
+            interval: interval.or(args.interval),
+            ..instrument::begin(target, &output, description, args.ready_fd, ready_line)?
+        };
         let printer = Printer {
-            lines: LiveLines::new(&output, notes, Arc::clone(&stop))?,
+            lines: LiveLines::new(&output, notes, Arc::clone(&run_options.stop))?,
             options: Options {
                 all_notes: args.all_notes,
                 ..output.options(args.top)
@@ -62,21 +63,13 @@ impl StatRun {
             table: IntervalTable::default(),
             has_heading: false,
         };
-        let options = RunOptions {
-            delay: None,
-            duration: args.duration,
-            interval: interval.or(args.interval),
-            stop,
-            hand_on,
-            ready,
-        };
         let run = StatRun {
             printer,
             output,
             notes,
             comments_to,
         };
-        Ok((run, instrument::request(target.clone(), options)))
+        Ok((run, instrument::request(target.clone(), run_options)))
     }
 
     pub(super) fn finish(self, mut outcome: Outcome) -> ExitCode {
@@ -99,33 +92,27 @@ pub(super) struct Printer {
 
 impl Printer {
     fn lines_of(&mut self, counts: &Counts) -> io::Result<String> {
-        let mut text = String::new();
-        match &self.form {
-            Form::Json => text = tiptoe_report::json_line(counts)?,
-            Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
-            Form::Csv => {
-                if !std::mem::replace(&mut self.has_heading, true) {
-                    text += tiptoe_report::csv_heading();
-                }
-                text += &tiptoe_report::counts_csv(counts);
-            }
-            Form::Text => text = self.table.lines(counts, &self.options),
-        }
-        Ok(text)
+        Ok(match &self.form {
+            Form::Json => tiptoe_report::json_line(counts)?,
+            Form::Fields(separator) => tiptoe_report::counts_fields(counts, separator),
+            Form::Csv => self.csv(CSV_HEADING, tiptoe_report::counts_csv(counts)),
+            Form::Text => self.table.lines(counts, &self.options),
+        })
     }
 
     fn lines_of_scopes(&mut self, counts: &ScopeCounts) -> io::Result<String> {
         Ok(match self.form {
             Form::Json => tiptoe_report::json_line(counts)?,
-            Form::Csv => {
-                let heading = match std::mem::replace(&mut self.has_heading, true) {
-                    true => "",
-                    false => tiptoe_report::scopes_csv_heading(),
-                };
-                heading.to_owned() + &tiptoe_report::scope_counts_csv(counts)
-            }
+            Form::Csv => self.csv(SCOPES_CSV_HEADING, tiptoe_report::scope_counts_csv(counts)),
             Form::Text | Form::Fields(_) => tiptoe_report::scope_counts(counts, &self.options),
         })
+    }
+
+    fn csv(&mut self, heading: &str, lines: String) -> String {
+        match std::mem::replace(&mut self.has_heading, true) {
+            true => lines,
+            false => heading.to_owned() + &lines,
+        }
     }
 }
 

@@ -38,7 +38,6 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome))
 }
 
-/// Fails for options that counts of scopes do not have.
 fn check(args: &StatArgs) -> Result<(), Failure> {
     let others = [
         (args.all, "-a"),
@@ -51,8 +50,5 @@ fn check(args: &StatArgs) -> Result<(), Failure> {
             "-p together with -- CMD",
         ),
     ];
-    match others.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::WithByScope(option)),
-        None => Ok(()),
-    }
+    instrument::given(others).map_or(Ok(()), |option| Err(Failure::WithByScope(option)))
 }

@@ -1,5 +1,5 @@
 //! The status line, the last of a terminal's stderr. It is erased before anything else is printed, and drawn again
-//! below that.
+//! below the printed text.
 //!
 //! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
@@ -113,7 +113,7 @@ fn shown() -> MutexGuard<'static, String> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves the cursor at the line's beginning, so that an echoed `^C` is erased with it.
+/// Draws the line, and leaves the cursor at its beginning, so that an echoed `^C` is erased with the line.
 fn draw_locked(shown: &mut String, text: String) {
     write_raw(&format!("\r{text}\x1b[K\r"));
     *shown = text;

@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved,
-//! because a slot is held from open to close.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved, because
+//! an event holds its slot from open to close.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// For the threads to start.
+/// The time for the threads to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// What to measure.
@@ -23,7 +23,7 @@ pub struct Enable {
     pub passive: u32,
     /// Running threads.
     pub active: u32,
-    /// How often all is measured.
+    /// How often the time is measured.
     pub rounds: usize,
 }
 
@@ -52,7 +52,6 @@ impl Enable {
         Ok(table)
     }
 
-    /// Returns what `perf bench breakpoint enable` prints.
     fn as_perf(&self, us_per_op: f64) -> [String; 6] {
         [
             "# Running 'breakpoint/enable' benchmark:".to_owned(),

@@ -73,7 +73,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// `None` if the numbers are invalid.
+    /// Returns memory for each form's accounting; `None` if the numbers are invalid.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
@@ -98,7 +98,7 @@ impl Storage {
     }
 }
 
-/// Generic, so that no call is indirect.
+/// What a bench does with any form. It is generic, so that calls of a form are direct.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -2,8 +2,8 @@
 //! on each. Critical sections, locks and transfers between CPUs are measured in the same run; the simulation
 //! determines the waits.
 //!
-//! Up to this machine's CPUs `stress` is measured, too, for comparison. Because a simulation is as uncertain as
-//! its inputs, these are measured several times, and each result is simulated. A row's spread is half the
+//! Up to this machine's number of CPUs, `stress` is measured too, for comparison. A simulation is as uncertain as its
+//! inputs, so these are measured several times, and a simulation is run with each result. A row's spread is half the
 //! range.
 //!
 //! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with
@@ -26,10 +26,9 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// Before the measured part, and in it.
+/// The numbers of simulated events before the measured part, and in it.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
-/// How often the inputs are measured.
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 
 /// What to measure.
@@ -45,18 +44,17 @@ pub struct Queue {
     pub work_ns: u32,
     /// The time to transfer a cache line between two CPUs. If `None`, it is measured, which needs two CPUs.
     pub line_ns: Option<f64>,
-    /// How often each is measured.
+    /// How often each input is measured.
     pub rounds: usize,
     /// The time of each measurement.
     pub ms: u32,
 }
 
-/// A thread that never waits must get this share of its CPU; otherwise other programs ran there.
+/// The share of its CPU that a thread that never waits must get; with less, other programs ran there.
 const OWN: f64 = 0.95;
 
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
 
-/// Returns accounting of the product's size.
 fn geometry(cpus: u32, slots: u32) -> Result<Geometry, Error> {
     let geometry = Geometry::new(cpus, Registers::Mixed(slots), 1 << 17);
     geometry.ok_or(Error::Numbers)
@@ -101,7 +99,6 @@ impl Queue {
         Ok(table)
     }
 
-    /// Simulates a case with each calibration.
     fn simulated(
         &self,
         calibrations: &[Prices],

@@ -15,7 +15,7 @@ use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::together::together;
 
-/// Between two checks of the end flag. A multiple of 100, so that percentages are exact.
+/// The pairs between two checks of the end flag. A multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
 /// What to measure.
@@ -164,7 +164,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// `cpu_targets` percent of the requests, evenly spread, are for CPUs, in turn.
+/// Returns a thread's requests, of which `cpu_targets` percent, evenly spread, are for CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

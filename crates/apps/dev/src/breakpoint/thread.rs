@@ -1,5 +1,5 @@
-//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers
-//! take batches of threads.
+//! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
+//! them in batches.
 //!
 //! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal`
 //! makes the same calls without accounting, so the price of accounting is the difference of `tiptoe` and
@@ -20,7 +20,7 @@ use crate::table::{Table, TableRow, interval, median_and_spread};
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// Batches, over all workers.
+    /// The batches of all workers together.
     pub repeat: u32,
     /// The slots of each thread; in `kernel`, its breakpoints.
     pub breakpoints: u32,
@@ -139,7 +139,6 @@ impl Thread {
         table.lines.extend(lines);
     }
 
-    /// Returns what `perf bench breakpoint thread` prints, after a line with the case.
     fn as_perf(&self, case: &str, us_per_op: f64) -> [String; 7] {
         let ops = f64::from(self.repeat) * f64::from(self.threads);
         let each = us_per_op * f64::from(self.parallel);
@@ -188,7 +187,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>)
     }
 }
 
-/// No other thread then inherits events from it.
+/// Runs `work` in a thread of its own, so that no other thread inherits events from it.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -228,7 +227,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: as above.
+                // Relaxed: a thread needs only a unique number.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));

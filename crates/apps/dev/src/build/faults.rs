@@ -7,7 +7,7 @@ use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("faults.c");
 const PER_CPU: u32 = 4;
-/// Of each thread for each requested ms.
+/// The mappings of each thread for each requested ms.
 const PER_MS: u32 = 250;
 
 pub(super) struct FaultLoad {

@@ -12,10 +12,10 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// Repeated if a case needs more events.
+/// The events of perf's cases, repeated if a case needs more.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// Read at each switch to another cgroup. The first must be a clock, because its count is compared with its
-/// enabled time.
+/// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because its count is
+/// compared with its enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -28,7 +28,6 @@ const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountingCase {
     Off,
-    /// Two events of the whole system.
     System,
     /// perf's events of cgroups, and of the system if `with_system`.
     Perf {
@@ -64,7 +63,7 @@ impl CountingCase {
 
 pub(super) enum Counting {
     Off,
-    /// That of the whole system is first.
+    /// Sets of perf's events, that of the whole system first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -94,7 +93,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does in each interval, unless it reads by itself.
+    /// Reads all counts, as the tool does in each interval. bpftrace is not asked, because it only counts.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}

@@ -11,7 +11,6 @@ use crate::workshop::failed;
 /// A cgroup with the children `c0`, `c1`, … All are removed on drop, or when a signal ends the process.
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
-    /// The mount point of cgroup2.
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
     /// Whether perf's events can count for these cgroups.

@@ -1,5 +1,5 @@
-//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock, beside those of the bare lock and of
-//! std, and the throughput of threads that contend for one.
+//! Locks of programs that link `tiptoe-lock`: the time of a pair of lock and unlock, beside the bare lock and std's,
+//! and the throughput of threads that contend for one lock.
 //!
 //! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks
 //! the order of locks. In `pair_within` the thread holds another lock.
@@ -23,9 +23,9 @@ use crate::turns::{CaseResults, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// Between two readings of the clock.
+/// The pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// A section takes about 150 ns, as in `convoy`.
+/// The steps of a section, which takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
 /// The most contending threads, unless there are more CPUs.
 const FEWEST: u32 = 8;
@@ -49,7 +49,7 @@ impl Mutex for std::sync::Mutex<u64> {
     }
 }
 
-/// The name, and the function that measures it.
+/// The case's name, and the function that measures it.
 type LinkedCase<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
@@ -88,7 +88,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     for threads in contenders(options) {
-        // Several threads take longer to become steady.
+        // The speed of several threads takes longer to become steady.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = TableRow::new(*name, times, "ns").at("contended");
@@ -139,7 +139,7 @@ fn thread_ns() -> u64 {
 
 /// Returns a pair's time, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // Aligned, because a lock and its value are slower in two cache lines, and the stack begins at a random
+    // The lock is aligned, because it and its value are slower in two cache lines, and the stack begins at a random
     // address.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
@@ -159,7 +159,6 @@ fn pair_within<M: Mutex>(time: Duration) -> f64 {
     OwnLines::<M>::default().0.with(|_| pair::<M>(time))
 }
 
-/// Returns a section's ns of wall time.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     let (lock, over) = (OwnLines::<M>::default(), OwnLines(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
@@ -183,13 +182,13 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // After all threads have ended, because a reader would have to wait for the lock.
+    // The end is read after all threads have ended, because reading the sum would have to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps at the same address for all cases, in registers, because the speed of a store and a
-/// load to the stack depends on its address.
+/// Does dependent steps in registers, with the same code for all cases, because the speed of a store and a load to the
+/// stack depends on its address.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

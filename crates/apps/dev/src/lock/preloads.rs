@@ -1,12 +1,12 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each needs its own
-//! program, because it cannot be unloaded.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each tool needs its own
+//! program, because a preloaded library cannot be unloaded.
 
 use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::workshop::{Program, Workshop};
 
-/// Used without a session.
+/// LTTng's library for locks, used without a tracing session.
 const LTTNG: [&str; 2] = [
     "liblttng-ust-pthread-wrapper.so.1",
     "liblttng-ust-pthread-wrapper.so.0",
@@ -24,7 +24,6 @@ pub(super) struct PreloadedProgram {
     pub(super) program: Program,
 }
 
-/// Returns the installed tools, and the names of the others.
 pub(super) fn all(
     workshop: &Workshop,
 ) -> Result<(Vec<PreloadedProgram>, Vec<&'static str>), Error> {

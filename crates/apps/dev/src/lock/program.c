@@ -59,7 +59,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// As after a wait, so that the unlock makes the system call.
+// Unlocks a mutex that is marked as after a wait, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -182,7 +182,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// Lets the other thread run while this one holds the mutex, so that it sleeps.
+// Takes turns: while a thread holds the mutex, it lets the other one run, which then sleeps.
 static void *take_turns_mutex(void *none) {
     on_one_cpu();
     uint64_t taken = 0;

@@ -1,4 +1,4 @@
-// Replaces the lock functions, tries first, and times only if that fails.
+// Replaces the lock functions, tries each lock first, and times an acquisition only if the try fails.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -9,9 +9,9 @@ const MOST: usize = 100_000;
 /// The tree of cgroups, and those to count for.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// The counted ones, their ancestors, and those of a trace.
+    /// The counted cgroups, their ancestors, and the cgroups of a trace.
     pub tree: Tree,
-    /// With their names as given.
+    /// The counted cgroups, with their names as given.
     pub counted: Vec<(String, Label)>,
     /// All labels by path, without slashes at the ends.
     labels: HashMap<String, Label>,

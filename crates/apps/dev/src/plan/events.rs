@@ -7,19 +7,19 @@ use crate::failure::Failure;
 pub struct PlanGroup {
     /// Whether the group must always have its counters.
     pub is_pinned: bool,
-    /// The leader is first.
+    /// The group's events, the leader first.
     pub events: Vec<PlanEvent>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanEvent {
     pub name: String,
-    /// Whether it needs one of the CPU's counters.
+    /// Whether the event needs one of the CPU's counters.
     pub needs_slot: bool,
-    /// Whether `stat --for-each-cgroup` must read it at switches, because the kernel does not count it for each
+    /// Whether `stat --for-each-cgroup` must read the event at switches, because the kernel does not count it for each
     /// task.
     pub is_read: bool,
-    /// Whether it costs `stat --for-each-cgroup` time at switches.
+    /// Whether the event costs `stat --for-each-cgroup` time at switches.
     pub is_at_switches: bool,
 }
 

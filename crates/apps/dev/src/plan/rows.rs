@@ -18,20 +18,20 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// As `tiptoe stat --for-each-cgroup` counts. Empty without cgroups, or with more events than `stat` can
-    /// read.
+    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with more events than
+    /// `stat` can read.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
 
-/// One event, for all cgroups or for the system. `None` if nothing ran.
+/// One event, for all cgroups or for the system. Numbers are `None` if nothing ran.
 #[derive(Debug, Serialize)]
 pub struct EventRow {
     pub event: String,
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// The share of the enabled time in which it counted.
+    /// The share of the enabled time in which the event counted.
     pub counted_percent: Option<f64>,
     /// The share of the enabled time in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
@@ -68,7 +68,7 @@ pub struct PolicyRow {
 }
 
 impl EventRow {
-    /// Cgroups that never ran are left out of shares and errors.
+    /// Returns an event's row. Shares and errors exclude cgroups that never ran.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -113,7 +113,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// The first `of_system` groups must be those of the system.
+    /// Returns a policy's row. The first `of_system` groups must be those of the system.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,
@@ -147,7 +147,7 @@ impl PolicyRow {
     }
 }
 
-/// `None` if the event never counted or is in error, because then there is no count to scale.
+/// Returns the error of a scaled count; `None` if the event never counted or is in error.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

@@ -121,7 +121,7 @@ impl Setting<'_> {
         })
     }
 
-    /// The groups for the system are first; `rows` relies on this order.
+    /// Returns the groups to simulate. Those for the system must be first, because `rows` relies on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -138,7 +138,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// `of` computes an event's result from its group's.
+    /// Returns the events' rows; `of` computes an event's result from its group's.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
@@ -176,8 +176,8 @@ impl Setting<'_> {
     }
 }
 
-/// If some of a group's events need counters, its software events are left out, because they count exactly when
-/// the others do.
+/// Returns a group's request. If some of its events need counters, its software events are left out, because they count
+/// exactly when the others do.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {

@@ -5,13 +5,13 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::{Failure, TraceFault};
 
-/// A limit, because CPU numbers in a trace determine the size of an allocation.
+/// The most CPUs, because the CPU numbers in a trace determine the size of an allocation.
 const MOST_CPUS: usize = 4096;
 
-/// Times are since the first line.
+/// Switches from a file. Times are since its first line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Of each CPU, in order.
+    /// Each CPU's switches, in order.
     pub cpus: Vec<Vec<Switch>>,
     pub end_ns: u64,
 }
@@ -27,7 +27,6 @@ pub fn read(path: &Path, cgroups: &mut Cgroups) -> Result<Trace, Failure> {
     }
 }
 
-/// Fails with the number of the first bad line.
 fn parse(text: &str, cgroups: &mut Cgroups) -> Result<Trace, (usize, TraceFault)> {
     let mut trace = Trace::default();
     let mut first_ns = None;

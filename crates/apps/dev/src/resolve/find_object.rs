@@ -10,7 +10,7 @@ const PROGRAM: &str = include_str!("find_object.c");
 pub(super) struct FindObject(Workshop);
 
 impl FindObject {
-    /// `None` if this libc has no such function.
+    /// Compiles the program; `None` if this libc lacks the function.
     pub(super) fn compile() -> Result<Option<FindObject>, Error> {
         match Workshop::new("resolve", PROGRAM) {
             Ok(workshop) => Ok(Some(FindObject(workshop))),
@@ -19,7 +19,7 @@ impl FindObject {
         }
     }
 
-    /// Returns the libraries, and the millions of lookups per second in this many threads.
+    /// Returns the number of libraries, and the millions of lookups per second in this many threads.
     pub(super) fn measure(&self, threads: u32, ms: u32) -> Result<(usize, f64), Error> {
         let output = Command::new(self.0.folder().join("program"))
             .args([threads.to_string(), ms.to_string()])

@@ -15,7 +15,7 @@ use crate::together::together;
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// Each file is mapped several times.
+/// The number of files, each of which is mapped several times.
 const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
 /// The offset of each mapping in its file, and the distance between probes.
@@ -27,7 +27,7 @@ const BATCH: u64 = 256;
 /// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Eight mappings share a table, and changes need a few more.
+/// Returns the size of the page table: eight mappings share a table, and changes need a few more.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -54,7 +54,7 @@ impl WorldCase {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LookupCounts {
-    /// Over all threads.
+    /// The rate of all threads together.
     pub per_s: f64,
     pub speculative: u64,
     pub locked: u64,
@@ -97,7 +97,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Measures lookups, while another thread changes mappings.
     pub(super) fn measure(
         &self,
         case: WorldCase,
@@ -203,7 +202,7 @@ impl LookupCounts {
         self.speculative + self.locked + self.wrong
     }
 
-    /// The rate is 0, because rates cannot be added.
+    /// Adds the counts. The rate of the result is 0, because rates cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,
@@ -228,7 +227,7 @@ fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
-/// Knuth's MMIX. Only the upper half is random enough.
+/// Returns a random number, by Knuth's MMIX generator. Only its upper half is random enough.
 #[inline]
 fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);

@@ -1,7 +1,7 @@
 // The program of `tiptoe-dev bench scope`. Each line of its stdin is a question, and each answer is one line.
 //   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
-//   inner THREADS MS      the same inside another scope
-//   many THREADS MS       the same with a hundred scopes in turn
+//   inner THREADS MS      wall ns of entering and leaving a scope inside another
+//   many THREADS MS       wall ns of entering and leaving one of a hundred scopes in turn
 //   clock THREADS MS      two system calls for the thread's CPU time
 //   counter THREADS MS    two readings of the time stamp counter
 //   traced                1 if a tracer uses scopes

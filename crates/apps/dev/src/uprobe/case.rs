@@ -18,15 +18,15 @@ pub(super) enum Case {
     /// A filter rejects each call.
     Filtered,
     EntryReturn,
-    /// From entry to return.
+    /// Each call is timed from entry to return.
     Latency,
-    /// With the time and two arguments.
+    /// Each call's time and two arguments are recorded.
     Record,
-    /// All calls are below the function.
+    /// All calls are inside a call of the function of `--under`.
     Under,
-    /// No call is below the function.
+    /// No call is inside a call of the function of `--under`.
     NotUnder,
-    /// By the value of the first argument.
+    /// Calls are counted by the value of the first argument.
     ByArg0,
     LatencyByArg0,
     Kernel,
@@ -40,15 +40,13 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// The kernel single-steps its first instruction out of line, as it does most.
+/// The site whose first instruction the kernel single-steps out of line, as it does most instructions.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
-/// Never true, because the functions are called with 7.
+/// A filter that is never true, because the functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
-/// A function that calls the loops.
 const AROUND: &str = "measure";
-/// A function that never calls the loops.
 const ELSEWHERE: &str = "gap";
 
 impl Case {
@@ -69,7 +67,7 @@ impl Case {
         Case::KernelReturn,
     ];
 
-    /// A count by a trap has its own name.
+    /// Returns the case's name. A count by a trap has its own name.
     pub(super) fn name(self, site: Site) -> &'static str {
         match self {
             Case::Floor if site == TRAP => "own_trap",
@@ -134,19 +132,19 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// The kernel may refuse to count.
+    /// Returns whether the kernel counts, which it may refuse.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// A probe that failed to count would look cheap.
+    /// Returns whether the case must count hits, because a probe that failed to count would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // Here only the kernel's trap is measured, to be compared with ours at another site.
+        // At this site, several threads measure only the kernel's trap, to compare it with tiptoe's at another site.
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }

@@ -1,5 +1,5 @@
-//! The case `kernel_uretprobe`, by perf events of the benched thread. The driver never uses the kernel's return
-//! probes, because a program crashes if an exception passes one. The benched functions do not throw.
+//! The case `kernel_uretprobe`, by perf events of the benched thread. The driver never uses the kernel's return probes,
+//! because a program crashes if an exception passes one. The benched functions throw none.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,6 @@ use crate::target::Target;
 pub(super) struct KernelReturns(Vec<PerfEvent>);
 
 impl KernelReturns {
-    /// Arms each function, in the target's first thread.
     pub(super) fn arm(target: &Target, sites: &[Site]) -> Result<KernelReturns, Error> {
         let path = target.program();
         let failed = |error| Error::Io {
@@ -42,7 +41,6 @@ impl KernelReturns {
         Ok(KernelReturns(events))
     }
 
-    /// Returns how many returns were counted.
     pub(super) fn finish(self) -> Result<u64, Error> {
         let counts = self.0.iter().map(|event| Ok(event.read()?.count));
         counts

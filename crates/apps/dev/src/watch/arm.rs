@@ -11,7 +11,7 @@ use crate::workshop::{Program, Workshop};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArmMethod {
-    /// As in `tiptoe watch`, with its BPF program.
+    /// Events on each CPU, with a BPF program, as in `tiptoe watch`.
     CpuWide,
     /// Threads inherit the event, as with `--via kernel-task`.
     PerTask,
@@ -51,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Returns how many milliseconds that took.
+    /// Watches the words, and returns how many milliseconds that took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

@@ -18,7 +18,7 @@ use crate::workshop::{Program, Workshop, failed};
 enum HitCase {
     Bare,
     Count,
-    /// The program opens an event itself: the row's name, and the word by which the program is asked.
+    /// The program opens an event itself. Has the row's name, and the word in the question to the program.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -52,9 +52,9 @@ impl HitCase {
     }
 }
 
-/// So that `tiptoe watch` has decoded the stores' code.
+/// The stores before the measurement, after which `tiptoe watch` has decoded their code.
 const BEFORE: u64 = 100;
-/// Until `tiptoe watch` has started, and until it has decoded code.
+/// The most time until `tiptoe watch` has started, and the time until it has decoded code.
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -160,7 +160,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
         }
         HitCase::Gdb => {
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
-            // Wall time, because the program does not run while gdb handles a store.
+            // The wall time is measured, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
             // The program must end first, because without gdb the next store would kill it. gdb ends with it.
             drop(program);
@@ -170,7 +170,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
     }
 }
 
-/// Returns when the first word is watched.
+/// Starts to watch the first word, and returns when it is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;
@@ -188,7 +188,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// A tool that misses stores would look cheap.
+/// Fails if a tool missed stores, because it would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

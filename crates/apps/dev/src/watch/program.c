@@ -1,8 +1,8 @@
 // The program of `tiptoe-dev bench watch`. Each line of its stdin is a question; each answer is one line.
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
-//   stops N               wall ns of such a store
-//   many THREADS N        wall ns of such a store while as many threads store at once, each on a CPU of its own
+//   stops N               wall ns of a store to the first word, the mean of N
+//   many THREADS N        wall ns of a store to it while THREADS threads store at once, each on a CPU of its own
 //   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
 //   seen                  that event's count
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
@@ -93,7 +93,7 @@ static double seen(void) {
 }
 
 static double hits(long count, clockid_t clock) {
-    // As by a reader that is fast enough.
+    // Empties the ring, as a reader that is fast enough would.
     if (ring != NULL) ring->data_tail = ring->data_head;
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
@@ -139,7 +139,7 @@ static double hot(int ms) {
     return spent * 1e9 / rounds;
 }
 
-// Sleeps until a question starts it.
+// Two threads that take turns, and sleep until a question starts them.
 static sem_t begun[2], turns[2], ended;
 static atomic_int is_over;
 static atomic_ullong taken;
@@ -180,7 +180,7 @@ static double switches(int ms) {
     atomic_store(&is_over, 0);
     atomic_store(&taken, 0);
     for (int i = 0; i < 2; i++) sem_init(&turns[i], 0, i == 0);
-    // Exactly one of the two threads runs at any time, and no other thread of this process.
+    // The process's CPU time is that of the turns, because exactly one of the two threads runs at any time.
     double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 2; i++) sem_post(&begun[i]);
     usleep(ms * 1000);
@@ -209,7 +209,7 @@ static int threads(int count) {
     return count;
 }
 
-// All threads are stopped until each one watches, as by debuggers.
+// Stops all threads of a process until each one watches, as debuggers do.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task

@@ -10,7 +10,7 @@ use crate::table::{Table, TableRow};
 use crate::turns::in_turns;
 use crate::workshop::Workshop;
 
-/// All debug registers are used.
+/// The watched words, which need all debug registers.
 const WORDS: u64 = 4;
 /// Threads, and for how many ms one of them looks for gaps, which must be longer than the set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
@@ -19,7 +19,7 @@ const BEFORE: Duration = Duration::from_millis(20);
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// `None` if nothing is watched; and the value that is measured.
+/// How the words are watched, if they are, and the value that is measured.
 type SetUpCase = (Option<ArmMethod>, &'static str);
 
 const CASES: [SetUpCase; 7] = [

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// Only a watched store takes longer.
+/// The time of a store from which on it must be watched.
 const WATCHED_NS: f64 = 200.0;
-/// A single slow store proves nothing, because its thread may have waited for a CPU.
+/// How many slow stores in a row show a watch. One proves nothing, because its thread may have waited for a CPU.
 const IN_A_ROW: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) struct OtherWatcher(Child);
 
 impl OtherWatcher {
-    /// Starts `perf record`, which samples each store.
     pub(super) fn perf_record(
         program: &mut Program,
         address: u64,
@@ -82,7 +81,7 @@ impl OtherWatcher {
 
 impl Drop for OtherWatcher {
     fn drop(&mut self) {
-        // Fails if the tool has ended with the program.
+        // These fail if the tool has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

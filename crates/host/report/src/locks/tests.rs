@@ -195,7 +195,6 @@ fn waits_that_were_not_over_had_no_row() {
     assert_eq!(text(Locks::default()), ["no thread waited for a lock"]);
 }
 
-/// Regression: 80 columns cut off the locks' names.
 #[test]
 fn at_80_columns_names_of_locks_are_whole() {
     let rows = ["memcached:lru_locks[31]", "memcached:stats_lock"];
@@ -307,7 +306,6 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
     }
 }
 
-/// Regression: calls whose wait could not be recorded were summed as calls without a wait.
 #[test]
 fn a_call_with_an_unknown_end_was_summed_as_one_that_never_slept() {
     let unknown = |at_once| Lock {

@@ -55,28 +55,32 @@ fn lookups(target: &Process) -> Option<NoteLine<'static>> {
         .collect();
     let of = whole(&format!("{} (pid {})", target.comm, target.pid));
     let text = format!("the probe of a trap in {of} was found {}", ways.join(", "));
-    (!ways.is_empty()).then(|| NoteLine::new(Plain, text))
+    (!ways.is_empty()).then(|| plain(text))
+}
+
+fn plain(text: String) -> NoteLine<'static> {
+    NoteLine::new(Plain, text)
+}
+
+fn warning(text: String) -> NoteLine<'static> {
+    NoteLine::new(Warning, text)
 }
 
 /// Adds a note for each option that restricts which calls are counted or timed.
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
-        notes.push(NoteLine::new(
-            Plain,
-            format!("only calls below {function} were counted"),
-        ));
+        notes.push(plain(format!("only calls below {function} were counted")));
     }
     if let Some(ns) = session.slower_ns {
         let ns = time(ns as f64);
-        notes.push(NoteLine::new(
-            Plain,
-            format!("only calls that took longer than {ns} are in the times and the histograms"),
-        ));
+        notes.push(plain(format!(
+            "only calls that took longer than {ns} are in the times and the histograms"
+        )));
     }
 }
 
-/// The most events without a hit that a note names beside hit events. More such events are from a glob.
+/// The most events without a hit that a note names beside hit events. If there are more, they are from a glob.
 const FEW_IDLE: usize = 3;
 
 /// Returns the note on why events have no hit; `None` if all were hit or another note says why.
@@ -117,7 +121,7 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
         _ => format!("; not traced: {}", untraced.join(", ")),
     };
     let text = format!("{what} never hit: no such call was made in this time{untraced}");
-    Some(NoteLine::new(Plain, text))
+    Some(plain(text))
 }
 
 fn explains_no_hit(note: &Note) -> bool {
@@ -198,7 +202,7 @@ fn of_waits(waits: &Waits, notes: &mut Vec<NoteLine<'static>>) {
 fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     let events = counted(dropped.count, "event");
     let reason = printable(&dropped.reason);
-    NoteLine::new(Warning, format!("{events} not counted: {reason}"))
+    warning(format!("{events} not counted: {reason}"))
 }
 
 /// Returns the note on waits that outlasted the trace. It is no warning, because every trace ends during some.
@@ -206,10 +210,9 @@ fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
         let waits = counted(count, "wait");
-        NoteLine::new(
-            Plain,
-            format!("{waits} {was} not over when the trace ended, and {was} not counted"),
-        )
+        plain(format!(
+            "{waits} {was} not over when the trace ended, and {was} not counted"
+        ))
     })
 }
 
@@ -220,19 +223,16 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     let left = left.fold(0, u64::saturating_add);
     if left > 0 {
         let waits = counted(left, "wait");
-        notes.push(NoteLine::new(Plain, format!(
+        notes.push(plain(format!(
             "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
              last saw the thread there counts, twice a second (>=)"
         )));
     }
     if locks.others > 0 {
         let calls = counted(locks.others, "call");
-        notes.push(NoteLine::new(
-            Warning,
-            format!(
-                "no row has {calls} that waited or woke in threads without room for more locks"
-            ),
-        ));
+        notes.push(warning(format!(
+            "no row has {calls} that waited or woke in threads without room for more locks"
+        )));
     }
     notes.extend(locks.drops.iter().map(not_counted));
 }
@@ -247,19 +247,16 @@ fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let budget = budget.map_or_else(String::new, |share| {
         format!(" of {}%", short_percent(share))
     });
-    Some(NoteLine::new(
-        Plain,
-        format!(
-            "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
+    Some(plain(format!(
+        "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
          blame are estimated from the sample, numbers of waits are exact (`--budget off` times all)",
-            grouped(timed),
-            grouped(slept)
-        ),
-    ))
+        grouped(timed),
+        grouped(slept)
+    )))
 }
 
 fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
-    let mut warn = |text: String| notes.push(NoteLine::new(Warning, text));
+    let mut warn = |text: String| notes.push(warning(text));
     if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
         warn(format!(
             "the allowance of {} hits in {} was used up in {} of {} windows: the watch rested until the end of each, so \
@@ -322,12 +319,9 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
         "agent" => "the agent's breakpoints in",
         _ => "breakpoints of",
     };
-    Some(NoteLine::new(
-        Plain,
-        format!(
-            "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
-        ),
-    ))
+    Some(plain(format!(
+        "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
+    )))
 }
 
 /// Returns a note for each side of the lock of debug registers: CPUs and threads.
@@ -350,14 +344,11 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
             0 => String::new(),
             registers => format!(", {} held without one", counted(registers, "register")),
         };
-        NoteLine::new(
-            Plain,
-            format!(
-                "debug registers of {whose}: {}{without}; the lock was taken {}, {waited}",
-                counted(side.reservations, "reservation"),
-                counted(side.holds, "time"),
-            ),
-        )
+        plain(format!(
+            "debug registers of {whose}: {}{without}; the lock was taken {}, {waited}",
+            counted(side.reservations, "reservation"),
+            counted(side.holds, "time"),
+        ))
     };
     sides.map(line)
 }
@@ -365,6 +356,6 @@ fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
 fn of_moment(now: &Now, notes: &mut Vec<NoteLine<'static>>) {
     if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
         let since = "waits are timed from when the thread last ran: a signal, SIGSTOP or an attach restarts the time";
-        notes.push(NoteLine::new(Plain, since.to_owned()));
+        notes.push(plain(since.to_owned()));
     }
 }

@@ -64,7 +64,6 @@ fn many_notes_of_one_kind_are_folded_and_warnings_are_first() {
     );
 }
 
-/// Regression: a count of 0 did not say why.
 #[test]
 fn events_without_a_hit_say_why() {
     let event = |name: &str, count| {
@@ -133,7 +132,6 @@ fn names_do_not_make_a_warning_of_a_note() {
     }
 }
 
-/// Regression: notes were folded as one kind if most of their words were equal.
 #[test]
 fn notes_of_different_kinds_are_not_folded() {
     let process = Process::from((7, "a".to_owned()));
@@ -202,7 +200,6 @@ fn notes_with_different_causes_were_folded() {
     }
 }
 
-/// Regression: the note on a stripped file was repeated for each process that ran it.
 #[test]
 fn equal_notes_were_repeated() {
     let no_symbols = |path: &str| FunctionNote::NoSymbols {

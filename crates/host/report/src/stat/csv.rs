@@ -5,26 +5,24 @@ use tiptoe_session::{Count, CountState, Counts, Stat};
 use super::metric::GroupedCounts;
 use crate::printable;
 
-/// Returns the columns' names as a line.
-pub fn csv_heading() -> &'static str {
-    "seconds,cgroup,cpu,event,value,unit,state,counted_ns,wanted_ns,spread_percent,metric,metric_unit\n"
-}
+/// The columns' names as a line.
+pub const CSV_HEADING: &str = "seconds,cgroup,cpu,event,value,unit,state,counted_ns,wanted_ns,spread_percent,metric,metric_unit\n";
 
 /// Returns the heading and a line for each count.
 pub fn stat_csv(stat: &Stat) -> String {
-    let shared = GroupedCounts::of(&stat.counts, stat.elapsed_ns);
-    let counts = stat.counts.iter();
-    let lines = counts.map(|count| line(stat.elapsed_ns, count, &shared));
-    csv_heading().to_owned() + &lines.collect::<String>()
+    CSV_HEADING.to_owned() + &lines(stat.elapsed_ns, &stat.counts, stat.elapsed_ns)
 }
 
 /// Returns a line for each count of an interval.
 pub fn counts_csv(counts: &Counts) -> String {
-    let shared = GroupedCounts::of(&counts.counts, counts.duration_ns as f64);
-    let lines = counts.counts.iter();
-    lines
-        .map(|count| line(counts.at_ns as f64, count, &shared))
-        .collect()
+    let (at_ns, elapsed_ns) = (counts.at_ns as f64, counts.duration_ns as f64);
+    lines(at_ns, &counts.counts, elapsed_ns)
+}
+
+fn lines(at_ns: f64, counts: &[Count], elapsed_ns: f64) -> String {
+    let shared = GroupedCounts::of(counts, elapsed_ns);
+    let lines = counts.iter().map(|count| line(at_ns, count, &shared));
+    lines.collect()
 }
 
 fn line(at_ns: f64, count: &Count, shared: &GroupedCounts) -> String {

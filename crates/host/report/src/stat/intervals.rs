@@ -58,7 +58,6 @@ mod tests {
     use super::*;
     use tiptoe_session::Count;
 
-    /// Regression: each interval had a sum of cgroups without an explanation.
     #[test]
     fn sums_of_cgroups_are_explained_once() {
         let of = |cgroup: Option<&str>| Count {

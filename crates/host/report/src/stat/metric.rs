@@ -73,7 +73,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// Splits an event into its name, which replaces an alias, and its modifiers. Only counts with equal modifiers may be
+/// Splits an event into its name (an alias is replaced) and its modifiers. Only counts with equal modifiers may be
 /// compared, because a modifier such as `:u` restricts what is counted.
 fn plain(event: &str) -> (&str, &str) {
     let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
@@ -81,7 +81,6 @@ fn plain(event: &str) -> (&str, &str) {
     (alias.map_or(name, |(_, name)| name), modifiers)
 }
 
-/// Returns the name of a count's cgroup, marked if it was removed.
 fn cgroup(count: &Count) -> Option<String> {
     let name = count.cgroup.as_ref()?;
     Some(match count.is_removed {
@@ -110,7 +109,6 @@ impl<'a> GroupedCounts<'a> {
         Some(cgroup(count).unwrap_or_default())
     }
 
-    /// Returns the width of the cgroups' column; 0 if counts are not by cgroup.
     pub(super) fn cgroup_columns(&self) -> usize {
         self.cgroup_columns.unwrap_or(0)
     }

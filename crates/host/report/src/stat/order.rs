@@ -16,7 +16,6 @@ pub(super) struct ShownCounts {
 
 pub(super) const CGROUP: &str = "cgroup";
 
-/// Returns the printed counts, the largest cgroups first.
 pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     let all = CountsByCgroup::of(counts);
     let (largest, rest) = largest(&all.sizes(), options);
@@ -188,7 +187,6 @@ mod tests {
         }
     }
 
-    /// Returns each cgroup's name and two values.
     fn rows(shown: &ShownCounts) -> Vec<(&str, f64, f64)> {
         let pairs = shown.counts[2..].chunks(2);
         let rows = pairs.map(|pair| (path(pair), pair[0].value, pair[1].value));
@@ -206,7 +204,6 @@ mod tests {
         assert_eq!(shown.others, others);
     }
 
-    /// Regression: cgroups were sorted by name, and hundreds were printed.
     #[test]
     fn the_largest_cgroups_are_first_and_the_others_are_summed() {
         let all = &[("a", 3.0), ("b", 50.0), ("c", 7.0), ("d", 3.0)];

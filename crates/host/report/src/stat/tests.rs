@@ -119,7 +119,6 @@ fn fields_are_in_perfs_order() {
     assert!(lines.ends_with(row), "{lines}");
 }
 
-/// Regression: with `-r`, unsupported events' lines lacked the spread's column.
 #[test]
 fn lines_of_several_runs_lacked_a_column() {
     let mut stat = stat();

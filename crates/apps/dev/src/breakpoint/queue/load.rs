@@ -1,4 +1,4 @@
-//! The load of each CPU, as in `stress`.
+//! The calls that each simulated CPU makes: pairs of reserve and release, as in `stress`.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -11,7 +11,7 @@ struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
-    /// To read a shard that another CPU had last.
+    /// The time to read a shard that another CPU had last.
     seen_moved: Ps,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task, and the number of shards. The lock after them is that of CPUs.
+    /// The shard of each CPU's task. Locks are numbered by shard; the last one is for requests for a CPU.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -36,7 +36,7 @@ struct CpuState {
 }
 
 impl Pairs {
-    /// If `geometry` has one shard, the form is that with one mutex.
+    /// Returns the load of tiptoe's accounting, or of one mutex if `geometry` has one shard.
     pub(super) fn new(
         prices: &Prices,
         geometry: &Geometry,
@@ -51,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // After a request for a CPU the header's line must be transferred, too.
+        // A task's call transfers the lines of the lock and, after a request for a CPU, of the header.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,
@@ -59,7 +59,7 @@ impl Pairs {
             seen_moved: 0,
         };
         let held = form.of_cpu(cpus);
-        // The lines of the lock, of the header and of the CPU's slots.
+        // A call for a CPU transfers the lines of the lock, of the header and of the CPU's slots.
         let of_cpu = PairLengths {
             hold: held.hold,
             exchange: held.exchange,
@@ -108,8 +108,8 @@ impl Load for Pairs {
             true if !is_one => self.count,
             _ => self.shards[cpu],
         };
-        // A reservation for a CPU reads all shards. It and its release change the header, which tasks then read
-        // again.
+        // A reservation for a CPU reads all shards. The reservation and its release change the header, which tasks then
+        // read again.
         let (times, seen) = match is_for_cpu {
             true if !is_one => (self.of_cpu, 0..self.count),
             true => (self.of_cpu, 0..0),

@@ -24,32 +24,32 @@ pub(super) type Ps = u64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// To transfer a line from another CPU.
+    /// The time to transfer a cache line from another CPU.
     pub(super) line: Ps,
-    /// Between two checks.
+    /// The time between two checks of a held lock.
     pub(super) look: Ps,
-    /// The checks before a CPU sleeps.
+    /// The number of checks before a CPU sleeps.
     pub(super) looks: u64,
     pub(super) wake: Ps,
-    /// From the wake until the sleeper runs.
+    /// The time from a wake until the sleeper runs.
     pub(super) woken: Ps,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Call {
-    /// From the call's begin until it takes its first lock.
+    /// The time from the call's beginning until it takes its first lock.
     pub(super) outside: Ps,
-    /// Other work before the call.
+    /// The time of other work before the call.
     pub(super) work: Ps,
-    /// In order.
+    /// The locks, in the order in which the call takes them.
     pub(super) locks: Range<usize>,
-    /// To take a free lock in the CPU's own cache, or release one that no CPU checks.
+    /// The time to take a free lock that is in the CPU's cache, or to release one that no CPU checks.
     pub(super) exchange: Ps,
-    /// More, for each lock that another CPU had last.
+    /// The added time for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// Locks whose data it reads or makes others read again.
+    /// The locks whose data the call reads or makes others read again.
     pub(super) seen: Range<usize>,
-    /// More, for each lock of `seen` that another CPU had last.
+    /// The added time for each lock of `seen` that another CPU had last.
     pub(super) seen_moved: Ps,
     pub(super) hold: Ps,
     /// Whether the end of the call completes a unit of work.
@@ -63,11 +63,10 @@ pub(super) trait Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     pub(super) time: Ps,
-    /// Units of work.
+    /// The number of completed units of work.
     pub(super) done: u64,
-    /// All CPUs' waits.
+    /// The time in which CPUs waited.
     pub(super) waited: Ps,
-    /// All CPUs' other time.
     pub(super) worked: Ps,
     /// The part of `worked` outside of calls.
     pub(super) own: Ps,
@@ -78,7 +77,6 @@ pub(super) struct Outcome {
 struct Lock {
     is_held: bool,
     is_awaited: bool,
-    /// How often it was released.
     given: u64,
     had_last: Option<usize>,
     looking: Vec<usize>,
@@ -91,7 +89,8 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The flag says whether the CPU has paid for getting the line back from CPUs that check the lock.
+    /// The CPU releases the lock. The flag is set once it has paid for getting the line back from CPUs that check the
+    /// lock.
     Giving(usize, bool),
 }
 
@@ -100,19 +99,18 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// When the CPU stops checking, and the lock's releases when that was computed.
+    /// When the CPU stops checking, and how often the lock had been released when that time was computed.
     until: (Ps, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first checking CPU sees the lock free. Void if `given`, the number of releases, has changed.
+    /// The first checking CPU sees the lock free. The event is void if the number of releases is no longer `given`.
     IsSeen {
         lock: usize,
         given: u64,
     },
-    /// A CPU stops checking, if it still does.
     LookedEnough(usize),
     Wakes(usize),
 }
@@ -123,7 +121,7 @@ pub(super) struct Machine<'a, L> {
     random: Random,
     cpus: Vec<Cpu>,
     locks: Vec<Lock>,
-    /// Simultaneous events keep the order in which they were added, so that a run can be repeated.
+    /// Ordered by time, then by number, so that a run can be repeated.
     events: BinaryHeap<Reverse<(Ps, u64, SimulatedEvent)>>,
     event_count: u64,
     now: Ps,
@@ -171,7 +169,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// Includes waits that have not ended.
+    /// Returns the outcome so far, with waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -204,7 +202,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call, after the rest of its last one.
+    /// Begins a CPU's next call when its last one ends, `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -234,7 +232,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Gives the lock to the CPU, which then takes the call's next lock, or holds all of them.
+    /// Gives the lock to the CPU, which then takes the call's next lock or, after the last, does the call's work.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -268,7 +266,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The caches of the checking CPUs have the line, too.
+            // The CPU must get the line back, because the caches of the checking CPUs have it too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -299,7 +297,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Each of the CPUs checks again at a random moment within the time of a check and a transfer.
+    /// Returns when the first of the checking CPUs checks again. Each does so at a random moment within the time of a
+    /// check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -336,7 +335,6 @@ impl<'a, L: Load> Machine<'a, L> {
         self.insist(cpu);
     }
 
-    /// Marks the lock as awaited and takes it, or sleeps.
     fn insist(&mut self, cpu: usize) {
         let Phase::Asleep(lock) = self.cpus[cpu].phase else {
             return;

@@ -15,7 +15,7 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// In multiples of a line's transfer, if they cannot be measured.
+/// The costs in multiples of a line's transfer, for machines that cannot measure them.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
@@ -24,31 +24,30 @@ const IN_LINES: TransferCosts = TransferCosts {
 const TURNS: u32 = 5_000;
 const WAKES: u32 = 100;
 
-/// The inputs of a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Prices {
     pub(super) costs: Costs,
-    /// A call without its locks.
+    /// The time of a call without its locks.
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// More, for a task's call under one mutex that another CPU had.
+    /// The added time of a task's call under one mutex that another CPU had.
     pub(super) handed: Ps,
-    /// More, for the line of a shard or of the header that another CPU has written.
+    /// The added time for the line of a shard or of the header that another CPU has written.
     pub(super) moved: Ps,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Holds {
     pub(super) task: LockTimes,
-    /// A request for a CPU, by the number of CPUs.
+    /// The times of requests for a CPU, by the number of CPUs.
     of_cpu: Vec<(u32, LockTimes)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockTimes {
     pub(super) hold: Ps,
-    /// To take each lock; releasing it takes as long.
+    /// The time to take a lock; releasing it takes as long.
     pub(super) exchange: Ps,
 }
 
@@ -144,14 +143,14 @@ fn per(times: u32, mut done: impl FnMut()) -> f64 {
 fn spin_and_look() {
     static WORD: AtomicU64 = AtomicU64::new(1);
     spin_loop();
-    // Relaxed: no other load depends on it.
+    // Relaxed: the load orders no other data.
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// As in `tiptoe_sync`.
+/// Returns the time to take and release an uncontended lock, with the instructions of `tiptoe_sync`.
 fn lock_ns() -> f64 {
     let word = AtomicU64::new(0);
-    // Acquire and Release only give the instructions of `tiptoe_sync`, because there is one thread.
+    // Acquire and Release only choose the instructions, because there is one thread.
     per(10_000, || {
         let word = black_box(&word);
         let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
@@ -160,7 +159,7 @@ fn lock_ns() -> f64 {
     })
 }
 
-/// As in [`Prices`].
+/// The costs of [`Prices`] that need two CPUs.
 #[derive(Clone, Copy, Debug)]
 struct TransferCosts {
     line: f64,
@@ -169,9 +168,8 @@ struct TransferCosts {
 }
 
 impl TransferCosts {
-    /// Scales the times to a transfer of `line`.
     fn with_line(self, line: f64) -> TransferCosts {
-        // A shorter time is noise.
+        // A shorter measured transfer is noise.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -183,14 +181,13 @@ impl TransferCosts {
     }
 }
 
-/// Returns the first and last CPU that this thread may use.
 fn two_cpus() -> Option<[usize; 2]> {
     let mut cpus = allowed().into_iter();
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns: without work, with a pair of a task on each under one mutex, and with a
-/// pair of a task on one and of a CPU on the other. Subtracts the same pairs on a single CPU.
+/// Measures two CPUs that take turns: without work; with a pair of a task on each, under one mutex; and with a pair of
+/// a task on one and of a CPU on the other. Subtracts the same pairs on a single CPU.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
@@ -216,7 +213,6 @@ fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Er
     })
 }
 
-/// Measures a pair on one CPU and a pair on the other, in turns.
 struct Turns {
     cpus: [usize; 2],
     requests: [Request; 2],
@@ -253,7 +249,6 @@ impl Act<f64> for Turns {
     }
 }
 
-/// Measures waking a thread, and the time until it runs.
 fn wake_ns() -> (f64, f64) {
     let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
     let mut woken = Vec::new();

@@ -31,7 +31,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// CPUs check the lock for ever and never sleep. Only holding it takes time.
+/// Costs with which CPUs check a lock for ever and never sleep, and only holding it takes time.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -81,7 +81,6 @@ fn a_lone_cpu_never_waits() {
     assert_eq!(seen.worked, seen.time);
 }
 
-/// No lock may stay free while CPUs sleep for it.
 #[test]
 fn every_sleeper_is_woken() {
     let costs = Costs {
@@ -144,7 +143,6 @@ fn no_time_is_lost() {
     }
 }
 
-/// The pair must be two calls, and nothing else.
 #[test]
 fn the_pair_of_a_single_cpu_takes_as_long_as_its_calls() {
     let seen = pairs(1, None, 0, 1);

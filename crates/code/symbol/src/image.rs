@@ -74,7 +74,11 @@ impl Image {
             data.extend(table.data);
         }
         let place = |v: &Variable| (v.address, v.is_thread_local);
-        data.sort_unstable();
+        // Of several versions of a variable the largest is kept.
+        data.sort_unstable_by(|v, next| {
+            let order = (&v.name, place(v), next.size);
+            order.cmp(&(&next.name, place(next), v.size))
+        });
         data.dedup_by(|next, v| next.name == v.name && place(next) == place(v));
         let frames = contents
             .eh_frame

@@ -25,8 +25,7 @@ pub(crate) struct Symbol<'d> {
     pub(crate) is_ifunc: bool,
 }
 
-/// A variable. The order is by name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
     /// The link-time address, or the offset in a thread's block.

@@ -327,22 +327,40 @@ fn a_file_without_section_headers_has_its_dynamic_symbols() {
         let Some(program) = compile("g++", "lib.cpp", CPP, &options) else {
             return;
         };
-        let whole = image(&program.path).unwrap();
-        let mut bytes = fs::read(&program.path).unwrap();
-        bytes[40..48].fill(0); // offset of section headers
-        bytes[58..64].fill(0); // length, number, and index of names
-        let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
+        let (whole, bare) = with_and_without_section_headers(&program.path);
         assert_eq!(bare.header().soname.as_deref(), Some("libown.so.1"));
         for spec in ["ns::f(int)", "plain", "other", "chosen", "main"] {
             let [one, other] = [&whole, &bare].map(|image| image.find(spec).unwrap()[0].address);
             assert_eq!(one, other, "{spec} {hash}");
         }
         assert_eq!(count(&bare, "local"), 0);
-        let imports = |image: &Image| {
-            let all = image.imports().map(|(name, slot)| (name.to_owned(), slot));
-            all.collect::<Vec<_>>()
-        };
         assert_eq!(imports(&bare), imports(&whole));
         assert!(!imports(&bare).is_empty());
     }
+}
+
+/// Regression: GNU ld's empty hash table was taken for a table of one symbol, so that all imports were lost.
+#[test]
+fn a_file_whose_hash_table_is_empty_has_its_imports() {
+    let code = "#include <stdio.h>\nint main(void) { puts(\"x\"); return 0; }";
+    let options = ["-O2", "-no-pie", "-Wl,--hash-style=gnu"];
+    let Some(program) = compile("gcc", "empty.c", code, &options) else {
+        return;
+    };
+    let (whole, bare) = with_and_without_section_headers(&program.path);
+    assert_eq!(imports(&bare), imports(&whole));
+    assert!(imports(&bare).iter().any(|(name, _)| name == "puts"));
+}
+
+fn with_and_without_section_headers(path: &Path) -> (Image, Image) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[40..48].fill(0); // offset of section headers
+    bytes[58..64].fill(0); // length, number, and index of names
+    let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
+    (image(path).unwrap(), bare)
+}
+
+fn imports(image: &Image) -> Vec<(String, u64)> {
+    let all = image.imports();
+    all.map(|(name, slot)| (name.to_owned(), slot)).collect()
 }

@@ -43,18 +43,33 @@ impl Prices {
         let unpaid = total.all.reading.only_counted();
         let gap_ns = self.gap_ns(hits);
         let paid = self.of_each(total, gap_ns).times(hits - unpaid.min(hits));
-        paid.plus(self.costs.count.at(gap_ns).times(unpaid))
+        paid.plus(self.counted(gap_ns).times(unpaid))
     }
 
     fn of_each(&self, total: &Total, gap_ns: f64) -> Cost {
         match total.source {
             Source::Kernel(step) => self.costs.kernel.of(step),
             Source::Agent { trap: true, .. } => self.costs.trap,
-            // A hit that passes the filter is priced as a rejected one, without its count.
-            Source::Agent { follow, .. } if self.filtered && follow != Follow::Gate => {
-                self.followed(follow, self.costs.filtered.at(gap_ns))
-            }
-            Source::Agent { follow, .. } => self.followed(follow, self.costs.count.at(gap_ns)),
+            Source::Agent {
+                follow: Follow::Gate,
+                ..
+            } => self.followed(Follow::Gate, self.costs.count.at(gap_ns)),
+            Source::Agent { follow, .. } => self.followed(follow, self.counted(gap_ns)),
+        }
+    }
+
+    /// Returns the cost of a counted hit. With a filter it is at least that of one without, and that of a rejected
+    /// one, and at most their sum.
+    fn counted(&self, gap_ns: f64) -> Cost {
+        let count = self.costs.count.at(gap_ns);
+        if !self.filtered {
+            return count;
+        }
+        let rejected = self.costs.filtered.at(gap_ns);
+        Cost {
+            ns: count.ns.max(rejected.ns),
+            low_ns: count.low_ns.max(rejected.low_ns),
+            high_ns: count.high_ns + rejected.high_ns,
         }
     }
 
@@ -138,6 +153,21 @@ mod tests {
         let [hot, warm, rare] = [400_000_000, 2_000_000, 1_000].map(each);
         assert!(hot < warm && warm < rare, "{hot} {warm} {rare}");
         assert!(hot < 1.0, "a hot loop's: {hot}");
+    }
+
+    /// Regression: a hit that passed the filter was priced as a rejected one.
+    #[test]
+    fn a_hit_that_passes_a_filter_costs_its_count_too() {
+        let filtered = Prices {
+            filtered: true,
+            ..PRICES
+        };
+        let of_all = total(400_000_000, JUMP);
+        let [plain, passed] = [&PRICES, &filtered].map(|prices| prices.of(&of_all));
+        let rejected = filtered.costs.filtered.at(filtered.gap_ns(400_000_000));
+        let rejected = rejected.times(400_000_000);
+        assert!(passed.ns >= plain.ns.max(rejected.ns));
+        assert!(passed.high_ns >= (plain.high_ns + rejected.high_ns) * 0.999);
     }
 
     #[test]

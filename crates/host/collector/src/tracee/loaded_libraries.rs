@@ -36,6 +36,8 @@ impl Tracee {
         let is_serving = |link: &Link| link.data().state() == State::Serving;
         if !has_left && self.process.link().is_ok_and(is_serving) {
             let done = self.serve_changes(plan, cache, &mut results);
+            // Of a function in such a library the planner may count entries only.
+            results.refused.append(&mut self.coverage.refused);
             let is_lost = self.process.link().is_ok_and(Link::has_lost_target);
             let failed = done.err().filter(|_| !is_lost);
             let note = failed.map(|error| FunctionNote::NotProbed {

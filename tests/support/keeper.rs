@@ -73,7 +73,7 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
-    /// Makes the folder. Only a keeper may do this: if another process were killed, the folder would stay.
+    /// Makes the folder. Only a keeper may do this, because it removes the folder even if the test is killed.
     pub fn prepare(&self) {
         let folder = &self.folder;
         // A killed process with the same id may have left the folder.

@@ -88,7 +88,7 @@ impl OnTerminal {
             .expect("the terminal takes it");
     }
 
-    /// Waits for the end. Returns the output, the remaining lines, and the status.
+    /// Waits for the end. Returns the output, the lines on the screen, and the status.
     pub fn finish(mut self) -> (String, Vec<String>, ExitStatus) {
         let status = self.child.wait().expect("our child");
         let reader = self.reader.take().expect("it is joined once");

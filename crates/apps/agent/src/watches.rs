@@ -6,12 +6,13 @@
 //!
 //! | state ([`Watches`]) | changes when |
 //! |---|---|
-//! | whether hits are recorded, the number of CPUs | [`observe`], [`begin`] |
+//! | whether hits are recorded | [`observe`], [`begin`] |
+//! | the number of CPUs | [`observe`] |
 //! | the watched addresses | [`observe`], [`turn`], [`close`] |
 //! | descriptors | [`observe`], [`close`], [`after_retreat`] |
 //!
-//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel must read the
-//! variable's value, because that read is no hit, and no fault if the memory is unmapped.
+//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel reads the
+//! variable's value for us: a read of our own would be a hit, and a fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -68,11 +69,11 @@ struct Watches {
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
     /// The address of [`MOST`] descriptors, each with its event's number in the upper bits. They are outside the image,
-    /// because forks copy the image.
+    /// so that a fork does not copy them.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
     has_room: AtomicBool,
-    /// Whether the window's hit allowance is used up while the events are still enabled.
+    /// Whether the events must be disabled, because no more hits are allowed in this window of time.
     must_rest: AtomicBool,
     /// 0 while the agent's thread has left, until another thread has replaced it.
     is_back: AtomicU32,
@@ -172,7 +173,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
 /// Serves a request in the segment. Returns whether it found one.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
-    // Relaxed: the flag orders nothing, because only events change.
+    // Relaxed: the flag guards no memory, only the kernel's events.
     if WATCHES.must_rest.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.take_request(AsyncRequest::Wake) {

@@ -22,7 +22,7 @@ pub enum Refusal {
         /// Its address.
         address: u64,
     },
-    /// The signal return code.
+    /// The code to which signal handlers return.
     #[error("it is the signal return code, which unwinders recognise by its bytes")]
     SignalReturn,
     /// The system call must run at its own address.
@@ -54,7 +54,7 @@ pub enum Refusal {
         /// The index.
         slot: u32,
     },
-    /// The return address is at no known place.
+    /// Not an entry, so that it is unknown where the return address is.
     #[error("the return address is at no known place there")]
     NotEntry,
     /// [`crate::syscall_sites`] did not return the site.

@@ -1,13 +1,13 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
-//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find a
-//! thunk's, so calls of it must not be followed. Found are
-//! - level 0, its own: an operand on the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
+//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find the
+//! address of one of tiptoe's thunks there, so its calls must not be followed. These are found:
+//! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` each.
 //!
 //! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not
-//! found: computed addresses (`lea`, a loop over frames), and reads through another function's pointer.
+//! found: computed addresses (`lea`, a loop over frames), and reads through a pointer from another function.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(read_with(&bytes, above(32)).levels, 1);
         assert_eq!(read_with(&bytes, above(24)).levels, 0);
         assert_eq!(read_with(&bytes, |_| Some(FRAMED)).levels, 0);
-        // jne +0; pop %rbx: the unwind information does not describe the pushed register.
+        // jne +0; pop %rbx: the unwind information omits the push before.
         assert_eq!(read_with(&[0x75, 0, 0x5b, 0xc3], above(8)).levels, 0);
         // pop %rax; mov (%rsp),%rdi: where a new thread begins.
         let begins = [0x58, 0x48, 0x8b, 0x3c, 0x24];

@@ -5,7 +5,7 @@
 //! nothing, at the cost of a load and a branch.
 //!
 //! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
-//! moment, so the agent must write through the kernel. Only a byte is never torn by such a write, so one byte opens
+//! moment, so the agent must write through the kernel. Such a write may tear anything but a byte, so one byte opens
 //! the port.
 //!
 //! `tiptoe.h` has the same for C.
@@ -69,7 +69,7 @@ pub mod outcome {
     pub const PANICKED: u64 = 3;
 }
 
-/// A name that its address identifies: two labels with one text differ.
+/// A name, identified by its address: two labels with one text differ.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {

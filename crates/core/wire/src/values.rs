@@ -1,7 +1,7 @@
-//! Hits by an argument's value, in words of a thread's slab from the probe's slot on.
+//! Hits by an argument's value: a table in a thread's words, which begins at the probe's slot.
 //!
-//! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. The table
-//! has twice as many entries as promised values (256), because a fuller table has no entry in reach of some values.
+//! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. 256 values are
+//! promised to fit. The table has twice as many entries, because in a fuller one some values reach no free entry.
 //! The thread's trampolines take an entry by a single instruction, so that signal handlers find it free or taken.
 
 /// All hits.
@@ -10,7 +10,7 @@ pub const ALL: u32 = 0;
 pub const ZERO: u32 = 1;
 /// The first entry: a value and its hits, 0 and 0 while free.
 pub const ENTRIES: u32 = 2;
-/// Log2 of the hashes.
+/// Log2 of the number of hashes.
 pub const BITS: u8 = 9;
 /// Entries probed.
 pub const RUN: u32 = 16;
@@ -19,7 +19,7 @@ pub const ROOM: u32 = (1 << BITS) + RUN;
 /// Words of the table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits; hostile input.
+/// Returns the values and their hits. A hostile program may have written the words.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

@@ -12,7 +12,7 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// The accounting of debug registers in the caller's words. Each process that shares them has its own.
+/// The accounting of debug registers in the caller's words. Processes may share the words, each with an `Accounting`.
 ///
 /// A signal handler must use only `try_` methods, because it would deadlock on a shard that the interrupted call holds.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves all, or nothing.
+    /// Reserves all that a request wants, or nothing.
     pub fn reserve(&self, request: &Request) -> Result<(), Error> {
         self.reserve_if(request, OnContention::Wait)
     }
 
-    /// Reserves without waiting, for debuggers; [`Error::Busy`] if a lock is taken.
+    /// Reserves without waiting, as a signal handler must; [`Error::Busy`] if a lock is taken.
     pub fn try_reserve(&self, request: &Request) -> Result<(), Error> {
         self.reserve_if(request, OnContention::Refuse)
     }
@@ -66,7 +66,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.release_if(request, OnContention::Wait)
     }
 
-    /// Releases without waiting, for debuggers; [`Error::Busy`] if a lock is taken.
+    /// Releases without waiting, as a signal handler must; [`Error::Busy`] if a lock is taken.
     pub fn try_release(&self, request: &Request) -> Result<(), Error> {
         self.release_if(request, OnContention::Refuse)
     }
@@ -114,7 +114,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
 
-    /// Returns a target's slots; a task's on a CPU include those on all.
+    /// Returns a target's slots. Those of a task on one CPU include its slots on all CPUs.
     pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.resolve(&request).map_or(0, |resolved| {
@@ -161,7 +161,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // A task may be in the way of a CPU's request; or the task's shard is full, but others may have free entries.
+        // With all shards locked, a request for a CPU sees all tasks, and a full shard may take others' free entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }
@@ -191,7 +191,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Checks again while no CPU's request is undecided.
+    /// Checks again while requests for CPUs are locked out.
     #[cold]
     fn check_slow(
         &self,
@@ -305,7 +305,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Checks a request. If all others are excluded, the shard may take their free entries.
+    /// Checks a request. If all shards are locked, this one may take the others' free entries.
     #[inline]
     fn check_locked(
         &self,

@@ -26,16 +26,16 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// The beginning in ticks; for a skipped wait its number ([`crate::gaps`]).
+    /// The beginning in ticks; for a wait that sampling skips, its number ([`crate::gaps`]).
     pub since: u64,
-    /// The futex operation; the bits above it are the caller's.
+    /// The futex operation in the low 32 bits. The bits above are the caller's of `push`.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
-    /// The board's checksum at the beginning ([`crate::board`]).
+    /// The checksum of wakes of this address at the beginning ([`crate::board`]).
     pub seen: u64,
-    /// For a reported wait, the last futex inside, whose checksum is `seen`, or 0. For a lock that records its holder,
-    /// the [`crate::history::History::mark`].
+    /// For a wait that a library reports, the last futex on which it slept (`seen` is its checksum), or 0. For a lock
+    /// that records its holder, the [`crate::history::History::mark`].
     pub within: u64,
 }
 
@@ -67,8 +67,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait that the thread left without a return: at the stack pointer `sp`, it or a
-    /// wait around it cannot be in progress.
+    /// Removes and returns the innermost wait, if it or a wait around it cannot be in progress at the stack pointer
+    /// `sp`: the thread left it without a return.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -123,8 +123,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call is inside a reported wait. If so, records the call's futex and checksum in that wait,
-    /// because the last futex's waker ends the wait.
+    /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum
+    /// there, because whoever wakes the last futex ends that wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
@@ -160,7 +160,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns the waits' beginnings. Called only by tiptoe.
+    /// Returns the waits' beginnings. Called only from outside the traced program.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -173,7 +173,7 @@ impl<'a> Activities<'a> {
     }
 
     /// Marks a wait as in progress at `since`, if `beginning` is still its beginning. Beginnings are unique, so a later
-    /// wait is never marked instead. Called only by tiptoe.
+    /// wait is never marked instead. Called only from outside the traced program.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()

@@ -24,9 +24,9 @@ pub struct Request<'a> {
     pub meanwhile: Option<Vec<OsString>>,
     /// Whether the agent or the kernel counts.
     pub via: Via,
-    /// What results are split by. An instrument without this split uses its default.
+    /// What results are split by. Events that cannot be split so use their default.
     pub split: Option<Split>,
-    /// How much CPU time tracing may take: a part of the target's, for variables a part of one CPU's.
+    /// How much CPU time tracing may take, as a part of the target's (for watched variables: of one CPU's).
     pub budget: Budget,
     /// Whether the agent enters despite a seccomp filter, or a limit on memory or threads.
     pub force: bool,
@@ -53,7 +53,7 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
-    /// Whether a trap's probe is looked up only under the lock, which a bench compares with speculation.
+    /// Whether a trap's probe is looked up only under the lock, not speculatively. A bench compares both.
     pub locked_lookups: bool,
 }
 

@@ -41,7 +41,7 @@ pub enum CountTarget {
     AtExec(u32),
 }
 
-/// How often events are opened, if threads were created in between.
+/// The most tries to open events while threads are being created.
 const TRIES: usize = 20;
 
 /// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for an event in error.
@@ -95,7 +95,7 @@ impl CounterSet {
         }
     }
 
-    /// Returns whether no thread was created during the opening; such a thread may not be counted.
+    /// Returns whether no thread was created during the opening. Such a thread might be missed.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -127,7 +127,7 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Returns each event's number among those open on every CPU; `None` for other events.
+    /// Numbers the events that are open on every CPU, from 0; `None` for the others.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;

@@ -1,7 +1,7 @@
 //! Generates functions as varied as a compiler's, and loops that call them.
 //!
 //! In each function, %rdi is a random state, %rsi points to the memory, %rdx is the computed value, and %rax the
-//! result. As in most programs, no function reads %rax at entry, so saving it is not on the critical path.
+//! result. As in most programs, none reads %rax at entry, so a probe's saving it delays nothing.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
@@ -13,7 +13,7 @@ pub(super) enum Surrounding {
     /// Long functions with branches, whose code and branch targets overflow the first caches.
     Code,
     Compute,
-    /// Functions that also access memory at random, which hides the detour.
+    /// Functions that also access memory at random, which hides what a probe costs.
     Memory,
 }
 

@@ -11,7 +11,7 @@ use crate::{Dropped, Histogram, Via, WaitingThread};
 pub struct Locks {
     /// What each row is about: `lock`, `callsite`, `thread`, `type` or `scope`.
     pub by: String,
-    /// Whether an agent in the program saw the waits, or the kernel's futex tracepoints.
+    /// What saw the waits: an agent in the program, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
@@ -24,7 +24,7 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace. If the waiting thread ended, its wait is in no row.
+    /// Waits in progress at the end of the trace. A wait of a thread that was killed is in no row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
@@ -82,8 +82,8 @@ pub struct Lock {
     pub left: u64,
     /// The time asleep.
     pub total_ns: u64,
-    /// The number of timed waits, if the budget did not allow timing all sleeping waits. The timed ones are a random
-    /// sample, from which the total, the histogram and the blame are estimated; all other numbers are exact. Absent if
+    /// How many sleeping waits were timed, if the budget did not allow timing all. The timed ones are a random sample,
+    /// from which the total, the histogram and the blame are estimated; all other numbers are exact. Absent if
     /// all were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
@@ -95,8 +95,8 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// The holders of the lock while others waited, those with the most time first. Empty unless at least 95% of the
-    /// waiting time has a known holder, or is between a release and the waking up of a waiter.
+    /// The holders of the lock while others waited, those with the most time first. Empty if more than 5% of the
+    /// waiting time has no known holder and is not between a release and the waking up of a waiter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
     /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
@@ -124,7 +124,7 @@ pub struct EarlyWaitSums {
     pub waits: u64,
     /// How many of these waits were in progress at the end of the trace.
     pub unfinished: u64,
-    /// The least time for which the oldest of these waits had slept when the trace began. A stop or a signal makes a
+    /// A lower bound of how long the oldest of these waits had slept when the trace began. A stop or a signal makes a
     /// thread begin its wait again, so the wait may be older.
     pub before_ns: u64,
     /// The sum of the observed times.
@@ -209,7 +209,7 @@ pub struct Blame {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Holder {
-    /// The call site that released the lock.
+    /// The call site that released the lock, because a call that takes a free lock is not hooked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
     /// The thread's id and name.

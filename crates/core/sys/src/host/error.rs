@@ -31,7 +31,7 @@ pub enum Error {
     PermissionDenied {
         /// The operation.
         what: String,
-        /// The missing command or right.
+        /// A command or a right that would help.
         hint: String,
     },
     /// A device, pipe or directory.

@@ -1,13 +1,13 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! A thread adds itself when it is created or at its first hit, without waiting. The agent's thread later makes the
-//! reservations that failed.
+//! At its creation or first hit, a thread adds itself and reserves registers without waiting. The agent's thread later
+//! tries again what failed.
 //!
 //! | word | means |
 //! |---|---|
 //! | 0 | free |
-//! | `tid` and `BUSY` | being reserved; only the thread that added the entry may change it |
-//! | `tid` and registers | reserved; only the agent's thread may change the entry |
+//! | `tid` and `BUSY` | being reserved; only the thread that added the entry may change it, until it has ended |
+//! | `tid` and registers | reserved, `REFUSED` if not all; only the agent's thread may change the entry |
 
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
@@ -82,8 +82,8 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how many of the registers `all` the threads of the table held without a reservation, up to now or to
-    /// their end.
+    /// Returns the number of missing reservations of registers in `all`, summed over the table's threads and removed
+    /// ones.
     pub fn unreserved(&self, all: u8) -> u64 {
         let entries = self.entries().map(|word| word.load(Relaxed));
         let living = entries.filter(|entry| *entry != 0);
@@ -91,7 +91,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns the newly reserved registers.
+    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns all those then reserved.
     /// A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
@@ -110,12 +110,12 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Counts a thread without accounting.
+    /// Counts a thread that is not accounted for.
     pub fn refuse(&self) {
         self.0.add(head::REFUSED, 1);
     }
 
-    /// Returns the number of threads without accounting.
+    /// Returns the number of threads that are not accounted for.
     pub fn refused(&self) -> u64 {
         self.0.load(head::REFUSED)
     }

@@ -28,7 +28,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 pub(super) enum StackState {
     Free,
     Unfit(UnfitThread),
-    /// The stack leads into an unread file; the thread must run until it is read.
+    /// The stack leads into an unread file. The thread must run while the file is read, which takes milliseconds.
     Unread,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Stacks<'a> {
         self.images.get(&text.start)?.as_ref()
     }
 
-    /// Reads the file that [`Stacks::judge`] lacked, for milliseconds, so no thread should be stopped.
+    /// Reads the file that [`Stacks::judge`] lacked. No thread should be stopped while this runs.
     pub(super) fn read_on(&mut self) {
         if let Some(text) = self.unread.take() {
             self.read(&text);

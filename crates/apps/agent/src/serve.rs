@@ -195,8 +195,9 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         Some((first + index, plan.site(index)?))
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
-    let others = other_threads(plan);
     by_batch(sites, |indices, sites| {
+        // Read for each batch, because tiptoe lets threads run if the agent's thread does not answer in time.
+        let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
             data.set_result(*index, outcome as u64);
@@ -238,8 +239,8 @@ fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    let others = other_threads(plan);
     by_batch(listed(shared, plan, count), |indices, sites| {
+        let others = other_threads(plan); // as in `arm`
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
             let found = shared.table.find(plan.address(*index));
@@ -329,7 +330,10 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
+/// Not inlined, because a caller would have all batches' arrays on its stack at once.
+#[inline(never)]
+fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
+    let mut all = all.fuse();
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);
         let mut len = 0;

@@ -8,7 +8,6 @@ use core::any::TypeId;
 use core::fmt;
 use core::marker::PhantomData;
 use core::panic::Location;
-use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 use crate::class::{Class, Unnamed};
@@ -18,16 +17,9 @@ use crate::port;
 use crate::primitive::{about_to_write, pause};
 
 #[cfg(all(feature = "validate", not(tiptoe_loom)))]
-type Checked<H> = (H, crate::order::Order);
+type Checked<H> = crate::order::Always<H>;
 #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
 type Checked<H> = H;
-
-/// The interval at which a cancellable wait calls `cancelled`.
-///
-/// ```
-/// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
-/// ```
-pub const SLICE: Duration = Duration::from_millis(1);
 
 /// A raw lock of lock_api's that calls its hook when a thread must wait. It goes into a [`lock_api::Mutex`]
 /// or [`lock_api::RwLock`], and supports what `R` supports.
@@ -78,7 +70,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     /// ```
     pub fn hook(&self) -> &H {
         #[cfg(all(feature = "validate", not(tiptoe_loom)))]
-        let hook = &self.hook.0;
+        let hook = self.hook.inner();
         #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
         let hook = &self.hook;
         hook
@@ -168,33 +160,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let wait = |raw: &R| match wait(raw) {
             true => Outcome::Acquired,
             false => Outcome::TimedOut,
-        };
-        // SAFETY: the caller keeps `acquire`'s contract.
-        unsafe { self.acquire::<K>(0, wait) }
-    }
-
-    /// Takes the lock, or waits in slices until it is taken or cancelled. Returns whether it was taken.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Contended::acquire`].
-    #[inline]
-    #[track_caller]
-    pub(crate) unsafe fn take_killable<K: Kind<R>>(
-        &self,
-        mut cancelled: impl FnMut() -> bool,
-        mut slice: impl FnMut(&R, Duration) -> bool,
-    ) -> bool {
-        let wait = |raw: &R| {
-            // SAFETY: the caller keeps `Kind::attempt`'s contract.
-            let mut taken = unsafe { K::attempt(raw) };
-            while !taken {
-                if cancelled() {
-                    return Outcome::Cancelled;
-                }
-                taken = slice(raw, SLICE);
-            }
-            Outcome::Acquired
         };
         // SAFETY: the caller keeps `acquire`'s contract.
         unsafe { self.acquire::<K>(0, wait) }

@@ -8,10 +8,37 @@ use lock_api::{
     RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
 
+use crate::acquisition::Outcome;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
+
+/// The interval at which a cancellable wait calls `cancelled`.
+///
+/// ```
+/// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
+/// ```
+pub const SLICE: Duration = Duration::from_millis(1);
+
+/// Takes the lock, or waits in slices until it is taken or cancelled.
+fn until(
+    attempt: impl FnOnce() -> bool,
+    mut cancelled: impl FnMut() -> bool,
+    mut slice: impl FnMut(Duration) -> bool,
+) -> Outcome {
+    if attempt() {
+        return Outcome::Acquired;
+    }
+    loop {
+        if cancelled() {
+            return Outcome::Cancelled;
+        }
+        if slice(SLICE) {
+            return Outcome::Acquired;
+        }
+    }
+}
 
 /// More ways to take a mutex.
 ///
@@ -45,7 +72,7 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
 
-    /// Locks the mutex unless `cancelled`, called before each [`SLICE`](crate::SLICE) of the wait, returns true.
+    /// Locks the mutex unless `cancelled`, called before each [`SLICE`] of the wait, returns true.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -85,8 +112,14 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     {
         // SAFETY: this is no upgrade, and the guard takes over the lock if it was taken.
         unsafe {
-            let wait = |raw: &R, slice| raw.try_lock_for(slice);
-            let taken = self.raw().take_killable::<MutexKind>(cancelled, wait);
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock(),
+                    cancelled,
+                    |slice| raw.try_lock_for(slice),
+                )
+            };
+            let taken = self.raw().acquire::<MutexKind>(0, wait);
             taken.then(|| self.make_guard_unchecked())
         }
     }
@@ -240,8 +273,14 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R, slice| raw.try_lock_shared_for(slice);
-            let taken = self.raw().take_killable::<ReadKind>(cancelled, wait);
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_shared(),
+                    cancelled,
+                    |slice| raw.try_lock_shared_for(slice),
+                )
+            };
+            let taken = self.raw().acquire::<ReadKind>(0, wait);
             taken.then(|| self.make_read_guard_unchecked())
         }
     }
@@ -256,8 +295,14 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R, slice| raw.try_lock_exclusive_for(slice);
-            let taken = self.raw().take_killable::<WriteKind>(cancelled, wait);
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_exclusive(),
+                    cancelled,
+                    |slice| raw.try_lock_exclusive_for(slice),
+                )
+            };
+            let taken = self.raw().acquire::<WriteKind>(0, wait);
             taken.then(|| self.make_write_guard_unchecked())
         }
     }
@@ -272,8 +317,14 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R, slice| raw.try_lock_upgradable_for(slice);
-            let taken = self.raw().take_killable::<UpgradableKind>(cancelled, wait);
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_upgradable(),
+                    cancelled,
+                    |slice| raw.try_lock_upgradable_for(slice),
+                )
+            };
+            let taken = self.raw().acquire::<UpgradableKind>(0, wait);
             taken.then(|| self.make_upgradable_guard_unchecked())
         }
     }
@@ -321,8 +372,14 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
         // SAFETY: the guard's upgradable hold becomes an exclusive one, which the new guard takes over.
         unsafe {
-            let wait = |raw: &R, slice| raw.try_upgrade_for(slice);
-            match lock.raw().take_killable::<UpgradeKind>(cancelled, wait) {
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_upgrade(),
+                    cancelled,
+                    |slice| raw.try_upgrade_for(slice),
+                )
+            };
+            match lock.raw().acquire::<UpgradeKind>(0, wait) {
                 true => {
                     forget(guard);
                     Ok(lock.make_write_guard_unchecked())

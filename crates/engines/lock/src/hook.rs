@@ -287,11 +287,6 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Returns whether the second hook of a pair gets the events of holds. Only one hook checks the order.
-const fn second_holds<A: Hook, B: Hook>() -> bool {
-    B::HOLDS && !(A::CHECKS_ORDER && B::CHECKS_ORDER)
-}
-
 /// Calls both hooks: at begins and acquisitions in this order, at ends and releases in reverse.
 ///
 /// ```
@@ -343,7 +338,7 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
         if A::HOLDS {
             call(|| self.0.acquiring(lock, mode));
         }
-        if second_holds::<A, B>() {
+        if B::HOLDS {
             call(|| self.1.acquiring(lock, mode));
         }
     }
@@ -353,7 +348,7 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
         if A::HOLDS {
             call(|| self.0.acquired(lock, mode, way));
         }
-        if second_holds::<A, B>() {
+        if B::HOLDS {
             call(|| self.1.acquired(lock, mode, way));
         }
     }
@@ -363,14 +358,14 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
         if A::HOLDS {
             call(|| self.0.downgraded(lock, from, to));
         }
-        if second_holds::<A, B>() {
+        if B::HOLDS {
             call(|| self.1.downgraded(lock, from, to));
         }
     }
 
     #[inline]
     fn released(&self, lock: &Lock, mode: Mode) {
-        if second_holds::<A, B>() {
+        if B::HOLDS {
             call(|| self.1.released(lock, mode));
         }
         if A::HOLDS {

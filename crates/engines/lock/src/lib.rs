@@ -72,8 +72,8 @@ mod waits;
 
 pub use acquisition::{Lock, Mode, Outcome, Way};
 pub use class::{Class, Unnamed};
-pub use contended::{Contended, SLICE};
-pub use ext::{MutexExt, RwLockExt, UpgradeExt};
+pub use contended::Contended;
+pub use ext::{MutexExt, RwLockExt, SLICE, UpgradeExt};
 #[cfg(all(feature = "std", not(tiptoe_loom)))]
 pub use holds::{HOLD_ROWS, Holds, holds};
 pub use hook::{Hook, Nothing};

@@ -13,6 +13,8 @@
 //!
 //! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.
 
+#[cfg(feature = "validate")]
+mod always;
 mod graph;
 mod held_locks;
 mod report;
@@ -22,6 +24,8 @@ use core::any::TypeId;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
+#[cfg(feature = "validate")]
+pub(crate) use always::Always;
 pub use report::{Fault, Report, Side, Step, on_report, reports};
 
 use crate::acquisition::{Lock, Mode, Way};
@@ -77,7 +81,7 @@ impl Drop for Order {
     fn drop(&mut self) {
         let class = *self.class.get_mut();
         if class & OWN != 0 {
-            graph::graph().forget(class);
+            graph::forget(class);
         }
     }
 }

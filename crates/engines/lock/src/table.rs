@@ -160,13 +160,17 @@ fn add(count: &AtomicU64, more: u64) {
 }
 
 impl Entry {
+    const fn key(&self) -> &UnsafeCell<MaybeUninit<Key>> {
+        &self.key
+    }
+
     fn owner(&self) -> Option<Key> {
         // Acquire: pairs with the Release in `claim` (edge K).
         if self.state.load(Acquire) != READY {
             return None;
         }
         // SAFETY: the entry is ready, so the key is initialised (INVARIANT of `key`), and stays.
-        Some(self.key.with(|key| unsafe { (*key).assume_init() }))
+        Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
     fn claim(&self, key: Key) -> bool {
@@ -176,23 +180,17 @@ impl Entry {
             return false;
         }
         // SAFETY: only the claiming thread writes the key; no thread reads it until the entry is ready.
-        self.key.with_mut(|own| unsafe { (*own).write(key) });
+        self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
     }
 
-    fn claim_or_own(&self, key: Key) -> bool {
-        // Acquire: pairs with the Release in `claim` (edge K).
-        match self.state.load(Acquire) {
-            FREE => self.claim(key),
-            // SAFETY: as in `owner`.
-            READY => self
-                .key
-                .with(|own| unsafe { (*own).assume_init() })
-                .is_same(&key),
-            _ => false,
-        }
+    /// Adds a time. Only the entry's thread may call this.
+    #[inline]
+    pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.add(ns, outcome);
     }
 
     /// Stores the ticks of a wait that got the lock, because adding them now would prolong a short critical section.
@@ -222,8 +220,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Adds a time. Only the entry's thread may call this. Relaxed throughout: counters order nothing, so a reader may
-    /// see each a little later.
+    /// Relaxed throughout: counters order nothing, so a reader may see each a little later.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -337,9 +334,8 @@ impl<const N: usize> Table<N> {
     /// }
     /// ```
     pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         match self.find(lock, mode) {
-            Some(entry) => entry.add(ns, outcome),
+            Some(entry) => entry.add_time(time, outcome),
             None => {
                 self.missed.fetch_add(1, Relaxed); // Relaxed: orders nothing
             }
@@ -397,18 +393,7 @@ impl<const N: usize> Table<N> {
             if (0..at).any(is_like) {
                 return None;
             }
-            let mut row = TableRow {
-                lock: key.lock,
-                name: key.name,
-                mode: key.mode,
-                site: key.site,
-                times: Histogram::default(),
-                total_ns: 0,
-                max_ns: 0,
-                timed_out: 0,
-                cancelled: 0,
-                panicked: 0,
-            };
+            let mut row = TableRow::new(key);
             for other in at..N {
                 if is_like(other) {
                     self.entries[other].add_to(&mut row);
@@ -416,6 +401,38 @@ impl<const N: usize> Table<N> {
             }
             Some(row)
         })
+    }
+}
+
+impl Entry {
+    fn claim_or_own(&self, key: Key) -> bool {
+        // Acquire: pairs with the Release in `claim` (edge K).
+        match self.state.load(Acquire) {
+            FREE => self.claim(key),
+            // SAFETY: as in `owner`.
+            READY => self
+                .key()
+                .with(|own| unsafe { (*own).assume_init() })
+                .is_same(&key),
+            _ => false,
+        }
+    }
+}
+
+impl TableRow {
+    fn new(key: Key) -> TableRow {
+        TableRow {
+            lock: key.lock,
+            name: key.name,
+            mode: key.mode,
+            site: key.site,
+            times: Histogram::default(),
+            total_ns: 0,
+            max_ns: 0,
+            timed_out: 0,
+            cancelled: 0,
+            panicked: 0,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Graph {
     reported: HashSet<(u32, [usize; 2])>,
 }
 
-pub(super) fn graph() -> MutexGuard<'static, Graph> {
+fn graph() -> MutexGuard<'static, Graph> {
     static GRAPH: LazyLock<Mutex<Graph>> = LazyLock::new(Mutex::default);
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -58,13 +58,22 @@ pub(super) fn own_class() -> u32 {
     graph.last_class
 }
 
+/// Removes a dropped lock's node with its edges and faults.
+pub(super) fn forget(node: u32) {
+    graph().forget(node);
+}
+
 pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
+/// Adds an edge. `step`, which captures a stack, is called only for a new edge.
+pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
+    graph().add(edge, step)
+}
+
 impl Graph {
-    /// Adds an edge. `step`, which captures a stack, is called only for a new edge.
-    pub(super) fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
+    fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
         if self.steps.contains_key(&edge) {
             return AddedEdge::Existing;
         }
@@ -101,8 +110,7 @@ impl Graph {
         None
     }
 
-    /// Removes a dropped lock's node with its edges and faults.
-    pub(super) fn forget(&mut self, node: u32) {
+    fn forget(&mut self, node: u32) {
         for edge in self.from.remove(&node).into_iter().flatten() {
             self.steps.remove(&edge);
             if let Some(to) = self.to.get_mut(&edge.to) {

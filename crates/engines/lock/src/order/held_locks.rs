@@ -25,7 +25,7 @@ thread_local! {
 
 /// Numbered locks that another thread than the holder released, because guards may be sent. A holder's entry has the
 /// last number at its acquisition. If that is below the lock's number, the entry is stale, and dropped. A later
-/// holder's never is. For a shared lock another reader's entry may be dropped.
+/// holder's entry never is. For a shared lock another reader's entry may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -170,7 +170,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
         return;
     }
-    let found = graph::graph().add(edge, || Step::new(entry.side, wanted.side));
+    let found = graph::add(edge, || Step::new(entry.side, wanted.side));
     if let AddedEdge::Ring(steps) = found {
         let fault = Fault::Inversion;
         report::send(&Report { fault, steps });

@@ -196,7 +196,6 @@ fn each_refused_line_has_one_error_and_at_most_one_hint() {
     }
 }
 
-/// Regression: the error of `probe --via` offered kernel-task, which `probe` refuses.
 #[test]
 fn the_words_of_via_were_another_commands() {
     let hot = target("hot").display().to_string();
@@ -328,7 +327,6 @@ fn a_probe_on_data() {
     );
 }
 
-/// Regression: `--thread` was ignored for shared variables; `--changed` and `--when` compared code with 0.
 #[test]
 fn options_of_watch_that_do_nothing_were_ignored() {
     let mut program = Process::waiting(&target("hot"), &["1", "1"]);

@@ -75,7 +75,6 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
-/// Regression: root of a user namespace was advised to become root.
 #[test]
 fn the_capability_holds_in_a_user_namespace_only() {
     let waiting = WaitingTarget::through(&["env"], &target("hot"), &["2", "1000"]);

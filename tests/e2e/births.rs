@@ -56,7 +56,7 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Attaches while threads are born. Regression: a new thread has all signals blocked, so a hook's trap byte killed it.
+/// Regression: a new thread has all signals blocked, so a hook's trap byte killed it.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));

@@ -204,7 +204,6 @@ fn everything_works_on_the_kernel_of_debian_13() {
     works_on("trixie", &["watch", "klock"]);
 }
 
-/// Regression: doctor promised watching on Linux 5.10, which is too old.
 #[test]
 #[ignore = "nightly: starts Debian's kernel in an emulated machine"]
 fn what_doctor_promises_works_on_the_kernel_of_debian_11() {

@@ -157,7 +157,6 @@ fn reads(pid: u32, file: &Path) -> bool {
     links.any(|open| open.is_ok_and(|open| open == file)) || maps.contains(&*file.to_string_lossy())
 }
 
-/// Regression: a signal set a flag that was checked only after the attach.
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
@@ -179,7 +178,6 @@ fn a_signal_ends_tiptoe_while_it_reads() {
     }
 }
 
-/// Regression: the files were mapped, so a truncation raised SIGBUS in tiptoe.
 #[test]
 fn a_file_truncated_while_it_was_read_killed_tiptoe() {
     const LONG: u64 = 64 << 20;

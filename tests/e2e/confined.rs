@@ -155,7 +155,6 @@ fn all_threads_can_be_put_under_a_filter() {
     }
 }
 
-/// Regression: the filter killed the program for the calls by which the agent's thread left.
 #[test]
 fn a_filter_that_kills_finds_no_call_of_the_agents() {
     for way in ["inline-strict", "inline-tsync"] {

@@ -16,7 +16,6 @@ fn has_uprobes() -> bool {
     is_root()
 }
 
-/// Regression: `auto` took the trap, and disabled it above 10,000 hits a second.
 #[test]
 fn a_trap_was_set_where_the_kernel_is_cheaper() {
     if !has_uprobes() {

@@ -114,7 +114,6 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     assert_eq!(requests.try_iter().count(), 0);
 }
 
-/// Regression: a command held at exec was taken for an ended one, so a signal did not kill it.
 #[test]
 fn a_signal_while_debug_information_is_fetched_kills_the_held_command() {
     let program = StrippedProgram::new();

@@ -239,7 +239,6 @@ fn what_the_verdict_promises_works() {
     users.end();
 }
 
-/// Regression: doctor said that nothing can be probed if `vm.memfd_noexec` is 2.
 #[test]
 fn probes_work_where_memory_files_are_not_executable() {
     if !is_root() {

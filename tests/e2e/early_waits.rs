@@ -41,7 +41,6 @@ fn check(way: &Probe) {
     assert!(program.finish().1.success());
 }
 
-/// Regression: the wait had no row, and was reported as unfinished.
 #[test]
 fn a_cancelled_wait_was_not_over() {
     cancelled("agent", "left");
@@ -111,7 +110,6 @@ fn a_deadlock_from_before_the_attach_is_reported() {
     }
 }
 
-/// Regression: "no thread waited for a lock" was above a deadlock.
 #[test]
 fn waits_that_were_not_over_had_no_row() {
     for via in ["agent", "kernel"] {

@@ -172,7 +172,6 @@ fn a_command_that_ignores_sigterm_is_reported() {
     assert!(report.contains("the command continues"), "{report}");
 }
 
-/// Regression: before the command's exec signals had no effect, so tiptoe outlived `timeout`.
 #[test]
 fn a_signal_before_the_commands_exec_ends_both() {
     let slow = target("slow_start");

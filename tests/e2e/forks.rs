@@ -85,7 +85,6 @@ fn one_patched_page_made_forks_copy_all_code() {
     assert!(pages <= 180, "{pages}");
 }
 
-/// Regression: with `--latency` a fork took 5.5 times as long.
 #[test]
 fn trampolines_were_copied_by_forks() {
     for options in [&[][..], &["--latency"]] {

@@ -10,7 +10,6 @@ use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, targ
 
 use crate::watch;
 
-/// Regression: tiptoe waited ten seconds for an agent that was removed by the exec.
 #[test]
 fn an_exec_during_the_attach_is_reported() {
     let mut program = Process::waiting(&target("becomes"), &[]);

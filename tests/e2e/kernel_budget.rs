@@ -24,7 +24,6 @@ fn check(report: &Report, calls: u64) {
     assert_eq!(report.value["budget"], 0.01, "{:#}", report.value);
 }
 
-/// Regression: a program of 0.4 s ran for minutes.
 #[test]
 fn a_program_stays_fast_if_the_kernel_counts_its_hottest_function() {
     if !is_root() {

@@ -40,7 +40,6 @@ fn look(
     seen
 }
 
-/// Regression: tiptoe ran at nice -15 during attach and detach.
 #[test]
 fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));

@@ -82,7 +82,6 @@ fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
 }
 
-/// Regression: the agent's thread was root's for up to 25 ms, and kept root's groups.
 #[test]
 fn no_thread_has_rights_after_setuid() {
     if !is_root() {
@@ -164,7 +163,6 @@ fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     }
 }
 
-/// Regression: a call returned while the thread used its own block, which lacks tiptoe's words.
 #[test]
 fn a_timed_call_may_return_on_storage_of_its_own() {
     let program = target("own_storage");

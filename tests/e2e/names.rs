@@ -35,8 +35,6 @@ fn check_each(specs: &[&str], calls: u64) {
     }
 }
 
-/// Regression: a function that returns `std::string`, named `f[abi:cxx11]`, was found neither as `f` nor by the
-/// hint's name.
 #[test]
 fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     check_each(
@@ -114,7 +112,6 @@ fn a_function_that_is_inlined_everywhere_is_said() {
     assert!(said.contains(hint), "{said}");
 }
 
-/// Regression: 100 of 1,100 calls were counted, without a note.
 #[test]
 fn places_where_a_function_is_inlined_are_noted() {
     for via in ["agent", "kernel"] {

@@ -169,7 +169,6 @@ fn deadlocks_of_a_container_had_no_ring() {
     }
 }
 
-/// Regression: unfinished waits counted as left, and `--by thread` printed ids that /proc lacks.
 #[test]
 fn threads_of_a_container_were_taken_for_ended_ones() {
     if !is_root() {

@@ -28,7 +28,6 @@ impl Drop for SharedFolder {
     }
 }
 
-/// Regression: root's `-o /tmp/report` overwrote the target of another user's link.
 #[test]
 fn another_users_link_is_not_followed() {
     if !is_root() {

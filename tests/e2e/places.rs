@@ -139,7 +139,6 @@ fn two_probes_in_one_window() {
     }
 }
 
-/// Regression: the second tiptoe's probe was written into the first one's jump: SIGSEGV.
 #[test]
 fn a_second_tiptoe_within_the_first_ones_window() {
     let program = target("windows");

@@ -332,7 +332,6 @@ fn calls_before_the_start_were_at_zero() {
     assert!(recorded.calls.iter().all(|call| call.at_ns > 0));
 }
 
-/// Regression: the file of `-o` was created when the trace ended.
 #[test]
 fn the_records_of_a_killed_tiptoe_were_lost() {
     let mut process = Process::waiting(&target("recorded"), &["ticks", "0"]);

@@ -118,7 +118,6 @@ fn a_hijacked_agents_thread_can_do_nothing() {
     fs::remove_file(&own).expect("the file");
 }
 
-/// Regression: root opened a mapping's file by its path, whatever was there.
 #[test]
 fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     let folder = std::env::temp_dir().join(format!("tiptoe-pipe-{}", std::process::id()));

@@ -260,7 +260,6 @@ fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);
 }
 
-/// Regression: the program's handler was called for faults whose signal was blocked.
 #[test]
 fn faults_of_blocked_signals_kill() {
     let program = target("refaults");

@@ -75,7 +75,6 @@ fn a_probe_whose_code_was_copied_still_counts() {
     replaced("copy");
 }
 
-/// Regression: a second mapping of one page was taken for a second copy of the program.
 #[test]
 fn functions_that_a_second_mapping_lacks_were_probed_there() {
     let mut process = Process::waiting(&target("mapped_twice"), &["5000"]);

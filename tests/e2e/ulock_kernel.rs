@@ -446,7 +446,6 @@ fn what_cannot_be_done_is_said() {
     );
 }
 
-/// Regression: a second tiptoe reported the word at which the first one's agent waits.
 #[test]
 fn the_agent_of_another_tiptoe_is_no_lock() {
     if !is_possible() {

@@ -278,7 +278,6 @@ fn a_debugger_keeps_its_registers() {
     drop(debugger);
 }
 
-/// Regression: `main.Counter` was parsed as member `Counter` of `main`.
 #[test]
 fn variables_of_go_are_named_with_their_package() {
     let program = match go_target("globals", &[]) {

@@ -180,7 +180,6 @@ impl Drop for FedProcess {
     }
 }
 
-/// Kills a hung process group, after saving its state.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -219,7 +218,6 @@ fn limit() -> Duration {
     Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
 }
 
-/// Saves the state of all processes that this test started.
 fn save_evidence(leader: i32) {
     if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
         let mut all = keeper::below(std::process::id().cast_signed());

@@ -89,7 +89,6 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Regression: the book printed the Rust path to which a link leads.
 #[test]
 fn links_of_comments_kept_their_targets() {
     let text = "As [`a`](crate::A::a),\n [`b`] (not c) and `d`";

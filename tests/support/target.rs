@@ -181,7 +181,6 @@ fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
     flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
 }
 
-/// Returns whether a target is newer than all sources and headers.
 fn is_fresh(built: &Path) -> bool {
     let changed = |path: &Path| {
         path.metadata()

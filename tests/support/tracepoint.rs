@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 const TRACEPOINT: u64 = 2;
-/// The flag by which later threads are counted, too.
 const INHERIT: u64 = 1 << 1;
 const SET_FILTER: u64 = 0x4008_2406;
 

@@ -28,7 +28,6 @@
         }                                                                                     \
     } while (0)
 
-// Prints the calls of `name`, which a probe must count.
 static inline void expect(const char *name, uint64_t count) {
     printf("expect %s %llu\n", name, (unsigned long long)count);
     fflush(stdout);

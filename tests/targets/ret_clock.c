@@ -104,7 +104,6 @@ static void forks(void) {
     calls();
 }
 
-// No hook sees this call, which precedes the first probed one.
 static void before(void) {
     forbid_unseen();
     calls();

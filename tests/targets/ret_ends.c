@@ -93,7 +93,6 @@ static void quick_inside(void) { CHECK(around(nothing, 1) == 1); around(leaves, 
 static sem_t ended, within;
 static volatile pid_t last;
 static int thread_exits(int x) { last = gettid(); sem_post(&ended); pthread_exit(NULL); return x; }
-// Ends without unwinding and destructors.
 static int raw_exits(int x) {
     sem_post(&ended);
     syscall(SYS_exit, 0);

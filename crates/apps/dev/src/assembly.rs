@@ -132,8 +132,7 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
     text
 }
 
-/// Writes the functions, and the labels `first_NAME` and `second_NAME`, from which the C part computes
-/// addresses.
+/// Writes the functions, and two labels from which the C part computes addresses.
 fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     let Site { body, align, .. } = site;
     put(

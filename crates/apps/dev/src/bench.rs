@@ -5,7 +5,6 @@ use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
 use crate::failure::Failure;
 use crate::print;
 
-/// Runs one bench, or lists all benches.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     tiptoe_dev::clean_up_on_signals().map_err(Failure::NoSignals)?;
     let printed = match (&args.own, &args.name) {

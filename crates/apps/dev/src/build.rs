@@ -71,7 +71,6 @@ impl BuildRounds {
     }
 }
 
-/// Returns the order of a round's cases. All six orders take turns.
 fn turns(round: usize) -> [usize; CASES.len()] {
     const ORDERS: [[usize; CASES.len()]; 6] = [
         [0, 1, 2],
@@ -154,7 +153,6 @@ struct BuildCost {
     cpu: f64,
 }
 
-/// Builds from scratch, with one job per CPU.
 fn build(source: &Path) -> Result<BuildCost, Error> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let make = |arguments: &[&str]| {
@@ -305,8 +303,7 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// Compares builds whose times scatter. About 950 of 1,000 intervals must contain the true value, even if
-    /// every tenth build is disturbed.
+    /// About 950 of 1,000 intervals must contain the true value, even if every tenth build is disturbed.
     #[test]
     fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;
@@ -367,7 +364,6 @@ mod tests {
         );
     }
 
-    /// Regression: the naive way was measured in a quarter of the rounds, and always last.
     #[test]
     fn each_case_is_as_often_at_each_place() {
         let rounds: Vec<[usize; 3]> = (0..6).map(turns).collect();

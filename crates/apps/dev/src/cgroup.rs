@@ -92,7 +92,6 @@ const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
 ];
-/// The tasks to create for each requested ms.
 const LIVES_PER_MS: u32 = 500;
 /// The last two cases read events at switches, as perf does.
 const RESPONSE: [CountingCase; 7] = [
@@ -104,7 +103,7 @@ const RESPONSE: [CountingCase; 7] = [
     tiptoe(1),
     tiptoe(2),
 ];
-/// The time between two readings, as by `perf stat -I 1000`, and the fewest readings in one measurement.
+/// The time between two readings, and the fewest readings in one measurement.
 const INTERVAL: Duration = Duration::from_secs(1);
 const READINGS: u32 = 2;
 

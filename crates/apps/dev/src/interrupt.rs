@@ -113,7 +113,6 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// A running tiptoe, which is killed on drop.
 struct Tiptoe {
     child: Child,
     stderr: BufReader<ChildStderr>,

@@ -59,7 +59,6 @@ const CASES: [(&str, Option<Via>); 5] = [
     (BUDGET, Some(Via::Agent)),
     ("futex_tracepoints", Some(Via::Kernel)),
 ];
-/// The case that also times how long `mutex` is held.
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
 /// The case that times only as many waits as a budget of 1 % allows. It is measured only for questions that do little
@@ -197,7 +196,6 @@ fn ask_other(
     Ok(())
 }
 
-/// Notes each round's difference, in nanoseconds and in percent.
 fn note(site: &str, case: &str, bare: &[f64], watched: &[f64]) -> String {
     let pairs = bare.iter().zip(watched);
     let more: Vec<f64> = pairs

@@ -13,7 +13,6 @@ use crate::table::{Table, TableRow};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
-/// The cgroups that are parents of the other cgroups.
 const PARENTS: u32 = 10;
 const EVENTS: u32 = 20;
 /// The counters of a CPU: enough for all events of a leaf, its parent and the system at a time, and too few.

@@ -42,7 +42,6 @@ pub(crate) struct ThreadShare {
     start: Instant,
     end: Instant,
     cpu: Duration,
-    /// How long the thread was ready but had no CPU.
     queued: Duration,
 }
 

@@ -44,7 +44,6 @@ impl Bench {
         panic!("no program was started");
     }
 
-    /// Sends the signal. Returns the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
         self.0.wait().expect("a child").code()

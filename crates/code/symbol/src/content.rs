@@ -230,7 +230,6 @@ mod tests {
         }
     }
 
-    /// Regression: reading a truncated mapped file raised SIGBUS.
     #[test]
     fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
         let content = Content::new(Truncated);
@@ -249,7 +248,6 @@ mod tests {
         let piece = MOST_KEPT / 4;
         let pieces = (0..8).map(|at| content.get(at..at + piece).is_some());
         assert_eq!(pieces.filter(|read| *read).count(), 4);
-        // Reading a piece again costs nothing.
         assert!(content.get(0..piece).is_some());
         assert!(content.get(0..1).is_none());
     }

@@ -195,8 +195,6 @@ mod tests {
         assert_eq!(frames(&section), [expected]);
     }
 
-    /// Regression: assemblers move a function's first CFI instructions into the CIE, so that a stripped program's
-    /// `_start` seemed to return.
     #[test]
     fn an_outermost_function_is_marked_in_its_cie_or_fde() {
         check(&CALLED, &[], false);

@@ -31,7 +31,6 @@ pub struct Image {
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
-    /// The segment that each thread copies.
     pub(crate) thread_segment: Option<ThreadSegment>,
     has_symbols: bool,
     is_cut: bool,
@@ -163,7 +162,6 @@ impl Image {
         all.filter(is_it).map(|v| v.address).collect()
     }
 
-    /// Returns the variables with this symbol.
     pub(crate) fn data_with_symbol(&self, name: &str) -> impl Iterator<Item = &Variable> {
         let first = self.data.partition_point(|v| *v.name < *name);
         self.data[first..]

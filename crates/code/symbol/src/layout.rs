@@ -105,7 +105,6 @@ impl Segment {
         (within < self.file_size).then(|| self.address.checked_add(within))?
     }
 
-    /// Returns the address after the segment's bytes in the file.
     pub(crate) fn file_end(&self) -> u64 {
         self.address.saturating_add(self.file_size)
     }

@@ -339,7 +339,6 @@ fn a_file_without_section_headers_has_its_dynamic_symbols() {
     }
 }
 
-/// Regression: GNU ld's empty hash table was taken for a table of one symbol, so that all imports were lost.
 #[test]
 fn a_file_whose_hash_table_is_empty_has_its_imports() {
     let code = "#include <stdio.h>\nint main(void) { puts(\"x\"); return 0; }";

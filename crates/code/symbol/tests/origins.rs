@@ -153,7 +153,6 @@ fn check_hostile(entries: &str) {
     assert_eq!(lookups(&path, &bytes, "outer"), [Err(BudgetExceeded)]);
 }
 
-/// Regression: each level recursed.
 #[test]
 fn functions_inlined_in_each_other_overflowed_the_stack() {
     check_hostile(

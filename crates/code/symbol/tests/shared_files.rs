@@ -147,7 +147,6 @@ fn a_server_is_asked_for_a_missing_shared_file() {
     assert!(program.plan("stats.misses", &other).is_err());
 }
 
-/// Regression: the error was `damaged debug information`.
 #[test]
 fn a_missing_shared_file_is_answered_with_its_package() {
     let name = "/usr/lib/debug/.dwz/x86_64-linux-gnu/tiptoe-test.debug";

@@ -121,7 +121,6 @@ static void section(void) {
     for (volatile int i = 0; i < steps; i++) {}
 }
 
-// Sets the section's steps, so that it takes `ns`.
 static void calibrate(double ns) {
     steps = 1000;
     double took = each(section, 1);

@@ -6,7 +6,6 @@ use crate::failure::{CgroupsFault, Failure};
 
 const MOST: usize = 100_000;
 
-/// The tree of cgroups, and those to count for.
 #[derive(Debug)]
 pub struct Cgroups {
     /// The counted cgroups, their ancestors, and the cgroups of a trace.

@@ -136,7 +136,6 @@ impl PolicyRow {
         }
     }
 
-    /// Adds the cost of reading `reads` events at each switch.
     pub fn with_reads(self, reads: u64, switch_ns: u64, outcome: &Outcome) -> PolicyRow {
         let more = percent(outcome.switches * switch_ns, outcome.ns);
         PolicyRow {

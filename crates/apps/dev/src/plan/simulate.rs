@@ -1,5 +1,3 @@
-//! Simulates a plan.
-
 use std::time::Duration;
 
 use tiptoe_schedule::simulate::{

@@ -13,20 +13,16 @@ pub(super) enum Case {
     /// Each call and return only makes the jumps that a return probe needs.
     ReturnFloor,
     Count,
-    /// The probe of each trap is looked up under the lock.
     Locked,
     /// A filter rejects each call.
     Filtered,
     EntryReturn,
-    /// Each call is timed from entry to return.
     Latency,
-    /// Each call's time and two arguments are recorded.
     Record,
     /// All calls are inside a call of the function of `--under`.
     Under,
     /// No call is inside a call of the function of `--under`.
     NotUnder,
-    /// Calls are counted by the value of the first argument.
     ByArg0,
     LatencyByArg0,
     Kernel,
@@ -67,7 +63,6 @@ impl Case {
         Case::KernelReturn,
     ];
 
-    /// Returns the case's name. A count by a trap has its own name.
     pub(super) fn name(self, site: Site) -> &'static str {
         match self {
             Case::Floor if site == TRAP => "own_trap",

@@ -31,7 +31,6 @@ impl OtherWatcher {
         OtherWatcher::start(command, program)
     }
 
-    /// Starts gdb, which stops the program at each store and continues it at once.
     pub(super) fn gdb(
         program: &mut Program,
         address: u64,

@@ -132,7 +132,6 @@ fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
     Some((name.to_owned(), build_id.to_vec()))
 }
 
-/// The `name` is relative to the referring file.
 fn places(
     source: &dyn DebugSource,
     from: Option<&Path>,

@@ -65,7 +65,6 @@ pub(super) struct Outcome {
     pub(super) time: Ps,
     /// The number of completed units of work.
     pub(super) done: u64,
-    /// The time in which CPUs waited.
     pub(super) waited: Ps,
     pub(super) worked: Ps,
     /// The part of `worked` outside of calls.

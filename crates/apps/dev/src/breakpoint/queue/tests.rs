@@ -189,7 +189,6 @@ const QUEUE: Queue = Queue {
     ms: 2,
 };
 
-/// Regression: two runs differed by far more than their spreads.
 #[test]
 fn a_simulation_spreads_as_far_as_its_inputs() {
     let task = LockTimes {

@@ -236,7 +236,7 @@ impl Run {
 /// A running tiptoe.
 #[derive(Debug)]
 pub struct AttachedTiptoe {
-    /// The command.
+    /// Tiptoe's process.
     pub process: Process,
     report: PathBuf,
     ready: Ready,

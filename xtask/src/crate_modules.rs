@@ -109,7 +109,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other. Excluded are `pub use`, and names of modules around the user.
+    /// Returns the names that files use of each other. Excludes `pub use`, and names of modules that enclose the using
+    /// one.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -166,7 +167,7 @@ impl CrateModules {
         if here.defined.contains(first) {
             return Some(here.file);
         }
-        // A path that begins with the imported name itself is of another crate.
+        // In `use name::…` that imports `name` itself, the first `name` is another crate.
         let is_ours = |path: &&Vec<String>| path.first() != Some(first);
         let follow = |before: &Vec<String>, after: &[String]| {
             let whole = [before.as_slice(), after].concat();

@@ -3,8 +3,8 @@
 //! Rules for every line here:
 //! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; nothing is imported, and no
 //!    function of the program is replaced;
-//! 2. a hit runs generated code; only a thread's first hit calls [`hit`], and a followed call calls [`calls`] only
-//!    if its trampoline cannot handle it;
+//! 2. a hit runs generated code; only a thread's first hit enters [`hit`], and a call that is followed to its return
+//!    enters [`calls`] only if its trampoline cannot handle it;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with
 //!    the program, has no rights, and exists only while a tiptoe is attached;
 //! 4. the program must not notice the agent: [`signals`] lists what it could still see.
@@ -12,8 +12,8 @@
 //! | runs on | modules |
 //! |---|---|
 //! | the agent's thread | [`thread`], [`serve`], [`credentials`], [`confinement`], [`ports`] |
-//! | the agent's thread and the borrowed thread | [`session`], [`files`] |
-//! | the borrowed or the starting thread | [`entry`] |
+//! | the agent's thread, and the thread that tiptoe borrows for the injection | [`session`], [`files`] |
+//! | that borrowed thread, or the first thread of a command | [`entry`] |
 //! | a thread that loads a library | [`libraries`], [`library_changes`] |
 //! | a thread that locks all memory | [`locked`] |
 //! | a forked child | [`children`] |

@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | owned | [`ProcessSignals`] | the process | [`own`] takes it over; [`disown`] gives it back |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | in another signal's handler mask | [`ProcessSignals`] | the process | sigaction; the kernel's mask lacks it |
+//! | in another signal's handler mask, but not in the kernel's | [`ProcessSignals`] | the process | sigaction |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler calls the program's; tiptoe attaches |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | it arrives, is unblocked or is waited for |
@@ -19,8 +19,8 @@
 //! |---|---|
 //! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
 //! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
-//! | the program's single step in our code | skipped, or handled with the original's address ([`step`]) |
-//! | another fault | the program's handler runs; death if the program blocks the signal, also inside that handler |
+//! | the program's single step in our code | skipped, or handled as at the original instruction ([`step`]) |
+//! | another fault | the program's handler runs; death if the program blocks the signal, or is in that handler |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
 //! | sent, and not blocked in the thread's wait | the program's handler runs; the wait ends with EINTR |
 //! | sent, and blocked | the signal is held back; the wait goes on |
@@ -34,7 +34,7 @@
 //!
 //! | step | action | then |
 //! |---|---|---|
-//! | 1 | Prepare | our handlers are installed; no hook sees masks change yet |
+//! | 1 | tiptoe requests Prepare | our handlers are installed; changes of masks are not hooked yet |
 //! | 2 | guards are patched, by one word or with all threads stopped | no new block reaches the kernel |
 //! | 3 | tiptoe unblocks both signals in each thread, its waits and its running handlers | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
@@ -46,19 +46,20 @@
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! pass calls on. In a program that must not have trap bytes, other sites of this kind stay, too, and the next session
-//! must write no trap byte. So an agent writes no trap byte before tiptoe has allowed trap bytes.
+//! pass calls on. If the program must not have trap bytes, because some of its calls that change masks are not
+//! intercepted, other such sites stay, too. The next session must not write trap bytes there either. So an agent writes
+//! none before tiptoe has allowed trap bytes.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
 //!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded later may
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
-//! - A signal to the process is held back if the thread that the kernel chose blocks it, although another thread may
+//! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
 //! - Another thread may take a blocked signal to the process from the kernel. sigpending shows the signal only after
 //!   that thread has held it back.
-//! - A blocked signal ends a call without its own mask (read, poll) with EINTR if the program's handler lacks
-//!   SA_RESTART, or if such a call is never restarted.
+//! - A blocked signal ends a call that takes no mask (read, poll) with EINTR, unless the program's handler has
+//!   SA_RESTART and the kernel restarts such calls.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
 //!   in another thread gets it.
 //! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
@@ -371,7 +372,7 @@ pub fn owned() -> bool {
 
 /// Gives both signals and all masks back to the program. Threads inside hooks race with this call (step 6 above).
 pub fn disown() {
-    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: precedes reading dispositions, see `program_action`
+    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the reads of dispositions
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
         // The exchange is repeated if the program installed another handler in between.

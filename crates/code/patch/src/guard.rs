@@ -2,14 +2,14 @@
 //!
 //! Another tool may set a breakpoint on a patched instruction and remove it; a kernel uprobe does so in every
 //! process that maps the file. The removal writes the *file's* first byte before our displacement `d0 d1 d2 d3`.
-//! The result must trap at once, or be the original instruction before a head:
+//! The result must trap at once, or be the original instruction, followed by a *head*, a byte that traps:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
-//! | a short jump, as the patch is | any | the original jump, or the patch |
-//! | a jump or call of five bytes, as the patch is | its own but for `d3` | the original, or the patch |
-//! | a system call | its own but for `d1` on | the call is made; the next head traps |
+//! | a short jump, as the patch is | any | the patch; while it is written, the original jump |
+//! | a jump or call of five bytes, as the patch is | the original's `d0 d1 d2` | the patch; in a race, the original |
+//! | a system call | the original's `d0` | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
@@ -30,7 +30,7 @@ use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Free,
-    /// The first three bytes stay. The patch is a call, so the return address is on the stack.
+    /// The first three bytes stay. The patch is a call, too, so it leaves the same return address on the stack.
     Call {
         tail: [u8; 3],
     },
@@ -70,8 +70,8 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The next head must be covered, unless a short jump replaces a two-byte instruction: the bytes after it
-        // stay.
+        // The patch must reach past the next head. A short jump over two bytes need not, because the bytes after
+        // it stay.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }

@@ -1,6 +1,6 @@
 //! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
 //! ```text
-//!         no credit: incq only counted; out
+//!         no credit: incq only_counted; out
 //!         the time in %rdx; decq credit
 //! again:  the head in %rax; CELLS ahead of the tail: incq lost; done
 //!         cmpxchg: increment the head
@@ -9,9 +9,9 @@
 //!         the cell: time, arguments; last the slot and the position
 //! done:   restore the registers
 //! ```
-//! The time is read first, so that a handler that interrupts records later times. The cell's address is computed
-//! from the counters', so that a thread that sleeps past its session's end still writes to the agent's memory. A
-//! record costs 10 ns, including the `rdtsc`.
+//! The time is read first, so that hits of a signal handler are later than the hit that it interrupts. The cell is at
+//! an offset from the counters, so that a thread that sleeps past its session's end writes to memory that is still
+//! mapped. A record costs 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 

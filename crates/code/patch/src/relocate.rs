@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | operand relative to the instruction pointer | the same bytes, displacement adjusted |
 //! | `jmp`, `jcc`, short or near | the near form |
-//! | `jrcxz`, `loop` | over a jump: `op +2; jmp +5; jmp near` |
+//! | `jrcxz`, `loop` | taken: to a near jump, else past it: `op +2; jmp +5; jmp near` |
 //! | `call` | pushes the original return address, then jumps |
-//! | anything else that depends on its address | refused |
-//! | all others, and system calls that may be made elsewhere (`syscall`) | the same bytes |
+//! | system calls, breakpoints, and other instructions that depend on their address | refused |
+//! | all others | the same bytes |
 
 use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};
 

@@ -1,6 +1,6 @@
-//! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which
-//! is hostile, so a [`ReadBudget`] pays for each read. addr2line also looks at attributes without bytes, and recurses
-//! for each function within an inlined one. This work is bounded before addr2line starts.
+//! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
+//! hostile, so a [`ReadBudget`] pays for each read. addr2line also visits attributes of no bytes, for which the budget
+//! does not pay, and recurses for each function within an inlined one. This work is bounded before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,8 +23,9 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most functions inlined in each other that are reported, and that may be read.
+/// The most functions inlined in each other that are reported.
 const MOST: usize = 32;
+/// The most that are read.
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;

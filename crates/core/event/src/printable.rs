@@ -64,7 +64,7 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Writes text, and by `escape` each character that `is_escaped`.
+/// Writes text; `escape` writes each character that `is_escaped`.
 fn write_with(
     text: &str,
     is_escaped: impl Fn(char) -> bool,

@@ -169,8 +169,8 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because the thread may be borrowed inside its
-/// own nanosleep, whose restart block a second nanosleep would overwrite.
+/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may run this in a
+/// thread that it stopped in a nanosleep, whose restart block another nanosleep would overwrite.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.

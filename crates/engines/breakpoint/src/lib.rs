@@ -1,7 +1,7 @@
 //! Accounting of debug registers without system calls: slots are reserved here before an event is opened.
 //!
-//! This removes one mutex around all slots of a machine. Tasks' requests run concurrently, also with a CPU's request
-//! that fits. CPUs' requests exclude each other.
+//! It needs no mutex around all slots of a machine, which the kernel once had. Requests for tasks run concurrently,
+//! also with a request for a CPU, unless that must be checked again. Requests for CPUs exclude each other.
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `slots of CPU-wide events + slots of the task (for a
 //! CPU-wide request: of the task that holds most) + its own <= slots`. Tasks' slots never add up, because a CPU runs
@@ -16,22 +16,22 @@
 //! |---|---|---|---|
 //! | for a task | its shard | the task's reservations; CPU-wide slots | these reservations; the shard's histogram and maximum; histograms of CPUs, by atomic additions |
 //! | for a CPU | the lock of CPUs | the shards' maxima; its CPU's histogram; CPU-wide slots | CPU-wide slots |
-//! | for several targets, or again for a CPU | all | everything | everything |
+//! | for several targets, or a CPU's second check (4) | all | everything | everything |
 //!
 //! 1. A task's reservations are in its shard, so its requests exclude each other.
 //! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before it is checked: it adds its slots, then
 //!    reads the other's (edge A). So of two requests that do not fit together at least one sees the other.
-//! 4. The other request may be undone, so no such refusal is final. A task's request is checked again under the lock of
-//!    CPUs, a CPU's request under all locks.
+//! 4. A request that another one refuses is checked again, because that one may be undone: a task's request under the
+//!    lock of CPUs, a CPU's request under all locks.
 //! 5. Slots become free only after the backend released them.
-//! 6. `modify` excludes CPUs' requests, because for a moment neither of its requests is recorded.
+//! 6. `modify` excludes CPUs' requests, because for a moment neither the old nor the new request is recorded.
 //! 7. `try_` must never wait, not even for the backend's lock.
-//! 8. A machine with one CPU has one shard, which excludes all others, without the lock of CPUs.
+//! 8. A machine with one CPU has one shard, whose lock excludes all other requests. The lock of CPUs is not used.
 //!
 //! | edge | one side | the other |
 //! |---|---|---|
-//! | A: a request was recorded | fence in `check_again_locked`, of a task's | fence in `fits_beside_tasks_locked`, of a CPU's |
+//! | A: a request was recorded | a task's: fence in `check_again_locked` | a CPU's: fence in `fits_beside_tasks_locked` |
 //! | M: a CPU's histogram changed | fence and addition in `Cpu::move_task` | load and fence in `Cpu::most` |
 //!
 //! *Cost*: `tiptoe-dev bench breakpoint stress` measures it.

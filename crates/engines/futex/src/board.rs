@@ -4,11 +4,12 @@
 //! with their checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make the waker wait
 //! for another CPU's cache line and its own earlier stores.
 //!
-//! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another thread woke that
-//! address in between. So a wake need not read the clock, which would be half of its cost.
+//! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards,
+//! another thread woke that address in between. So a wake need not read the clock, which would be half of its cost.
 //!
-//! INVARIANT: the checksum of no wake matches the mixed words of two wakes. If both have one address, this is certain,
-//! because stamp and call site change the checksum independently. Otherwise the chance of a match is one in 2^64.
+//! INVARIANT: if a cell has words of two wakes, its checksum does not match them. For wakes at one address this is
+//! certain, because a change of the stamp alone, or of the call site alone, changes the checksum. Otherwise the chance
+//! of a match is one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -16,7 +17,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells in slab 0.
+/// The cells, in slab 0 of the shared memory, which belongs to no thread.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
@@ -34,8 +35,8 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns the checksum. At one address, it differs for each stamp with one site, and for each site with one stamp. The
-/// site is mixed in last, because it is known last.
+/// Returns the checksum. At one address, a change of only the stamp or only the site changes it. The site is mixed in
+/// last, because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
@@ -61,8 +62,8 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only the lock's holder may call this,
-    /// because then no other thread releases it.
+    /// Returns when the one lock that the user named (`--hold`) was last released, in ticks, or 0. Only the lock's
+    /// holder may call this, because then no other thread releases it.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)

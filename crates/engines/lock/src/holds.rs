@@ -3,9 +3,9 @@
 //! Each lock has one slot for a timed hold. Upgrades and downgrades continue the hold. Rules:
 //!
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
-//! 2. Only its own thread may end a shared hold, which includes recursive reads. Any thread may end an exclusive hold,
-//!    because guards may be sent to other threads.
-//! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
+//! 2. A shared hold includes its thread's recursive reads, and only that thread may end it. Any thread may end an
+//!    exclusive hold, because guards may be sent to other threads.
+//! 3. An exclusive holder finds the slot free, or stale, because another thread released a shared guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -69,8 +69,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed unless stated: the lock orders exclusive holders. Readers agree on `holder`, and a race on other words only
-// lengthens a gap.
+// Relaxed unless stated: the lock orders exclusive holders. Readers compete by the exchange of `holder`, and a race on
+// other words only delays the next sample.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),

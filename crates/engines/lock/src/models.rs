@@ -22,7 +22,7 @@ use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// A mutex of one word, without a constant, because loom's atomics are made at run time.
+/// A mutex of one word. Its `INIT` cannot be used, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;

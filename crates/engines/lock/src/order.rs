@@ -3,7 +3,7 @@
 //! A thread that calls a method which may wait adds edges to a graph, from each held lock's class to the wanted lock's
 //! class. An edge that closes a ring is reported, with each edge's call sites and stack. Rules:
 //!
-//! 1. Only methods that may wait make edges. A lock taken by `try_lock` then makes edges to later ones.
+//! 1. Only methods that may wait make edges. While a lock of `try_lock` is held, it has edges to later ones.
 //! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]). For example,
 //!    readers do not block a recursive reader.
 //! 3. Wanting a lock that the thread holds is reported at once, except for a recursive read. So is wanting a second

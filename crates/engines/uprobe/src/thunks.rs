@@ -1,14 +1,15 @@
-//! Return thunks: instructions per probe and return address that call the probed function, then continue at that
-//! address. So a followed call's return depends on no other data.
+//! Return thunks: for each pair of a probe and a return address, code that calls the probed function, then continues at
+//! that address. So the return of a followed call looks up no return address.
 //!
 //! Trampolines look them up in an open-addressed table of entries `key, address`, and call this code on a miss.
 //! Thunks are never freed, because a frame may return into one at any time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack. The thunk's unwind information keeps the stack pointer, and has
-//! the return address in the record's first word. The record must be found from the frame's address, because after a
-//! tail call only the innermost thunk is on the stack. libgcc takes the first frame with a matching canonical frame
-//! address for the handler's. So the frame after the last thunk must have another; the record has the difference.
+//! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack
+//! pointer does not change, and that the return address is the record's first word. The record must be found from the
+//! frame's address, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame of
+//! an exception's handler by its canonical frame address (CFA), and takes the first that matches. So the frame after
+//! the last thunk must have another CFA; the record has the difference.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -20,7 +21,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub const RECORD_WORDS: usize = 4;
 /// Bytes of a thunk's code.
 pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
-/// Entries after those with a hash, so that no run wraps around.
+/// Entries after that of the highest hash, so that no search wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
 /// In the record's last word: the thunk is a gate's.
@@ -38,7 +39,7 @@ pub struct Thunk {
     pub calls: u64,
     /// The code after the call: the trampoline's exit.
     pub exit: u64,
-    /// The probe's first word.
+    /// The number of the probe's first word in a thread's slab.
     pub slot: u64,
     /// Whether frames hold the counters in which the call is recorded.
     pub is_gate: bool,
@@ -85,7 +86,7 @@ impl<'a> Thunks<'a> {
         self.used.load(Ordering::Relaxed) as usize // only grows
     }
 
-    /// Returns the code's address and the number of thunks with code; complete unless 0.
+    /// Returns the code's address and the number of thunks with code. The address is valid unless the number is 0.
     pub fn made(&self) -> (u64, u32) {
         let made = self.made.load(Ordering::Acquire); // pairs with `make`
         (self.code.load(Ordering::Relaxed), made)
@@ -99,7 +100,7 @@ impl<'a> Thunks<'a> {
     }
 
     fn record(&self, index: usize) -> Thunk {
-        // Relaxed: a thread that has the address passed edge F, or wrote it.
+        // Relaxed: a thread that knows the address has read it through edge F, or wrote the record itself.
         let word = |at: usize| {
             let word = self.records.get(index * RECORD_WORDS + at);
             word.map_or(0, |word| word.load(Ordering::Relaxed))

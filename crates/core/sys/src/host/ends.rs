@@ -27,7 +27,8 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Processes whose ends each wake one wait, because otherwise an ended process would end all later waits.
+/// Watched processes. The end of one wakes a single wait, and the process is dropped, because it would wake all later
+/// waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
@@ -44,7 +45,7 @@ impl Ends {
         let all = self.0.iter().chain(signals);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         match poll(&mut fds, limit.as_ref()) {
-            // If a signal interrupts the poll, no descriptor is readable.
+            // An interrupted poll reports no descriptor as readable.
             Ok(_) | Err(Errno::INTR) => {}
             // Without this sleep a waiting loop would never rest.
             Err(_) => std::thread::sleep(time),

@@ -103,7 +103,7 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns the process through a thread that still has its memory and files.
+    /// Returns a living thread as the process, because the files of an ended one show no memory and no descriptors.
     fn alive(self) -> Self {
         let ended = |tid| self.thread_status(tid).is_ok_and(|s| s.has_ended());
         if !ended(self.pid) {

@@ -10,7 +10,7 @@ use crate::Times;
 pub struct Outcome {
     /// The groups, in the order of the request.
     pub groups: Vec<GroupOutcome>,
-    /// Switches of labels.
+    /// Switches from one label (a cgroup, a scope) to another.
     pub switches: u64,
     /// The simulated time of all CPUs.
     pub ns: u64,
@@ -25,7 +25,7 @@ pub struct Outcome {
 pub struct GroupOutcome {
     /// The times enabled and counted.
     pub times: Times,
-    /// How long the first event was deleted within switches that added it again. A real scheduler does not know that
+    /// How long the first event was absent in switches that deleted and added it. A real scheduler does not know that
     /// time, so `times` lacks it.
     pub blind_ns: u64,
     /// Whether the group is pinned and had no slot on some CPU.

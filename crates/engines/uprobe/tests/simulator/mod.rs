@@ -1,6 +1,6 @@
 //! Simulates fetching code while it is written.
 //!
-//! The patcher's steps are writes and refetches. A core may see each byte as at any time since its last refetch; only
+//! The patcher's steps are writes and refetches. A core may see any value that a byte had since its last refetch; only
 //! an aligned word that one write changed is seen whole. A thread may fetch at any instruction head, where it may have
 //! been preempted.
 
@@ -16,11 +16,11 @@ const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
 
-/// The planner's guards of the file's first byte (`tiptoe_patch`).
+/// The planner's guards of the original first byte (`tiptoe_patch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,
-    /// The second byte traps after the file's first byte: as its operand, or because the first is a prefix.
+    /// After the original first byte the second is invalid: as an operand, or because the first is a prefix.
     Invalid,
     /// The first instruction's other bytes stay.
     Keep,
@@ -152,7 +152,7 @@ pub enum Step {
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// The accesses until `unmapped_from` on is unmapped.
+    /// How many accesses are left before all from `unmapped_from` on is unmapped.
     pub accesses_left: RefCell<Option<usize>>,
     pub unmapped_from: u64,
 }
@@ -358,7 +358,7 @@ impl View {
         traps || jumps || original || self.calls(shape)
     }
 
-    /// Whether our byte at an inner head traps before the bytes after it.
+    /// Whether our byte at an inner head traps, whatever follows.
     fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
         match (site.len, offset) {
             (6, 4) => {
@@ -376,7 +376,7 @@ impl View {
             && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
-    /// Whether the file's first byte traps before the bytes after it.
+    /// Whether the second byte guards the original first byte.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
         let second = self.at(site.address + 1);

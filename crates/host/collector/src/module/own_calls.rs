@@ -8,8 +8,8 @@ pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// arch_prctl may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
 /// The calls that the agent must see first in all code: they move code, copy, replace or trace a process, change what
-/// threads may do, or lock memory. Hooks of other calls, such as clone3, read structures, which only libc is known to
-/// pass.
+/// threads may do, or lock memory. Hooks of other calls, such as clone3, read structures that the caller passes; only
+/// libc's are known to be valid.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
@@ -84,8 +84,8 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information.
-/// clone3's ends before the `syscall`, because it would be wrong for the child.
+/// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information. That
+/// of clone3 ends before the `syscall`, because after it the child could not be unwound.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

@@ -20,7 +20,7 @@ pub struct WatchWanted {
     pub one_by_one: bool,
     /// The conditions that an access must meet. An unknown old value meets any.
     pub conditions: Vec<Condition>,
-    /// The time that a window's hits may take; at least one is allowed.
+    /// The time that hits may take in each window of time; one hit is always allowed.
     pub allowed_ns: Option<u64>,
     /// The kind of events.
     pub form: Form,
@@ -109,7 +109,7 @@ pub struct WatchKey {
 /// A stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The value, valid in the variable's length.
+    /// The value. Only as many bytes as the variable has are valid.
     pub value: u64,
     /// How often it was stored.
     pub count: u64,
@@ -187,7 +187,7 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// What was not counted, or only in part: `enum drop`, then `missed`.
+/// Hits that were not counted, or only in part. The words are those of `enum drop` in C, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
 #[repr(C)]
 pub struct Drops {

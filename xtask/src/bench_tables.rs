@@ -18,10 +18,11 @@
 //! row meets the conditions; two rows are an error.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use crate::bench_passes::median_and_farthest;
+use crate::bench_passes::median_and_spread;
 use crate::read;
 
 /// The page with the tables.
@@ -113,6 +114,7 @@ struct Measured {
     name: String,
     value: f64,
     spread: f64,
+    range: RangeInclusive<f64>,
 }
 
 /// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
@@ -131,7 +133,8 @@ fn compared(one: &str, other: &str) -> Result<(bool, String), String> {
             continue;
         };
         shared += 1;
-        if (row.value - twin.value).abs() > row.spread.min(twin.spread) {
+        let is_within = |one: &Measured, other: &Measured| other.range.contains(&one.value);
+        if !is_within(row, twin) || !is_within(twin, row) {
             apart += 1;
             let [value, again] =
                 [row, twin].map(|row| with_spread(row.value, Some(row.spread), ""));
@@ -160,13 +163,18 @@ fn measured(run: &str) -> Result<Vec<Measured>, String> {
                 continue;
             };
             let fields = row.as_object().into_iter().flatten();
-            let fields = fields.filter(|(field, _)| !["value", "spread"].contains(&field.as_str()));
+            let numbers = ["value", "spread", "passes"];
+            let fields = fields.filter(|(field, _)| !numbers.contains(&field.as_str()));
             let fields: Vec<String> = fields.map(|(field, is)| format!("{field}={is}")).collect();
             let name = format!("{bench} {}", fields.join(" "));
+            let passes = passes(row);
+            let least = passes.iter().copied().reduce(f64::min);
+            let most = passes.iter().copied().reduce(f64::max);
             all.push(Measured {
                 name,
                 value,
                 spread,
+                range: least.unwrap_or(value - spread)..=most.unwrap_or(value + spread),
             });
         }
     }
@@ -263,18 +271,18 @@ impl Selection {
         let of_passes = |compare: fn(f64, f64) -> f64| {
             let [row, base] = [row, base?].map(passes);
             let both = (row.len() == base.len()).then(|| row.iter().zip(&base));
-            median_and_farthest(both?.map(|(row, base)| compare(*row, *base)).collect())
+            median_and_spread(both?.map(|(row, base)| compare(*row, *base)).collect())
         };
         let (other, its_spread) = base.map_or((f64::NAN, None), numbers);
         let spreads = spread.zip(its_spread);
         let (compared, spread) = match self.comparison {
             Comparison::None => (value, spread),
             Comparison::Difference => match of_passes(|row, base| row - base) {
-                Some((median, farthest)) => (median, Some(farthest)),
+                Some((median, spread)) => (median, Some(spread)),
                 None => (value - other, spreads.map(|(one, other)| one.hypot(other))),
             },
             Comparison::Ratio => match of_passes(|row, base| row / base) {
-                Some((median, farthest)) => (median, Some(farthest)),
+                Some((median, spread)) => (median, Some(spread)),
                 None => {
                     let ratio = value / other;
                     let part = |(one, its): (f64, f64)| ratio * (one / value).hypot(its / other);

@@ -34,14 +34,12 @@ fn joined(old: &Value, passes: &[Value]) -> Option<Value> {
     let mut record = passes.last()?.clone();
     let benches = |run: &Value| run["benches"].as_object().cloned().unwrap_or_default();
     let mut all = benches(old);
-    for pass in passes {
-        for (name, bench) in benches(pass) {
-            let tables = passes.iter().map(|pass| &pass["benches"][&name]["table"]);
-            let tables: Vec<&Value> = tables.filter(|table| table.is_object()).collect();
-            let mut bench = bench;
-            bench["table"] = table(&tables);
-            all.insert(name, bench);
-        }
+    let run: Map<String, Value> = passes.iter().flat_map(benches).collect();
+    for (name, mut bench) in run {
+        let tables = passes.iter().map(|pass| &pass["benches"][&name]["table"]);
+        let tables: Vec<&Value> = tables.filter(|table| table.is_object()).collect();
+        bench["table"] = table(&tables);
+        all.insert(name, bench);
     }
     record["benches"] = Value::Object(all);
     Some(record)

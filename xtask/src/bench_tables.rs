@@ -268,27 +268,25 @@ impl Selection {
             (number("value").unwrap_or(f64::NAN), number("spread"))
         };
         let (value, spread) = numbers(row);
-        let of_passes = |compare: fn(f64, f64) -> f64| {
+        let (other, its_spread) = base.map_or((f64::NAN, None), numbers);
+        let compare: fn(f64, f64) -> f64 = match self.comparison {
+            Comparison::None => return with_spread(value, spread, ""),
+            Comparison::Difference => |row, base| row - base,
+            Comparison::Ratio => |row, base| row / base,
+        };
+        let of_passes = || {
             let [row, base] = [row, base?].map(passes);
             let both = (row.len() == base.len()).then(|| row.iter().zip(&base));
             median_and_spread(both?.map(|(row, base)| compare(*row, *base)).collect())
         };
-        let (other, its_spread) = base.map_or((f64::NAN, None), numbers);
-        let spreads = spread.zip(its_spread);
-        let (compared, spread) = match self.comparison {
-            Comparison::None => (value, spread),
-            Comparison::Difference => match of_passes(|row, base| row - base) {
-                Some((median, spread)) => (median, Some(spread)),
-                None => (value - other, spreads.map(|(one, other)| one.hypot(other))),
-            },
-            Comparison::Ratio => match of_passes(|row, base| row / base) {
-                Some((median, spread)) => (median, Some(spread)),
-                None => {
-                    let ratio = value / other;
-                    let part = |(one, its): (f64, f64)| ratio * (one / value).hypot(its / other);
-                    (ratio, spreads.map(part))
-                }
-            },
+        let compared = compare(value, other);
+        let of_both = |(one, its): (f64, f64)| match self.comparison {
+            Comparison::Ratio => compared * (one / value).hypot(its / other),
+            _ => one.hypot(its),
+        };
+        let (compared, spread) = match of_passes() {
+            Some((median, spread)) => (median, Some(spread)),
+            None => (compared, spread.zip(its_spread).map(of_both)),
         };
         let is_more = self.comparison == Comparison::Difference && compared > 0.0;
         with_spread(compared, spread, if is_more { "+" } else { "" })

@@ -10,7 +10,7 @@ const USAGE: &str = "usage: xtask sbom | schema | sessions FOLDER | words | room
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let status = match arguments.as_slice() {
+    let exit_status = match arguments.as_slice() {
         ["sbom"] => {
             println!("{:#}", sbom::document(&Dependencies::resolve()));
             0
@@ -27,33 +27,19 @@ fn main() {
             }
             0
         }
-        ["costs"] => match bench_tables::page() {
-            Ok(page) => {
-                std::fs::write(root().join(bench_tables::PAGE), page).expect("the page is ours");
-                0
-            }
-            Err(why) => {
-                eprintln!("{why}");
-                1
-            }
-        },
-        ["costs", "compare", one, other] => match bench_tables::compare(one, other) {
-            Ok((agree, text)) => {
+        ["costs"] => status(bench_tables::page().map(|page| {
+            std::fs::write(root().join(bench_tables::PAGE), page).expect("the page is ours");
+            0
+        })),
+        ["costs", "compare", one, other] => {
+            status(bench_tables::compare(one, other).map(|(agree, text)| {
                 print!("{text}");
                 i32::from(!agree)
-            }
-            Err(why) => {
-                eprintln!("{why}");
-                1
-            }
-        },
-        ["costs", "join", file, passes @ ..] => match bench_passes::join(file, passes) {
-            Ok(()) => 0,
-            Err(why) => {
-                eprintln!("{why}");
-                1
-            }
-        },
+            }))
+        }
+        ["costs", "join", file, passes @ ..] => {
+            status(bench_passes::join(file, passes).map(|()| 0))
+        }
         ["picture", "terminal"] => draw(pictures::terminal),
         ["picture", "bars"] => draw(pictures::bars),
         ["tests", options @ ..] => match tests::Options::parse(options) {
@@ -64,13 +50,20 @@ fn main() {
         ["keep", seconds, program, arguments @ ..] => keep::run(seconds, program, arguments),
         _ => usage(),
     };
-    std::process::exit(status);
+    std::process::exit(exit_status);
 }
 
 fn draw(picture: fn(&str) -> String) -> i32 {
     let lines = std::io::read_to_string(std::io::stdin()).expect("text");
     print!("{}", picture(&lines));
     0
+}
+
+fn status(done: Result<i32, String>) -> i32 {
+    done.unwrap_or_else(|why| {
+        eprintln!("{why}");
+        1
+    })
 }
 
 fn usage() -> i32 {

@@ -12,7 +12,7 @@ use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Positions farther apart are on different stacks.
+/// The largest distance of two positions on one stack.
 const STACK: u64 = 8 << 20;
 
 /// A wait in progress.
@@ -124,7 +124,7 @@ impl<'a> Activities<'a> {
     }
 
     /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum
-    /// there, because whoever wakes the last futex ends that wait.
+    /// there, because the thread that wakes the last futex ends that wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {

@@ -12,8 +12,8 @@
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
 //! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Two bytes that jump to themselves could hold threads back, too, but a child forked meanwhile would
-//! spin for ever.
+//! Operations"). Two bytes that jump to themselves could hold threads back, too, but a child forked in that time
+//! would spin for ever.
 //!
 //! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.

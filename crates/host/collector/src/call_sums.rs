@@ -1,4 +1,4 @@
-//! Adds up the words of threads, of which a timed function's are not all counts.
+//! Adds up the words of threads. A timed function's words are not all counts.
 
 use tiptoe_wire::calls::words;
 

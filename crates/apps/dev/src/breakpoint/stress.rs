@@ -164,7 +164,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Returns a thread's requests, of which `cpu_targets` percent, evenly spread, are for CPUs in turn.
+/// Returns a thread's requests. `cpu_targets` percent of them, evenly spread, are for CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -15,7 +15,7 @@ use crate::together::together;
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// The number of files, each of which is mapped several times.
+/// The number of files. Each is mapped several times.
 const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
 /// The offset of each mapping in its file, and the distance between probes.

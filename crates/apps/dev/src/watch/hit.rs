@@ -97,11 +97,9 @@ fn by_threads(
             if case == HitCase::Bare {
                 return program.ask(&format!("many {threads} {}", stores * 1_000));
             }
-            let tracing = watch(&program, address, Budget::Off)?;
-            program.ask(&format!("many {threads} {BEFORE}"))?;
-            std::thread::sleep(SETTLE);
-            let ns = program.ask(&format!("many {threads} {stores}"))?;
-            seen_by(tracing, u64::from(threads) * (stores + BEFORE)).map(|()| ns)
+            let many =
+                |program: &mut Program, stores| program.ask(&format!("many {threads} {stores}"));
+            watched(&mut program, address, stores, threads, many)
         })?;
         for (case, times) in &found.cases {
             let row = TableRow::new(case.name(), times, "ns").at("hit in each thread");
@@ -111,9 +109,21 @@ fn by_threads(
     Ok(())
 }
 
-fn seen_by(tracing: Tracing, made: u64) -> Result<(), Error> {
+/// Measures stores that `tiptoe watch` sees; `ask` makes so many of them in each thread.
+fn watched(
+    program: &mut Program,
+    address: u64,
+    stores: u64,
+    threads: u32,
+    ask: impl Fn(&mut Program, u64) -> Result<f64, Error>,
+) -> Result<f64, Error> {
+    let tracing = watch(program, address, Budget::Off)?;
+    ask(program, BEFORE)?;
+    std::thread::sleep(SETTLE);
+    let ns = ask(program, stores)?;
     let watched = tracing.finish()?.watch.unwrap_or_default();
-    all_seen(watched.variables.first().map_or(0, |seen| seen.hits), made)
+    let seen = watched.variables.first().map_or(0, |seen| seen.hits);
+    all_seen(seen, u64::from(threads) * (stores + BEFORE)).map(|()| ns)
 }
 
 fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
@@ -145,13 +155,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
             let seen = program.ask("seen")?.max(0.0) as u64;
             all_seen(seen, stores).map(|()| ns)
         }
-        HitCase::Watch => {
-            let tracing = watch(&program, address, Budget::Off)?;
-            ask(&mut program, BEFORE)?;
-            std::thread::sleep(SETTLE);
-            let ns = ask(&mut program, stores)?;
-            seen_by(tracing, stores + BEFORE).map(|()| ns)
-        }
+        HitCase::Watch => watched(&mut program, address, stores, 1, ask),
         HitCase::PerfRecord | HitCase::PerfRecordCallers => {
             let has_callers = case == HitCase::PerfRecordCallers;
             let folder = workshop.folder();

@@ -209,7 +209,7 @@ impl<'n> WaitReader<'n> {
     }
 }
 
-/// Returns the cycles of threads, each of which waits for the next thread's lock or end.
+/// Returns the cycles of threads: each thread waits for the next thread's lock or end.
 fn rings(waits: &[WaitingThread]) -> Vec<Vec<u32>> {
     let held = waits
         .iter()

@@ -3,7 +3,7 @@
 //!
 //! The cost of counting is subtracted from the budget first. The rest, at least a tenth, pays for timing, and each
 //! thread gets an equal part. A thread whose waits need less has all of them timed, and the others get what it
-//! leaves. So long waits are timed, because a thread has few of them.
+//! leaves. Therefore a long wait is timed, because a thread has few of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

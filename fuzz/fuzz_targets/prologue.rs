@@ -3,6 +3,9 @@
 //! size, the offset, and the body.
 #![no_main]
 
+#[path = "../../crates/code/patch/tests/traps/mod.rs"]
+mod traps;
+
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use libfuzzer_sys::fuzz_target;
 use tiptoe_patch::{
@@ -10,6 +13,7 @@ use tiptoe_patch::{
     shape, syscall_sites,
 };
 use tiptoe_wire::AgentAddresses;
+use traps::traps_at;
 
 const AT: u64 = 0x5555_5555_0000;
 const GIB: u64 = 1 << 30;
@@ -103,7 +107,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     let inner = &patch.heads[1..];
     // A guard's byte makes the first instruction invalid, so it need not trap.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
-    assert!(heads.all(|h| patch.traps_at(h.offset)));
+    assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;
     let repeated = usize::from(patch.repeated);
     let displaced = &bytes[start - repeated..start + usize::from(patch.displaced)];

@@ -10,7 +10,7 @@ use crate::abi::Abi;
 use crate::arena::{Arena, Arenas, CallerArena, RoomRequest, Space, TrampolineRoom, resolve};
 use crate::body::Body;
 use crate::build::build;
-use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
+use crate::displacement::{ByteSet, Displacement, is_trap_byte, needs_second};
 use crate::guard::Guard;
 use crate::shape::{Shape, Window};
 use crate::strategy::{JUMP, SHORT_JUMP, Strategy};
@@ -102,15 +102,6 @@ pub struct Patch {
     pub island: Option<Island>,
     /// Whether a head raises SIGILL, or the site once its first byte is restored. SIGTRAP is always needed.
     pub needs_sigill: bool,
-}
-
-impl Patch {
-    /// Returns whether the byte at `offset` traps, whatever follows the patch.
-    pub fn traps_at(&self, offset: u8) -> bool {
-        let at = usize::from(offset);
-        let pair = || needs_second(self.patched[at]) && self.patched[at + 1] == SECOND;
-        is_trap_byte(self.patched[at]) || at + 2 == usize::from(self.len) && pair()
-    }
 }
 
 /// Plans patches that never overlap.

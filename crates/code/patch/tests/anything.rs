@@ -1,11 +1,14 @@
 //! Any bytes give a refusal or a patch that keeps the promises.
 
+mod traps;
+
 use proptest::prelude::*;
 use tiptoe_patch::{
     Abi, Body, FunctionCode, GroupValue, Hits, Notice, Planner, Space, Strategy as How,
     futex_sites, padding, shape, syscall_sites,
 };
 use tiptoe_wire::AgentAddresses;
+use traps::traps_at;
 
 const AT: u64 = 0x5555_5555_0000;
 
@@ -69,7 +72,7 @@ proptest! {
             if let Ok(patch) = planner.plan(&shape, &body, || islands.clone()) {
                 // A head that resumes at the copy is a guard, which needs no trap byte.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
-                let trapped = inner.all(|h| patch.traps_at(h.offset));
+                let trapped = inner.all(|h| traps_at(&patch, h.offset));
                 prop_assert!(trapped, "a head without a trap byte");
                 prop_assert_eq!(patch.strategy == How::Short, patch.island.is_some());
                 prop_assert!(planner.plan(&shape, &body, || islands.clone()).is_err(), "placed twice");

@@ -3,6 +3,7 @@
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
+mod traps;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use tiptoe_patch::{
     padding, shape, syscall_sites,
 };
 use tiptoe_wire::AgentAddresses;
+use traps::traps_at;
 
 const PROGRAMS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
@@ -162,7 +164,7 @@ fn check(shape: &Shape, patch: &Patch) {
         assert!(head.offset < patch.len && usize::from(head.resume) < patch.code.len());
         // A guard may be an invalid operand of the first instruction.
         let operand = head.resume == patch.copy && patch.needs_sigill;
-        assert!(operand || patch.traps_at(head.offset));
+        assert!(operand || traps_at(patch, head.offset));
     }
 }
 

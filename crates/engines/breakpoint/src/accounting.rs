@@ -99,19 +99,32 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Reserves all or nothing.
-    pub fn reserve_all(&self, requests: &[Request]) -> Result<(), Error> {
-        self.reserve_each(requests.iter().copied())
-    }
-
-    /// Releases all; an error means that one was not reserved.
-    pub fn release_all(&self, requests: &[Request]) -> Result<(), Error> {
-        self.release_each(requests.iter().copied())
-    }
-
     /// Reserves on every CPU, or on none.
     pub fn reserve_wide(&self, kind: Kind, weight: u32, holder: u64) -> Result<(), Error> {
-        self.reserve_each(self.wide(kind, weight, holder))
+        let geometry = &self.constraints.geometry;
+        let on = |cpu| Request {
+            target: Target::Cpu(cpu),
+            kind,
+            weight,
+            holder,
+        };
+        (0..geometry.cpus()).try_for_each(|cpu| self.constraints.validate(&on(cpu)))?;
+        let hold = self.hold(None, OnContention::Wait)?;
+        for cpu in 0..geometry.cpus() {
+            let request = on(cpu);
+            let resolved = self.resolve(&request)?;
+            if let Err(error) = self.reserve_locked(&resolved, &hold, OnContention::Wait) {
+                for granted in 0..cpu {
+                    let request = on(granted);
+                    let resolved = self.resolve(&request)?;
+                    self.release_locked(&resolved, OnContention::Wait)?;
+                }
+                hold.counters
+                    .count_reservations(u64::from(cpu).wrapping_neg());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Returns a target's slots. Those of a task on one CPU include its slots on all CPUs.
@@ -342,52 +355,6 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
             true => Ok(()),
             false => Err(Error::NotHeld),
         }
-    }
-
-    fn reserve_each(&self, requests: impl Iterator<Item = Request> + Clone) -> Result<(), Error> {
-        let mut all = requests.clone();
-        all.try_for_each(|request| self.constraints.validate(&request))?;
-        let hold = self.hold(None, OnContention::Wait)?;
-        for (count, request) in requests.clone().enumerate() {
-            let resolved = self.resolve(&request)?;
-            if let Err(error) = self.reserve_locked(&resolved, &hold, OnContention::Wait) {
-                for granted in requests.take(count) {
-                    let resolved = self.resolve(&granted)?;
-                    self.release_locked(&resolved, OnContention::Wait)?;
-                }
-                hold.counters
-                    .count_reservations((count as u64).wrapping_neg());
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn release_each(&self, requests: impl Iterator<Item = Request>) -> Result<(), Error> {
-        let _hold = self.hold(None, OnContention::Wait)?;
-        let mut all = Ok(());
-        for request in requests {
-            let resolved = self.resolve(&request);
-            let done =
-                resolved.and_then(|resolved| self.release_locked(&resolved, OnContention::Wait));
-            all = all.and(done);
-        }
-        all
-    }
-
-    fn wide(
-        &self,
-        kind: Kind,
-        weight: u32,
-        holder: u64,
-    ) -> impl Iterator<Item = Request> + Clone + use<'a, W, B> {
-        let cpus = 0..self.constraints.geometry.cpus();
-        cpus.map(move |cpu| Request {
-            target: Target::Cpu(cpu),
-            kind,
-            weight,
-            holder,
-        })
     }
 
     /// Locks a shard; everything for `None`.

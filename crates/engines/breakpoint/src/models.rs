@@ -336,18 +336,16 @@ fn all_or_nothing_races_with_a_task() {
     loom::model(|| {
         let shared = Shared::new(1);
         let other = run(&shared, None, |shared| shared.pair(task(OTHER, None)));
-        let set = [task(0, None), task(OTHER, Some(0))];
         let ours = shared.ours();
-        if ours.reserve_all(&set).is_ok() {
-            assert_eq!(ours.slots_held(set[0].target, Kind::Data), 1);
-            assert_eq!(ours.slots_held(set[1].target, Kind::Data), 1);
-            ours.release_all(&set).expect("held");
+        let held = || [0, 1].map(|cpu| ours.slots_held(Target::Cpu(cpu), Kind::Data));
+        if ours.reserve_wide(Kind::Data, 1, 1).is_ok() {
+            assert_eq!(held(), [1; CPUS as usize]);
+            for cpu in 0..CPUS {
+                let on = Request::new(Target::Cpu(cpu), Kind::Data, 1);
+                ours.release(&on).expect("held");
+            }
         } else {
-            assert_eq!(
-                ours.slots_held(set[0].target, Kind::Data),
-                0,
-                "no part is held"
-            );
+            assert_eq!(held(), [0; CPUS as usize], "no part is held");
         }
         other.join().expect("a pair");
         shared.check_end();

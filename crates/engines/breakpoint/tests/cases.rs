@@ -348,8 +348,9 @@ fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
     let before = ours.stats(Side::Writer).holds;
     ours.modify_all(&moved(1)).expect("all are its own");
     assert_eq!(ours.stats(Side::Writer).holds, before + 1);
-    let new = moved(1).map(|one| one.new);
-    ours.release_all(&new).expect("held");
+    for Replacement { new, .. } in moved(1) {
+        ours.release(&new).expect("held");
+    }
     ours.release(&on(1, 3, 9)).expect("held");
     assert!(ours.is_empty());
 }

@@ -19,9 +19,7 @@ enum Act {
     Reserve(Request),
     Release(usize),
     Modify(usize, Request),
-    All(Vec<Request>),
     Wide(Kind, u32),
-    ReleaseAll(usize),
     /// Releases a request that is not held.
     Unknown(Request),
 }
@@ -56,9 +54,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => request().prop_map(Act::Reserve),
         5 => any::<usize>().prop_map(Act::Release),
         2 => (any::<usize>(), request()).prop_map(|(at, request)| Act::Modify(at, request)),
-        1 => vec(request(), 1..5).prop_map(Act::All),
         1 => (kind(), weight()).prop_map(|(kind, weight)| Act::Wide(kind, weight)),
-        1 => (1..4usize).prop_map(Act::ReleaseAll),
         1 => request().prop_map(Act::Unknown),
     ]
 }
@@ -193,11 +189,6 @@ impl World<'_> {
                     self.model = model;
                 }
             }
-            Act::All(requests) => {
-                let requests: Vec<_> = requests.into_iter().map(|one| self.named(one)).collect();
-                let answer = self.ours.reserve_all(&requests);
-                self.all_or_nothing(&requests, answer);
-            }
             Act::Wide(kind, weight) => {
                 self.next += 1;
                 let answer = self.ours.reserve_wide(kind, weight, self.next);
@@ -210,14 +201,6 @@ impl World<'_> {
                     })
                     .collect();
                 self.all_or_nothing(&requests, answer);
-            }
-            Act::ReleaseAll(count) => {
-                let from = self.model.reservations.len().saturating_sub(count);
-                let mut requests: Vec<_> = self.model.reservations.drain(from..).collect();
-                let stray = self.named(Request::new(task(1, None), Kind::Data, 0));
-                assert_eq!(self.ours.release_all(&requests), Ok(()));
-                requests.insert(0, stray);
-                assert_eq!(self.ours.release_all(&requests), Err(Error::NotHeld));
             }
             Act::Unknown(request) => {
                 let request = self.named(request);

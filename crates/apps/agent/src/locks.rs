@@ -142,6 +142,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     // SAFETY: the words are above the stack pointer, in the frames of the runtime's functions and their caller, where
     // the functions' unwind rules say.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
+    let timed = thread.is_next_timed(registers.rsi as u32);
+    let now = timed.then(clockwork::ticks);
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
     let mut caller = frames.caller(&paths, rule, frame, load);
@@ -164,7 +166,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         is_timed: !registers.has(UNTIMED),
     };
     let lock = || owned_lock(registers, caller.via >> OWNER_SHIFT);
-    thread.begins(&call, lock, clockwork::ticks, read_lock);
+    let clock = || now.unwrap_or_else(clockwork::ticks);
+    thread.begins(&call, lock, clock, read_lock);
 }
 
 /// Returns the kind of a futex call's lock, if the lock records its holder. `function` is the libc function on the

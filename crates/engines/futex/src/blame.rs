@@ -16,7 +16,8 @@
 //! A thread that takes a free lock records nothing. So a lock that a waiter finds free may have been taken since its
 //! release, many times if the waiter had no CPU.
 //!
-//! The holder is read directly after the clock. Otherwise a thread preempted in between would record a later holder.
+//! The holder is read shortly after the clock, so a thread is rarely preempted in between. If it is, it records a later
+//! holder, who is charged too much.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};

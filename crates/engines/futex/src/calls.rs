@@ -142,6 +142,13 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
+    /// Returns whether the call is a wait that is probably timed. Then the hook reads the clock before it looks for the
+    /// call site, because the search hides how long the clock takes.
+    #[inline(always)]
+    pub fn is_next_timed(&self, operation: u32) -> bool {
+        Kind::of(operation) == Kind::Wait && Gaps::new(self.own).is_next_timed()
+    }
+
     /// Records a call before it is made. For a wait, `lock` returns the kind of the lock, if it records its holder, and
     /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases after a
     /// sleep.

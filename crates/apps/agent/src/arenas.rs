@@ -25,12 +25,12 @@ const FAR: u64 = 128;
 
 /// A hash table of the bases of all arenas with a trampoline.
 ///
-/// Relaxed throughout: only the agent's thread adds arenas, and a thread that looks up an address has run there or
-/// has seen it on its stack.
+/// Relaxed throughout: only the agent's thread adds arenas, and a thread looks up an address only after it has run
+/// there or found it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The start and length of each mapped range, 0 after the last: this session's arenas with the free addresses
-    /// between them, and callers' arenas.
+    /// The start and length of each mapped range; 0 after the last. Ranges contain this session's arenas, the free
+    /// addresses between them, and callers' arenas.
     ranges: &'static [AtomicU64],
 }
 
@@ -51,8 +51,8 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the words for the program's return addresses, each 0 until known; a word changes only once. `None` if
-    /// the trampoline itself follows no calls.
+    /// Returns the words with the return addresses of the trampoline's first callers. A word changes only once, from 0.
+    /// `None` if the trampoline itself follows no calls.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
@@ -69,7 +69,7 @@ impl Arenas {
         Arenas { bases, ranges }
     }
 
-    /// Maps memory for trampolines. The session's code is mapped at `code`.
+    /// Maps memory for trampolines. `code` is the session's code.
     pub fn map(&self, map: &Map, code: Range<usize>) -> Result<(), Errno> {
         const EINVAL: Errno = Errno(22);
         let &Map { base, len, content } = map;
@@ -146,7 +146,8 @@ impl Arenas {
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas without a trampoline, to which no jump ever led. Callers' arenas stay.
+    /// Unmaps those of the session's arenas that have no trampoline, because no thread ever jumped there. Callers'
+    /// arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -183,7 +184,7 @@ impl Arenas {
             .iter()
             .zip(range.callers()?)
             .find(|(back, _)| **back == address)?;
-        // Relaxed: a thread that has the address has run there, and has seen the word.
+        // Relaxed: a thread has the address only after it has run there and read the word.
         Some((caller.load(Relaxed), slot))
     }
 
@@ -214,7 +215,7 @@ fn in_index(block: u64) -> Option<UnwindRange> {
 fn read(info: u64) -> Option<UnwindRange> {
     // SAFETY: the words are inside an arena, outside its index. They are readable and do not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
-    // Offsets are relative to the beginning, and signed.
+    // Offsets are signed, and relative to `info`.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
     let entries = word(unwind_info::ENTRIES).clamp(1, unwind_info::PARTS);
     let last = unwind_info::TABLE + u64::from(entries - 1) * unwind_info::ENTRY;

@@ -101,8 +101,8 @@ global_asm!(
     // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs
     // often, so it saves no vector registers. The code that it calls must use none (xtask checks that), except through
     // `tiptoe_first_slab`. The stub does not clear the direction flag, because compilers make calls with that flag
-    // clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores wait for
-    // its three dependent loads.
+    // clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores to the
+    // slab wait for these three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -137,7 +137,7 @@ global_asm!(
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
     // here instead of to the call; the thread's word `CLONED` has the address after the call. A child for which the
-    // word at `stack` is 0 may share its parent's stack.
+    // word at `stack` is 0 is on its parent's stack or a copy, where that address is already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -176,10 +176,10 @@ global_asm!(
     "jmp 3b",
     ".cfi_endproc",
     ".endm",
-    // A clone3 that makes the kernel drop the child's handlers. The child may read the record, because its parent
+    // A clone3 that makes the kernel drop the child's handlers. The child may read clone3's record, because its parent
     // waits, or the child has a copy.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
-    // The creation of a thread, which has a stack of its own. It must not read the record, because its parent
+    // The creation of a thread, which has its own stack. The thread must not read the record, because its parent
     // continues.
     "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` as seven, then

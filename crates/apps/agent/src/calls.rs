@@ -1,11 +1,11 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
 //! call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
-//! without a return. It may run in a signal handler, so it must not lock, wait, or call libc.
+//! without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
 //!
-//! A call is only counted if its thread has no slab, if the frames or thunks are full, or if following it would do harm
-//! ([`crate::described`], [`crate::forbidden`]). If a return finds no frame of its own thread, it uses another
-//! thread's, because a coroutine may have moved. If no thread has a frame, the call was counted as left. That is
-//! undone, but the call's duration is not known.
+//! A call is counted but not followed if its thread has no slab, if the frames or thunks are full, or if following it
+//! would do harm ([`crate::described`], [`crate::forbidden`]). If a return finds no frame of its own thread, it takes
+//! the frame from another thread, because a coroutine may have moved. Without any frame, the call has been counted as
+//! left. The return undoes that count, but the call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,7 +52,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns which set of the probe's words this call uses.
+    /// Returns which set of the probe's words is for this call's value.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -95,7 +95,7 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the session with a descriptor's slab, or else the overflow slab.
+    /// Returns the session with the slab of descriptor `index`, or else with the overflow slab.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -138,15 +138,15 @@ fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// Returns the true return address of a call that returns to a thunk or a trampoline, and the first of the probe's
-/// words. `None` if `address` is the program's own.
+/// If a call returns to `address`, in a thunk or trampoline, returns the program's true return address and the first of
+/// the probe's words. `None` if `address` is the program's own.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// Handles a call's entry. Returns the thunk to return to; `None` if the call is not followed.
+/// Handles a call's entry. Returns the thunk or the trampoline's way that follows the call, if one does.
 fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = CallSession::find()?;
     if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
@@ -154,7 +154,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // Unless `UNCOUNTED` is set, the trampoline has counted the call as followed. Only the difference is added.
+    // The trampoline has counted the call as followed, except with `UNCOUNTED`. So only the difference is added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -214,8 +214,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns which of the trampoline's ways follows this call; `None` if the call needs a thunk. A trampoline keeps the
-/// return addresses of its first callers, but no address in a thunk or trampoline, because unwinders need more
+/// Returns which way of the trampoline follows this call; `None` if the call needs a thunk. A trampoline has a way for
+/// each of its first callers. A return address in a thunk or trampoline gets none, because unwinders need more
 /// information about such an address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
@@ -232,8 +232,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Counts calls as returned if they tail-called a function that inspects its return address `to`. Replaces `to` by the
-/// program's own address.
+/// Prepares a function that inspects its return address `to`: counts the followed calls that tail-called it as
+/// returned, and replaces `to` by the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -253,8 +253,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. The address does not suffice, because a program that copies stacks may
-    /// have called other functions there.
+    /// Returns whether a frame is this call's. The stack slot alone does not suffice, because a program that copies
+    /// stacks may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())
@@ -354,7 +354,6 @@ fn return_directly(shared: &Shared, frame: &Frame) {
     }
 }
 
-/// Counts the open calls of ended threads as left.
 pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);

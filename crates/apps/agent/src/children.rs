@@ -7,7 +7,8 @@
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. All other sites begin with a jump. Only their inner bytes trap, where the child's one thread is not.
+//! suffices. All other sites begin with a jump. They trap only at inner bytes, which the child's one thread does not
+//! reach.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -24,7 +25,7 @@ pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // No signal handler must run here: it could enter this code, too, or change what is being restored.
+    // No signal handler must run here, because it could enter this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);
@@ -106,8 +107,8 @@ impl ChildMemory {
 
     fn write(&self, address: u64, byte: u8) {
         let at = (&raw const byte) as usize;
-        // SAFETY: the child has its own memory, and gets the program's original byte. A thread there runs that
-        // instruction, or the trap byte, which its handler handles.
+        // SAFETY: the child has its own memory, and gets the program's original byte. A thread of the child runs the
+        // original instruction, or the trap byte, which our handler handles.
         let _ = unsafe {
             call(
                 nr::PWRITE64,

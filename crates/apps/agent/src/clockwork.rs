@@ -1,15 +1,16 @@
-//! Times calls: adds the duration of a call that returned to its thread's words.
+//! Times calls: when a call returns, adds its duration to the words of its thread.
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
 //! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs 0.5 ns,
 //! because it overlaps with the next reading of the counter.
 //!
-//! A duration's bucket is saved, and the next call counts it. Otherwise the count's address would depend on the time
-//! just taken, so no later load that may alias the count could begin before the time is known, which took 15 ns. The
-//! exchange needs no lock prefix, because only a signal handler of the same thread can interrupt it.
+//! A call saves its duration's bucket, which the next call counts. Otherwise the count's address would depend on the
+//! duration just measured. Later loads that may alias the count would wait for the duration, which took 15 ns. The
+//! exchange of buckets needs no lock prefix, because only a signal handler of the same thread can interrupt it.
 //!
-//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one of ns - 1 and the three bits after it
-//! name an eighth of an octave. Each eighth but the last contains one bucket boundary, with which ns is compared.
+//! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
+//! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
+//! is compared.
 
 use core::arch::global_asm;
 use core::mem::MaybeUninit;
@@ -28,8 +29,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// One moment by both clocks. Relaxed throughout: the pair is written before the first trampoline is armed. A torn
-    /// pair would only shift the ticks of threads that may not read the counter.
+    /// The same moment by both clocks. Relaxed throughout: the pair is written before the first trampoline is armed. A
+    /// torn pair would only shift the ticks of threads that may not read the counter.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -62,14 +63,13 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Reads the time stamp counter, which the calling thread must be allowed to.
+/// Reads the time stamp counter. The calling thread must be allowed to read it.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Returns the counter's value, computed from the kernel's clock.
 #[cold]
 #[inline(never)]
 fn kernels_ticks(ns_per_tick: u64) -> u64 {
@@ -77,7 +77,8 @@ fn kernels_ticks(ns_per_tick: u64) -> u64 {
     let Some(whole) = passed.checked_div(ns_per_tick) else {
         return 0;
     };
-    // In units of 2^-32 ns, without a 128-bit division. A tick is below 4 ns, so nothing overflows.
+    // Computes passed * 2^32 / ns_per_tick without a 128-bit division. A tick is below 4 ns, so the shift does not
+    // overflow.
     let rest = ((passed % ns_per_tick) << 30) / ns_per_tick;
     let ticks = (whole << 32).wrapping_add(rest << 2);
     CLOCKWORK.moment_ticks.load(Relaxed).wrapping_add(ticks)
@@ -120,7 +121,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words, which a forked child and an ended session lack.
+    // rsi becomes the address of the probe's words. A forked child and an ended session have none.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

@@ -10,7 +10,7 @@ use tiptoe_wire::{LeaveReason, Plan};
 
 use crate::tasks::{self, Task};
 
-/// The interval at which the agent's thread looks whether tiptoe still checks.
+/// The interval at which the agent's thread verifies that tiptoe still checks.
 const PAUSE_NS: u64 = 250_000_000;
 /// The interval of the thread's own checks if tiptoe makes none.
 const TICK_NS: u64 = 20_000_000;

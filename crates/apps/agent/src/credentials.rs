@@ -1,12 +1,12 @@
 //! Takes all rights away from the agent's thread. Otherwise the program, which can write that thread's stack, could use
-//! them even after it has given up its own.
+//! these rights even after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
 //! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
 //! domain that allows only reading /proc/self/task.
 //!
 //! A process with all ids of a thread may trace that thread (ptrace(2)), and so access all memory of the program. So
-//! the saved id must differ from the real one: no process has, or can take, both ids.
+//! the saved id must differ from the real one, because no process has, or can take, both ids.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.
@@ -22,7 +22,8 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace lacks the unowned ids. Real processes have the overflow id, 65534.
+/// The real id if the user namespace lacks the unowned ids. It must not be the overflow id, 65534, which real processes
+/// have.
 const MAPPED: usize = 65_530;
 
 pub fn drop_rights() {
@@ -94,8 +95,8 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel can deny, except reading the folder of threads. If the kernel lacks Landlock, the
-    /// program cannot use it either.
+    /// Denies all that this kernel can deny, except reading the folder of threads. A kernel without Landlock is no
+    /// risk, because the program cannot confine itself by Landlock either.
     pub(super) fn confine() -> Result<(), Errno> {
         // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;

@@ -1,8 +1,8 @@
 //! The ranges of code to which followed calls may return.
 //!
-//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they look up the return address of a
-//! C function that generated code has called. A thunk's address there would crash them, and a C unwinder cannot pass
-//! through generated code either. So calls from code without unwind information are only counted.
+//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they look up the return address of a C
+//! function that generated code has called. A thunk's address there would crash the runtime, and a C unwinder cannot
+//! pass through generated code either. So calls from code without unwind information are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -38,14 +38,13 @@ impl DescribedCode {
         self.changes.write_end();
     }
 
-    /// Returns whether a range contains the call that returns to `back`. Returns `false` while the ranges are being
-    /// replaced.
+    /// Returns whether a range contains the call that returns to `back`; `false` while the ranges are being replaced.
     pub fn calls_from(&self, back: u64) -> bool {
         let Some(begun) = self.changes.try_begin() else {
             return false;
         };
-        // Relaxed: the sequence count orders these loads. The byte before the return address is looked up, because
-        // the code after a call that never returns may be another function's.
+        // Relaxed: the sequence count orders these loads. The byte before the return address is looked up, because the
+        // code after a call that never returns may belong to another function.
         let call = back.wrapping_sub(1);
         let count = self.count.load(Relaxed) as usize;
         let words = self.words.get(..count).unwrap_or(&[]);

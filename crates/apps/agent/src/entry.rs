@@ -1,5 +1,5 @@
-//! The agent's two entries: a call on a borrowed thread (`-p`), and a constructor that runs before any other library's
-//! (`-- CMD`).
+//! The agent's two entries: a call on a borrowed thread (`-p`), and a constructor that runs before those of other
+//! libraries (`-- CMD`).
 
 use core::ffi::c_int;
 use core::mem::size_of_val;
@@ -15,11 +15,11 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The same interval if the session could not begin, so that no futex word is mapped.
+/// The same interval without a session, because then no futex word is mapped to wait on.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`, which tiptoe puts into the loader's list. The path from which the loader
-/// opened the agent later leads to another file.
+/// The name of the agent's file in `/proc/PID/maps`. tiptoe puts this name into the loader's list, because the path by
+/// which the loader opened the file (`/proc/self/fd/N`) leads to another file later.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -28,11 +28,12 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1, for the life of the image, once the loader has loaded this agent. No entry may be called before.
+/// Becomes 1 once the loader has loaded this agent, and stays 1. tiptoe must call no entry before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of the environment message for this image, or 0. tiptoe writes the key into the agent's file.
+/// The key of this image's message in the environment; 0 without a message. tiptoe writes the key into the agent's
+/// file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
@@ -53,21 +54,21 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    // A program that locks all its mappings has locked this image, too.
+    // If the program locks all its mappings, the loader's mapping of this image is locked, too.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores. In a
-    // PID namespace of its own, a forked child may have its parent's process id.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
+    // `is_home` does not only compare `pid`, because a forked child in another PID namespace may have its parent's.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::count() == 1 {
-        // In a program with several threads the agent's thread registers, because that takes 10 to 20 ms there.
+        // With several threads the registration takes 10 to 20 ms, so the agent's thread makes it.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -116,7 +117,7 @@ fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
     memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
 }
 
-/// Runs before the program's other constructors. It takes no arguments, because musl's loader passes none.
+/// Takes no arguments, because musl's loader passes none.
 extern "C" fn constructor() {
     TIPTOE_LOADED.store(1, Ordering::Release); // Release: tiptoe reads it from outside
     // Relaxed: tiptoe wrote the key before the image was loaded.
@@ -155,7 +156,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve. Needs no memory to map the segment.
+/// Reports to tiptoe that this agent cannot serve. Does not map the segment, because memory may be lacking.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);

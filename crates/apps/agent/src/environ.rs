@@ -1,5 +1,5 @@
-//! Reads the environment entry of `tiptoe probe -- CMD`, and removes it before the program sees it. Other entries of
-//! this name stay.
+//! Reads the environment entry of `tiptoe probe -- CMD`, and removes it before the program sees it. Other entries with
+//! the same name stay.
 
 use core::ffi::c_char;
 
@@ -36,7 +36,6 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
     decimal(digits).filter(|stack| *stack != 0)
 }
 
-/// Returns the number that digits write; `None` if other bytes are among them.
 fn decimal(digits: &[u8]) -> Option<usize> {
     let value = |sum: usize, digit: &u8| {
         sum.wrapping_mul(10)
@@ -91,8 +90,7 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// Returns the first entry that `read` accepts, and what `read` returned. `read` gets the entry's first [`LONGEST`]
-/// bytes.
+/// Returns the first entry whose first [`LONGEST`] bytes `read` accepts, and what `read` returned.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,
@@ -126,8 +124,8 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Returns an entry's string, without the NUL. The search must have a bound, because otherwise the compiler replaces it
-/// by a call of `strlen`.
+/// Returns an entry's string, without the NUL. The search for the NUL must have a bound, because otherwise the compiler
+/// replaces it by a call of `strlen`.
 unsafe fn string<'a>(entry: *mut *mut c_char) -> &'a mut [u8] {
     /// The longest string that the kernel passes, with its NUL (execve(2)).
     const MOST: usize = 32 << 12;

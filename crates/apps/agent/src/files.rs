@@ -13,7 +13,7 @@ const O_RDWR: i32 = 2;
 const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
-/// The descriptors of the only agent's thread. They are in its own table and end with it.
+/// The descriptors that the agent's thread keeps. They are in its own table, which ends with the thread.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 #[derive(Clone, Copy)]
@@ -34,7 +34,6 @@ impl ProcFile {
     }
 }
 
-/// An open file, which is closed on drop unless it is kept.
 pub struct File {
     fd: i32,
     is_kept: bool,
@@ -82,8 +81,8 @@ pub fn keep() {
     }
 }
 
-/// Returns whether the calling thread is the agent's. When that thread ends, the kernel clears its number in the lock.
-/// A forked child has another process id.
+/// Returns whether the calling thread is the agent's, by its id in the lock, which the kernel clears when that thread
+/// ends. The process id excludes forked children.
 fn is_agents_thread() -> bool {
     shared::get().is_some_and(|shared| {
         // Relaxed: constant within a session.

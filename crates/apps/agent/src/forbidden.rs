@@ -1,9 +1,9 @@
-//! Threads that may not read the time stamp counter. A thread forbids that to itself by prctl(PR_SET_TSC,
-//! PR_TSC_SIGSEGV). The threads and processes that it starts inherit this. Each reading then raises SIGSEGV.
+//! Handles threads that may not read the time stamp counter. A thread forbids itself to read it by prctl(PR_SET_TSC,
+//! PR_TSC_SIGSEGV). Each reading then raises SIGSEGV. Threads and processes that it starts inherit this.
 //!
 //! Trampolines read the counter only after they have pushed or found a frame. So the agent hides the thread's frames
 //! from its trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Hits of other
-//! threads need no more instructions.
+//! threads take no more instructions.
 //!
 //! | in such a thread | result |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
 //! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. Not handled are a later prctl without a hook, any prctl after the thread's
-//! first hit if calls are recorded, and a prctl in a signal handler that interrupted a trampoline right before the
+//! when the thread enters a later session. A later prctl without a hook is not handled, nor one after the thread's
+//! first hit if calls are recorded. Nor is a prctl in a signal handler that interrupted a trampoline right before the
 //! reading.
 
 use tiptoe_sys::raw::{call, nr};
@@ -30,8 +30,8 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// Lets the agent's thread read the time stamp counter, which its creator may not be allowed to. Then compares the
-/// counter with the clock.
+/// Lets the agent's thread read the time stamp counter, because it may have inherited the prohibition. Then compares
+/// the counter with the clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
@@ -46,7 +46,7 @@ pub fn is() -> bool {
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
     // A forked child needs no change, because without a slab its trampolines never read the counter. A child that
-    // shares this memory (vfork) must make no change, because it would hide its parent's frames.
+    // shares this memory (vfork) must make no change, because that would hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
         forbid();

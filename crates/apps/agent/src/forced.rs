@@ -1,15 +1,15 @@
 //! Hides return thunks from forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end
 //! a thread).
 //!
-//! The unwinder passes each frame to its caller's *stop function*, and leaves the frame. The stop function must not see
-//! return thunks, which are frames to the unwinder. So we replace it by a function that skips thunks.
+//! The unwinder passes each frame to a *stop function* of its caller, and leaves the frame. The stop function must not
+//! see return thunks, which are frames to the unwinder. So we replace it by a function that skips thunks.
 //!
-//! The unwinder keeps the function and its argument in the program's exception object, because it continues after each
-//! cleanup (`_Unwind_Resume`), when its own frames and ours no longer exist. So we keep the program's two words in the
-//! last page of the thread's frames. A thread without frames returns to no thunk.
+//! The unwinder continues after each cleanup (`_Unwind_Resume`), when its own frames and ours no longer exist. So it
+//! keeps the function and its argument in the program's exception object, and we keep the program's two words in the
+//! last page of the thread's frames. A thread without frames needs none, because it returns to no thunk.
 //!
-//! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead. A
-//! record that a jump out of the stop function left in use is used again, because glibc has one exception object per
+//! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead. If
+//! the stop function jumps away, its record stays in use, and is used again, because glibc has one exception object per
 //! thread. If no record is free, the program's function sees thunks.
 
 use crate::calls;

@@ -1,5 +1,5 @@
 //! Detects calls of `--under`'s function that end without a return. A thread that leaves such a call must count as
-//! outside at once, not only when a later call returns.
+//! outside the function at once, not only when a later call returns.
 //!
 //! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by the
 //! personality routine of the frame that will handle an exception, a panic or a cancellation. The unwinder's
@@ -46,7 +46,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame:
-    // stacks are aligned to 16 at calls, so the frame's own return address is not below the sum.
+    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame,
+    // because stacks are aligned to 16 at calls. So the frame's own return address is at the sum or above.
     calls::cut(to + 8);
 }

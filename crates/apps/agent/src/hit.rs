@@ -18,23 +18,23 @@ use crate::tls;
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
 /// process counts nothing ([`Shared::is_home`]).
 ///
-/// A probe below a gate, marked in the argument, counts nothing outside the gate. A thread may be inside the gate here,
-/// because creating a child took its slab away.
+/// A probe with [`UNDER`] in its argument counts only inside `--under`'s function. A thread without a slab may be
+/// inside, because creating a child takes the slab away.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // The session must be loaded before the data segment. If the session ends in between, `give_slab` then refuses its
-    // slab.
+    // The session must be loaded before the data segment, so that `give_slab` gives no slab of a session that has ended
+    // in between.
     let Some(session) = shared.claims.session() else {
         return;
     };
     let Some(data) = shared.data() else { return };
     let slab = give_slab(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // If the thread got a slab, the trampoline counts the hit, because only the trampoline knows the value.
+    // If the thread got a slab, its trampoline counts a hit with a value, because only the trampoline knows the value.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Intercepts system calls of the program whose effect the agent's presence would change. A hook replaces the `mov
-//! $NUMBER,%eax` before the call, or is in libc's function `syscall`.
+//! Intercepts system calls of the program that would have another effect with the agent present. A hook replaces the
+//! `mov $NUMBER,%eax` before the call, or is in libc's function `syscall`.
 //!
 //! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at the
 //! original address, so that a thread that waits there can be cancelled or unwound as usual.
@@ -26,7 +26,7 @@ use crate::watches;
 
 mod waits;
 
-/// The distance from a trampoline's return address to its code for a performed call (`tiptoe-patch`, `trampoline`).
+/// The distance from a hook's return address to the code that skips the `syscall` (`tiptoe-patch`, `build`).
 const PERFORMED: u64 = 25;
 
 const SIG_BLOCK: u64 = 0;
@@ -88,7 +88,7 @@ fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     }
 }
 
-/// Makes a new thread that inherits breakpoints call [`born`] before its own code.
+/// If threads inherit breakpoints, makes the new thread call [`born`] before its own code.
 fn follow_birth(number: usize, frame: &mut Frame) {
     if !matches!(number, nr::CLONE | nr::CLONE3) || !watches::are_inherited() {
         return;
@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles an intercepted function's entry. The zero flag makes the trampoline return at once.
+/// Handles an intercepted function's entry. The trampoline returns to the caller at once if the zero flag is set.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -167,8 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before the program installs a filter or dispatcher of system calls, because it may forbid the
-/// agent's calls, or kill the program for them.
+/// Ends the session before the program installs a filter or dispatcher of system calls, which may forbid the agent's
+/// calls, or kill the program for them.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -177,7 +177,7 @@ fn before_rules(why: LeaveReason) {
 }
 
 /// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must end,
-/// because a trampoline would write to an arbitrary word of the block as if the word were an address.
+/// because a trampoline would take an arbitrary word of the block for its descriptor's address.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -192,8 +192,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Prepares the creation of a child. A child that shares this memory must not count there, so the thread's slab is
-/// taken away.
+/// Prepares the creation of a child. A child that shares this memory must not count in the thread's slab, so the slab
+/// is taken away.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -220,8 +220,8 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
     flags & CLONE_VM == 0
 }
 
-/// Returns whether a child will lose our handlers. A child that runs beside its parent in the same memory does not
-/// count.
+/// Returns whether a child will lose our handlers, and must call [`cleared`]. A child that runs beside its parent in
+/// the same memory must not, because the stub reads clone3's record (`asm`).
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -249,7 +249,7 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// Returns a clone's flags, and the thread control block that they may give to the child.
+/// Returns a clone's flags, and its argument for the child's thread control block.
 fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     match number {
         nr::CLONE => Some((frame.rdi, frame.r8)),
@@ -271,11 +271,12 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-/// Performs a call that fails, or has half its effect, while a thread exists that libc does not know. So the agent's
-/// thread ends, and starts again in the new namespace. In a new namespace of process ids it cannot start, so the
-/// calling thread ends the session. If the agent's thread does not end in time, the call is made all the same.
+/// Performs a call that would fail, or have only half its effect, while the agent's thread exists. So that thread ends
+/// before the call, and starts again in the new namespace. In a new PID namespace it cannot start, so the calling
+/// thread ends the session. If the agent's thread does not end in time, the call is made all the same.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked, because a handler that forks or jumps away would take the session's lock along.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and one that forks would
+    // bring a child here.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -299,7 +300,6 @@ fn kept() -> u64 {
     if signals::owned() { OURS } else { 0 }
 }
 
-/// Performs an exec with the program's own mask and ignored signals, because the new program inherits them.
 fn exec(number: usize, frame: &Frame) -> i64 {
     if !signals::owned() {
         return perform(number, frame);
@@ -380,7 +380,8 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Corrects the thread's mask, because the agent took the signals over while this thread was inside the hook.
+/// Replaces the kernel's blocks of our signals by recorded ones, because the agent took the signals over during this
+/// hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

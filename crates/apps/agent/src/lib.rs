@@ -72,12 +72,12 @@ mod unwind;
 mod unwind_info;
 mod watches;
 
-// Only in the agent's own profile, because a build of the whole workspace links std.
+// Only the agent's own profile compiles this, because builds of the whole workspace link std, which has a handler.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // No code path panics by design. A thread that gets here must not continue, because an invariant is broken, and
-    // must not end the program.
+    // No code path panics by design. An invariant is broken here, so the thread must not continue. It must not end the
+    // program either.
     loop {
         tiptoe_sys::raw::sleep_ns(999_000_000);
     }

@@ -1,17 +1,17 @@
 //! Tracks libraries that are loaded and closed during a session.
 //!
-//! The loader calls an empty function, for debuggers, before and after its list of libraries changes. At the second
-//! call a new library is mapped, but not relocated, and none of its code has run. Both calls run
-//! [`changed`](crate::library_changes::changed) under the loader's lock, so only one thread at a time runs it.
+//! The loader calls an empty function, made for debuggers, before and after each change of its list of libraries. At
+//! the second call a new library is mapped, but not relocated, and none of its code has run. A hook of that function
+//! runs [`changed`](crate::library_changes::changed) under the loader's lock, so in one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
 //! | new | it is reported to tiptoe, and the thread waits |
 //! | the same file as before at the same address, with probes | the agent's thread patches it, and the thread waits |
 //! | the same file as before at the same address, without probes | nothing |
-//! | closed | its traps are no longer ours ([`Libraries::is_closed`]); counts stay |
+//! | closed | traps at its addresses are no longer ours ([`Libraries::is_closed`]); its counts stay |
 //!
-//! If the wait times out, the library runs without probes until tiptoe has made them, which tiptoe reports. No thread
+//! If the wait times out, the library runs without probes until tiptoe has made them. tiptoe reports that. No thread
 //! waits if tiptoe is dead, or has served nothing since the last time-out.
 
 use core::mem::size_of;
@@ -26,20 +26,20 @@ use crate::owner::is_owned;
 
 /// The most pairs of library and address in a session.
 pub const MOST: usize = 4096;
-/// The longest wait of a loading thread, except for [`RESERVE_NS`] and unwinders.
+/// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// How much longer than [`PATIENCE_NS`] all waits of a session together may be, because on a busy machine tiptoe
-/// gets a CPU late.
+/// The time by which all waits of a session together may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets
+/// a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait for an unwinder, which must not see return thunks.
+/// The longest wait if an unwinder is loaded, which must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
+/// The interval at which wakes are repeated, because the agent's thread misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. Only the loading thread uses these words, except that the agent's thread writes the last four,
+/// A file at an address. The loading thread writes these words, except that the agent's thread writes the last four,
 /// which the loading thread reads after the answer.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
@@ -75,14 +75,14 @@ pub struct Libraries {
     code: AtomicU32,
 }
 
-/// The code of libraries is mapped and patched by one thread at a time. Otherwise some bytes of a patch, which is
-/// written in steps, could get into a new mapping at the same address. A jump that ends with the new file's bytes leads
-/// anywhere.
+/// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Otherwise the
+/// loader could map a new file between the steps in which a patch is written. A jump that ends with the new file's
+/// bytes leads anywhere.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for the code, after which the thread continues. A batch of patches may wait for a CPU, and the
-/// loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
+/// and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -113,13 +113,13 @@ impl Libraries {
         }
     }
 
-    /// Takes the code of libraries. Returns `false` if it stays taken too long.
+    /// Locks the code of libraries. Returns `false` if it stays locked too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // The caller holds the loader's lock, so an earlier change has left this `MAPPED`.
+            // A caller that maps holds the loader's lock, so `MAPPED` is left from an earlier change.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -131,8 +131,7 @@ impl Libraries {
     }
 
     fn free_code(&self, holder: u32) {
-        // Release: pairs with the Acquire in `take_code`. Another thread may hold the code, if this thread waited in
-        // vain.
+        // Release: pairs with the Acquire in `take_code`. If this thread waited in vain, another may hold the lock.
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
@@ -148,19 +147,19 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code never became free, no hook saw the change's end. Its mark must not delay each batch.
+        // If the code stays `MAPPED`, no hook saw the change's end. It is unlocked, because it would delay each batch.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
 
-    /// Removes the mark, which a forked child may have from its parent.
+    /// Unlocks the code. A forked child may have a locked copy of its parent's word.
     pub fn free_all_code(&self) {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
 
     /// Forgets all libraries. A thread that is late may still be in a walk.
     pub fn forget(&self) {
-        self.record.store(0, Release); // Release: before the rest, because without a record no thread begins a walk
+        self.record.store(0, Release); // first, because without a record no thread begins a walk
         let used = self.used();
         used.iter().for_each(|library| {
             library.entry.store(0, Relaxed); // Relaxed: read under the loader's lock, as all below
@@ -176,9 +175,9 @@ impl Libraries {
     }
 
     pub fn watch(&self, record: u64) {
-        self.record.store(record, Release); // pairs with `changed`
-        // A change that began before this store has no mark yet. If it ends before the mark is set, only this thread
-        // can remove the mark.
+        self.record.store(record, Release); // pairs with `record`
+        // A change that began before this store has not locked the code, so this thread does. If the change ends first,
+        // only this thread can unlock the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -196,7 +195,7 @@ impl Libraries {
     }
 
     pub fn is_closed(&self, number: usize) -> bool {
-        // Relaxed: a thread that runs a library's code has loaded it.
+        // Relaxed: a thread runs a library's code only after the library was loaded.
         let loaded = |library: &Library| library.entry.load(Relaxed) != 0;
         !self.get(number).is_some_and(loaded)
     }
@@ -216,7 +215,7 @@ impl Libraries {
 
     fn at_base(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, also in `at`: the library was written before it was reported to tiptoe.
+        // Relaxed, also in `at`: the words were written before the library was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
@@ -250,7 +249,7 @@ impl Libraries {
     }
 
     pub fn has_tasks(&self) -> bool {
-        self.tasks.load(Relaxed) != 0 // Relaxed: the tasks themselves are acquired
+        self.tasks.load(Relaxed) != 0 // Relaxed: `tasks` acquires each task
     }
 
     /// Ends a task. If not `whole`, tiptoe must plan the library anew.
@@ -380,7 +379,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // If tiptoe has served nothing since the last time-out, it probably does not run.
+        // If tiptoe has served nothing since the last time-out, it probably does not run, so no thread waits for it.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's

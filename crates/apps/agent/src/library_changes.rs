@@ -19,18 +19,18 @@ pub fn changed() {
     if !settled {
         libraries.set_mapping(true);
     }
-    // A session that is ending takes no reports, but it still patches code.
+    // A session that is ending takes no reports. It still changes code, which is therefore locked above.
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {
-        // Must follow the walk, which finds closed libraries, and precede the wait for patches.
+        // The code must be unlocked after the walk, which finds closed libraries, and before the wait for patches.
         libraries.set_mapping(false);
     }
     let (Some(data), Some(found)) = (data, found) else {
         return;
     };
     match settled {
-        // The first walk may have found a library that is still being loaded.
+        // The first walk may have reported a library that is still being loaded.
         true if found.any() || data.served() < data.reported() => libraries.wait(&data, &found),
         false if found.has_reported => ring(&data),
         _ => {}
@@ -44,7 +44,7 @@ pub fn changed() {
 fn note(shared: &Shared, record: &Record, data: &Data) -> WalkResult {
     let settled = record.is_consistent();
     let first = shared.libraries.is_first_walk();
-    // Must precede the report, because after it the agent's thread looks up where the new library is.
+    // This must precede the report, because the agent's thread then looks up where the new library is.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);

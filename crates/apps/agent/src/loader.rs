@@ -1,11 +1,11 @@
-//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. A loading thread reads it and
-//! holds the loader's lock.
+//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. A thread that reads it must hold
+//! the loader's lock.
 
 use core::iter;
 
 use tiptoe_sys::raw::{call, nr};
 
-/// The most entries to read, because a torn or cyclic list must not hold up the thread.
+/// The most entries to read, so that a torn or cyclic list does not hold up the thread.
 const MOST: usize = 1 << 14;
 
 const LONGEST: usize = 4096;
@@ -36,7 +36,6 @@ pub struct Record(*const Debug);
 #[derive(Clone, Copy)]
 pub struct Entry(*const LinkMap);
 
-/// The state while nothing is being loaded or closed.
 const CONSISTENT: i32 = 0;
 
 impl Record {
@@ -98,7 +97,6 @@ impl Entry {
         name.windows(NAME.len()).any(|part| part == NAME)
     }
 
-    /// Returns the offset that the loader adds to the object's addresses.
     pub fn base(&self) -> u64 {
         // SAFETY: as in `Record::entries`.
         unsafe { (*self.0).base }
@@ -112,7 +110,7 @@ pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 impl FileIdentity {
     pub const WORDS: usize = 4;
 
-    /// Returns the file that an entry's name leads to; zeroes for the program itself.
+    /// Returns the identity of the file at an entry's path; zeroes for the program itself.
     pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.

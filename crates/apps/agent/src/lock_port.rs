@@ -1,5 +1,5 @@
-//! Records waits for a library's own locks, which the library reports through [`crate::ports`], as [`crate::locks`]
-//! records futex waits. This code may run in signal handlers, so it must not lock, wait, or call libc.
+//! Records waits for libraries' own locks, as [`crate::locks`] records futex waits. The libraries report the waits
+//! through [`crate::ports`]. This code may run in signal handlers, so it must not lock, wait, or call libc.
 
 use core::arch::naked_asm;
 

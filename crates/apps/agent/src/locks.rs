@@ -23,7 +23,7 @@ use crate::scopes;
 use crate::stubs::tiptoe_first_slab;
 use crate::tls;
 
-/// How far trampolines lower the stack pointer, because the program may use the red zone.
+/// How far trampolines lower the stack pointer: past the red zone, which the program may use.
 const BELOW: u64 = 128;
 
 const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
@@ -53,8 +53,8 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, which a hook has no time to compute. 0 before [`begin`], after [`end`], or if the
-/// session records no locks.
+/// The address of slab 0's words, stored because computing it would slow each hook. 0 before [`begin`], after [`end`],
+/// or if the session records no locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
@@ -69,7 +69,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
 }
 
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
+    SHARED.store(0, Relaxed); // Relaxed: a late thread uses only memory that stays mapped
 }
 
 fn area(at: u64) -> Words<'static> {
@@ -77,7 +77,7 @@ fn area(at: u64) -> Words<'static> {
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words in which the calling thread records its waits and wakes, if the session records locks.
+/// The words in which the calling thread records its waits and wakes.
 pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
@@ -90,10 +90,10 @@ impl WaitWords {
     pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks an old one
+        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks a stale slab
     }
 
-    /// Returns the words of a thread whose descriptor has this slab, which is 0 if the thread has none.
+    /// Returns the calling thread's words. `slab` is the slab in its descriptor, or 0 for none.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -107,7 +107,7 @@ impl WaitWords {
         };
         let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
-        // A thread that was preempted after it read the slab may have another session's slab.
+        // A thread that was preempted after it read `slab` may have an earlier session's slab.
         if slab < begin || slab >= end {
             return None;
         }
@@ -139,8 +139,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: the words are above the stack pointer, in the frames of the runtime's functions and their caller, where
-    // the functions' unwind rules say.
+    // SAFETY: the words are above the stack pointer, in the frames of the runtime's functions and their caller, at
+    // places that the functions' unwind rules give.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let timed = thread.is_next_timed(registers.rsi as u32);
     let now = timed.then(clockwork::ticks);
@@ -170,8 +170,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, lock, clock, read_lock);
 }
 
-/// Returns the kind of a futex call's lock, if the lock records its holder. `function` is the libc function on the
-/// stack that waits for the lock, or 0.
+/// Returns for which kind of lock a futex call waits, if such a lock records its holder. `function` is the libc
+/// function on the stack that waits for the lock, or 0.
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {

@@ -19,19 +19,19 @@ const MAY_MOVE: usize = 1;
 
 pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
-/// The start of the range for the agent's memory, which ends before [`CODE`]. Sanitizers refuse to start, or overwrite
-/// our memory, if something is mapped at their shadow memory. All their layouts leave this range free ([`SANITIZERS`]),
-/// and so does the kernel. The agent's memory stays 2 GiB away from code, because trampolines need the space near code.
-/// Mappings begin at random pages, so that they use different lines of the first-level cache.
+/// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines need the space near code.
+/// The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start, or overwrites
+/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, so that they use different
+/// lines of the first-level cache.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short
-/// mappings would leave no hole for a segment, and the kernel would place it where trampolines need space.
+/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
+/// would leave no hole for a segment, and the kernel would place the segment where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
 /// The least length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
 /// ([`extend`]).
 const LONG: usize = 1 << 30;
 const DISTANCE: usize = 2 << 30;
-/// The lowest address at which the kernel loads position-independent programs: two thirds of a program's half.
+/// The lowest address at which the kernel loads position-independent programs: two thirds of the user's address space.
 const CODE: usize = 0x5555_5555_4000;
 /// The addresses that sanitizers use on x86-64 (compiler-rt's runtimes of gcc 6 to 14 and clang 4 to 20).
 const SANITIZERS: [[usize; 2]; 7] = [
@@ -54,12 +54,13 @@ const _: () = {
     assert!(FAR + FAR_LEN + 3 * (88 << 30) + DISTANCE < CODE);
 };
 const FAR_LOOKS: usize = 4;
-/// The tries in ascending order, after [`FAR_LOOKS`] random ones. If all fail, the kernel chooses an address.
+/// The number of ascending addresses to try after [`FAR_LOOKS`] random ones. If all fail, the kernel chooses an
+/// address.
 const FAR_STEPS: usize = 32;
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps unlocked memory. A page exists only once touched, even in a program that locks all its mappings (mlockall).
+/// Maps memory whose pages exist only once touched, even in a program that locks all its mappings (mlockall).
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -155,7 +156,6 @@ fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errn
     Ok(at)
 }
 
-/// Maps memory without access.
 fn mmap(at: usize, len: usize, flags: usize, fd: i32, offset: usize) -> Result<usize, Errno> {
     // SAFETY: without MAP_FIXED, mmap replaces nothing.
     unsafe { call(nr::MMAP, [at, len, 0, flags, fd as usize, offset]) }
@@ -190,8 +190,8 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a range of the program's code a mapping of its own. The advice has no other effect, because private pages of a
-/// file are never in a huge page.
+/// Makes a range of the program's code a mapping of its own, by advice against huge pages. This has no other effect,
+/// because private pages of a file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);
@@ -295,8 +295,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the plan file's code, which is mapped at `from`, at exactly `base`, too. The mapping cannot become writable,
-/// and a fork copies none of it.
+/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping cannot become
+/// writable, and a fork copies none of it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))

@@ -16,7 +16,7 @@ pub(crate) fn take_slab_away() {
         && let Some(descriptor) = shared.claims.descriptor(index)
         && descriptor.owner() == gettid()
     {
-        // Relaxed: only this thread's trampolines and its child's read the word.
+        // Relaxed: only trampolines in this thread and its child read the word.
         descriptor.slab.store(0, Relaxed);
     }
 }

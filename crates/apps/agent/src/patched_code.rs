@@ -1,10 +1,10 @@
-//! Handles patched code that the program moves, or maps at another address, too. A patch works only at its own address,
-//! because its jump is relative, and the trap handler finds no other address. So code that mremap(2) moves must get its
-//! original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is notified
-//! of that code.
+//! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
+//! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves must get
+//! its original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is
+//! notified of that code.
 //!
-//! malloc grows large blocks by mremap, too. So a range is first compared with the table of sites. Only armed sites
-//! count, because a closed library's site may be at the address of the program's data.
+//! malloc grows large blocks by mremap, too, so ranges without a site are excluded first. Only armed sites count,
+//! because a closed library's site may be at the address of the program's data.
 
 use core::ops::Range;
 
@@ -50,11 +50,11 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
     is_patched(&code).then_some(code)
 }
 
-/// Makes the mremap that moves `code`.
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Patched pages were split off into mappings of their own. Before Linux 6.17, only one mapping can be moved.
+    // This joins patched pages, which were split off, and their neighbours again, because Linux before 6.17 moves only
+    // one mapping.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)
@@ -95,7 +95,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
                 ..site
             };
             patcher::disarm(&text, &[site], OtherThreads::Stopped);
-            // The program may map its data there.
+            // The program may map its data at the old address.
             if is_gone {
                 shared.set_armed(index, false);
             }

@@ -1,4 +1,4 @@
-//! Opens ports: the places through which libraries that the program links call the agent during a session.
+//! Opens ports. Through a port, a library that the program links calls the agent during a session.
 //!
 //! A port's file may be unmapped at any moment. So a port must be accessed through the kernel, which fails if
 //! nothing is mapped there.

@@ -29,8 +29,8 @@ impl Frame {
     pub(crate) fn return_address(&mut self) -> &mut u64 {
         const RED_ZONE: usize = 128;
         let end = core::ptr::from_mut(self).wrapping_add(1);
-        // SAFETY: the trampoline skipped the red zone and pushed `what`, this record's last word. At a function's entry
-        // the return address is above the red zone.
+        // SAFETY: the trampoline lowered the stack pointer by the red zone and pushed `what`, this record's last word.
+        // At a function's entry the stack pointer is at the return address.
         unsafe { &mut *end.cast::<u8>().wrapping_add(RED_ZONE).cast::<u64>() }
     }
 }

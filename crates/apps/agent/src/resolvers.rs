@@ -1,6 +1,6 @@
-//! Finds out which addresses are resolvers of indirect functions, which the loader calls according to the tables of the
-//! mapped file. The agent must call no other address, whatever a plan says. The tables are read through the kernel, and
-//! every number in them is bounded, because the program may have changed them.
+//! Finds the resolvers of indirect functions in the tables of a mapped file, by which the loader calls them. The agent
+//! must call no other address, whatever a plan says. The tables are read through the kernel, and every number in them
+//! is bounded, because the program may have changed them.
 
 use core::ops::Range;
 
@@ -21,14 +21,13 @@ const MOST_TAGS: u64 = 256;
 /// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the file that contained the last address. They are kept, because a request lists a file's resolvers
-/// together, over a hundred for libc, and each search of the tables takes long.
+/// The resolvers of the last address's file. They are kept, because a request lists a file's resolvers together (libc
+/// has over a hundred), and each search of the tables takes long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     code: Range<u64>,
     tables: Option<Tables>,
     kept: [u64; MOST_KEPT],
-    /// The number of resolvers, at most one more than `kept` has.
     count: usize,
 }
 

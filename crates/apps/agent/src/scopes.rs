@@ -1,5 +1,5 @@
 //! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
-//! It also runs in signal handlers, so it must not lock, wait, or call libc.
+//! This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
 //! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
 //! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are wiped.
@@ -25,7 +25,8 @@ struct ScopeWords {
     offset: AtomicU64,
     /// The start and length of all slabs.
     slabs: [AtomicU64; 2],
-    /// The number of sessions that recorded scopes. It only grows, because labels of the program cache it as a stamp.
+    /// The number of sessions that recorded scopes. It only grows, because the tokens of open scopes contain it as a
+    /// stamp.
     sessions: AtomicU64,
 }
 
@@ -40,7 +41,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the thread that first touches a page of the nodes would charge the page fault to its scope.
+    // Populated now, because otherwise the first thread to touch a page would charge the page fault to its scope.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -54,10 +55,9 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
 }
 
 pub fn end() {
-    WORDS.shared.store(0, Relaxed); // Relaxed: a late thread finds its slab out of range
+    WORDS.shared.store(0, Relaxed); // Relaxed: a late thread uses only memory that stays mapped
 }
 
-/// Returns the functions that a port of scopes calls at a scope's entry and exit.
 pub fn calls() -> [u64; 2] {
     [enter as *const () as u64, leave as *const () as u64]
 }
@@ -67,7 +67,6 @@ fn area(at: u64) -> Words<'static> {
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// Returns the calling thread's words; `None` if it has no slab.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = WORDS.shared.load(Acquire); // pairs with `begin`
@@ -75,7 +74,7 @@ fn find() -> Option<Thread<'static>> {
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
     let [begin, len] = WORDS.slabs.each_ref().map(|word| word.load(Relaxed));
-    // The thread has no slab. Or it was preempted after it read the slab's address, and this is another session.
+    // The thread has no slab, or was preempted after it read the address of an earlier session's slab.
     if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
@@ -130,7 +129,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread without a slab, which must claim it again, because creating a child took it away.
+/// Leaves a scope in a thread that must claim its slab again, because creating a child took the slab away.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

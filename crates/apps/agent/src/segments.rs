@@ -34,7 +34,7 @@ impl SegmentRange {
     }
 
     fn set(&self, at: usize, len: usize) {
-        self.at.store(at, Relaxed); // Relaxed: one thread, as all below
+        self.at.store(at, Relaxed); // Relaxed, here and below: one thread uses the ranges
         self.len.store(len, Relaxed);
     }
 }
@@ -100,7 +100,6 @@ impl Segments {
         }
     }
 
-    /// Forgets the ranges in a forked child, where they are not mapped.
     pub fn forget(&self) {
         self.ranges.iter().for_each(|range| range.set(0, 0));
     }

@@ -162,8 +162,8 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Changes code while the loader maps nothing. This needs no lock if the other threads are stopped, nor in a forked
-/// child, which may have its parent's mark of the loader.
+/// Changes code while the loader maps nothing. No lock is needed if the other threads are stopped. A forked child must
+/// not wait for the lock, because its copy may show a change in its parent.
 fn patched<R>(shared: &Shared, other_threads: OtherThreads, change: impl FnOnce() -> R) -> R {
     match other_threads {
         OtherThreads::Running if shared.is_home() => shared.libraries.while_mapped(change),
@@ -196,7 +196,8 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
     by_batch(sites, |indices, sites| {
-        // Read for each batch, because tiptoe lets threads run if the agent's thread does not answer in time.
+        // The plan is read for each batch, because tiptoe lets threads run if the agent's thread does not answer in
+        // time.
         let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
@@ -216,8 +217,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find earlier sessions' records with the listed trampolines again, although later records at the same
-/// addresses replaced them.
+/// Makes the table find earlier sessions' records again, if their trampolines are listed. Later records at the same
+/// addresses had replaced them.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -296,7 +297,7 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls the resolvers of indirect functions, which have no side effects. The result for any other address is 0.
+/// Calls the resolvers of indirect functions. Resolvers have no side effects. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);

@@ -42,14 +42,14 @@ pub struct Shared {
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether another tracer may have overwritten a patch, when it removed its own trap byte.
+    /// Whether another tracer may have overwritten a patch by removing its own trap byte.
     pub must_rearm: AtomicBool,
     /// Patched sites. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
     pub libraries: Libraries,
     pub claims: Claims<'static>,
     pub thunks: Thunks<'static>,
-    /// Calls from this code are followed.
+    /// Only calls from this code are followed.
     pub described: DescribedCode,
     pub arenas: Arenas,
     thunk_table: u64,
@@ -65,7 +65,6 @@ pub struct Shared {
     keep: AtomicBool,
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
-    /// Not 0 in the process that began a session.
     here: &'static AtomicU32,
     /// Not 0 while a thread without a slab may claim one at its first hit.
     gate: &'static AtomicU32,
@@ -81,7 +80,6 @@ pub struct Shared {
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// The state, which outlives sessions.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 pub fn get() -> Option<&'static Shared> {
@@ -188,8 +186,8 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     Ok(unsafe { &*block })
 }
 
-/// The bit of a site's word for an armed site. The bits above it are the number of the site's library plus 1; 0 if the
-/// site's library is not tracked.
+/// In a site's word, the bit of an armed site. The bits above it are the number of the site's library plus 1, or 0 if
+/// that library is not tracked.
 const ARMED: u64 = 1;
 /// The library number of sites whose library was closed before tiptoe had read it. No library has this number.
 pub const NOWHERE: usize = libraries::MOST;
@@ -224,7 +222,7 @@ impl Shared {
         if let Some(word) = self.table.word(index) {
             let number = number.map_or(0, |number| number as u64 + 1);
             let with = |word| Some(number << 1 | word & ARMED);
-            // Relaxed: as in `armed_word`. Cannot fail.
+            // Relaxed: as in `armed_word`. The update cannot fail.
             let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
         }
     }
@@ -280,13 +278,12 @@ impl Shared {
 
     /// Returns each descriptor's index with the address of its thread's frames, if the thread has frames.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
-        // Relaxed: the frames are only used as atomics.
+        // Relaxed: as in `Region::give`.
         let bases = self.regions.iter().enumerate().take(self.claims.used());
         let bases = bases.map(|(index, word)| (index, word.load(Ordering::Relaxed)));
         bases.filter(|(_, base)| *base != 0)
     }
 
-    /// Returns the word with the address of the frames of a descriptor's thread.
     pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
         self.regions.get(index)
     }
@@ -301,7 +298,6 @@ impl Shared {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
 
-    /// Returns the index of the descriptor at an address, if one is there.
     pub fn descriptor_index(&self, address: u64) -> Option<usize> {
         let base = self.descriptors.as_ptr() as u64;
         let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
@@ -309,9 +305,9 @@ impl Shared {
     }
 
     pub fn plan(&self) -> Option<Plan<'static>> {
-        let at = self.plan.load(Ordering::Acquire); // pairs with `publish`
-        // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the agent's thread
-        // reads it, and that thread ends the session.
+        let at = self.plan.load(Ordering::Acquire); // pairs with `map_session`
+        // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the thread that holds
+        // `lock` reads it, and only that thread unmaps it.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
@@ -383,7 +379,7 @@ impl Shared {
         (slot != 0).then_some(slot)
     }
 
-    /// Returns the first slot of a slab's lock records, if the session records contended locks.
+    /// As [`Shared::scope_slot`], for the records of contended locks.
     pub fn lock_slot(&self) -> Option<u32> {
         let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
@@ -394,7 +390,7 @@ impl Shared {
     }
 
     pub fn slab_at(&self, data: &Data, address: u64) -> Option<u32> {
-        let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // as above
+        let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // Relaxed: `data` was read from it
         data.geometry().slab_at(offset)
     }
 
@@ -460,7 +456,6 @@ impl Shared {
         self.unmap_plan();
     }
 
-    /// Forgets the segments in a forked child, where they are not mapped.
     pub fn forget_session(&self) {
         self.data.store(0, Ordering::Relaxed); // Relaxed: the single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);

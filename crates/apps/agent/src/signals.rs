@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | owned | [`ProcessSignals`] | the process | [`own`] takes it over; [`disown`] gives it back |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | in another signal's handler mask, but not in the kernel's | [`ProcessSignals`] | the process | sigaction |
+//! | in the program's mask of another handler, not in the kernel's | [`ProcessSignals`] | the process | sigaction |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler calls the program's; tiptoe attaches |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | it arrives, is unblocked or is waited for |
@@ -20,9 +20,9 @@
 //! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
 //! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
 //! | the program's single step in our code | skipped, or handled as at the original instruction ([`step`]) |
-//! | another fault | the program's handler runs; death if the program blocks the signal, or is in that handler |
+//! | another fault | the program's handler runs; if the program blocks the signal, or is in that handler, it dies |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
-//! | sent, and not blocked in the thread's wait | the program's handler runs; the wait ends with EINTR |
+//! | sent, and not blocked by the mask of the thread's wait | the program's handler runs; the wait ends with EINTR |
 //! | sent, and blocked | the signal is held back; the wait goes on |
 //! | sent | the program's handler runs, with its mask, its stack and SA_RESETHAND |
 //!
@@ -35,20 +35,20 @@
 //! | step | action | then |
 //! |---|---|---|
 //! | 1 | tiptoe requests Prepare | our handlers are installed; changes of masks are not hooked yet |
-//! | 2 | guards are patched, by one word or with all threads stopped | no new block reaches the kernel |
+//! | 2 | guards are patched, by one word or with all threads stopped | no request to block our signals gets through |
 //! | 3 | tiptoe unblocks both signals in each thread, its waits and its running handlers | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
-//! | 5 | the last trap byte is removed, and no trap's signal is pending | a block is harmless |
-//! | 6 | threads are stopped, none in our handler; tiptoe blocks what each thread believes to block | masks are right |
+//! | 5 | the last trap byte is removed, and no trap's signal is pending | blocking is harmless |
+//! | 6 | threads are stopped outside our handler; tiptoe blocks what each thread believes it blocks | masks are right |
 //! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
 //! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a request,
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! pass calls on. If the program must not have trap bytes, because some of its calls that change masks are not
-//! intercepted, other such sites stay, too. The next session must not write trap bytes there either. So an agent writes
-//! none before tiptoe has allowed trap bytes.
+//! pass calls on. A program must not have trap bytes if some of its calls that change masks are not intercepted. Then
+//! other sites whose removal needs trap bytes stay, too. The next session must not write trap bytes there either, so an
+//! agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
@@ -56,7 +56,7 @@
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
-//! - Another thread may take a blocked signal to the process from the kernel. sigpending shows the signal only after
+//! - The kernel may give a blocked signal for the process to another thread. sigpending shows the signal only after
 //!   that thread has held it back.
 //! - A blocked signal ends a call that takes no mask (read, poll) with EINTR, unless the program's handler has
 //!   SA_RESTART and the kernel restarts such calls.
@@ -64,12 +64,11 @@
 //!   in another thread gets it.
 //! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
 //!   the call began.
-//! - If a wait's mask blocks one of our signals and the thread's own does not, that signal ends the wait.
+//! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
-//! - A signalfd reads ours only if it has no other signal and was made during a session ([`fd`]). Otherwise they
-//!   stay pending.
-//! - If tiptoe is killed, a thread that believes to block our signals does not block them until it next sets its
-//!   mask.
+//! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]). Otherwise our
+//!   signals stay pending.
+//! - If tiptoe is killed, a thread that believes it blocks our signals does not block them until it next sets its mask.
 //! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the stack that it happens on. The
 //!   kernel kills a program whose stack has no room.
 //!
@@ -187,7 +186,7 @@ struct ProcessSignals {
     believed: [ProgramSignal; 2],
     owned: AtomicU64,
     is_on_alternate: AtomicBool,
-    /// For each signal, the owned signals in its handler's mask, as the program requested.
+    /// For each signal, the owned signals that the program requested in its handler's mask.
     masks: [AtomicU64; 65],
 }
 
@@ -253,12 +252,11 @@ fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Err
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
-/// Returns the action with our handler, and the program's stack and restart flags.
 fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
-        // Relaxed: the thread that stores the flag then installs the handlers again.
+        // Relaxed: a thread that stores the flag installs the handlers again itself.
         false if SIGNALS.is_on_alternate.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
@@ -306,8 +304,9 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Makes our handlers use a thread's alternate stack until the session ends, because a watch also traps on a
-/// coroutine's stack without room for a signal frame. If the program has a handler, that handler's flag decides.
+/// Makes our handlers use a thread's alternate stack until the session ends, because a breakpoint may hit on a
+/// coroutine's stack without room for a signal frame. If the program has a handler, the SA_ONSTACK flag of that handler
+/// decides.
 pub fn use_alternate_stacks() {
     SIGNALS.is_on_alternate.store(true, Ordering::Relaxed);
     for signal in BOTH {
@@ -317,7 +316,7 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Removes our signals from the masks of the program's handlers, and records them.
+/// Removes our signals from the masks of the program's handlers, and records which masks had them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
@@ -372,7 +371,7 @@ pub fn owned() -> bool {
 
 /// Gives both signals and all masks back to the program. Threads inside hooks race with this call (step 6 above).
 pub fn disown() {
-    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the reads of dispositions
+    let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the loads of dispositions below
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
         // The exchange is repeated if the program installed another handler in between.
@@ -400,7 +399,7 @@ pub fn disown() {
 }
 
 /// Performs the program's rt_sigaction. A child that runs in its parent's memory has its own dispositions until its
-/// exec. They must not be recorded, because the record is the parent's.
+/// exec. Its requests must not be recorded, because the record is the parent's.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
     let new_here = new.filter(|_| !home::is_anothers());
     if let Some(believed) = believed(signal) {
@@ -439,7 +438,7 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
 }
 
 /// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
-/// without our handlers.
+/// after our handlers were removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
 //! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
-//! trap's address leads to the mapping, the file offset, and the sites patched at that offset. Each mapping of a file
-//! has its own site, so the site with the trapped address counts.
+//! trap's address gives its mapping, and so the file offset and the sites patched at that offset. Each mapping of a
+//! file has its own site, so only the site at the trap's address counts.
 //!
-//! No hit may be lost, and no trap waits. So if the space is unsure, or something else is mapped at the address, the
-//! table of sites and the bytes around the trap decide (`tiptoe_uprobe::window`). A program may have copied its code
-//! into other memory at the same addresses.
+//! No hit may be lost, and no trap may wait. So if the space is unsure, or has something else at the address, the table
+//! of sites and the bytes around the trap decide (`tiptoe_uprobe::window`), because the program may have copied its
+//! code there.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -45,12 +45,12 @@ const SHAPE: Shape = Shape {
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread checks the lock before it sleeps, and how often it sleeps, because the lock's holder
-/// may need a CPU.
+/// How often the agent's thread checks the lock before each sleep, and how often it sleeps, so that the lock's holder
+/// may get a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// Readings of the list that tiptoe did not request take at most 1/`SHARE` of the time.
+/// Readings of /proc/self/maps that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
 /// The sleep of the agent's thread before it reads an unsure list again.
 const SOON_NS: u64 = 10_000_000;
@@ -122,7 +122,7 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a space whose list was never read contains nothing that can be wrong.
+        // Relaxed: a space that was never read is empty, so nothing in it is wrong.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -177,7 +177,8 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
+    /// Calls `work` until it reports that it got the lock. Returns `false` if a thread of the program holds the lock
+    /// too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -192,7 +193,8 @@ impl Space {
 pub fn read(data: &Data) -> u64 {
     if let Some(space) = get() {
         space.read(data);
-        // Relaxed: ordered by the loader's lock. A library that is being loaded has no patches yet.
+        // Relaxed: ordered by the loader's lock. A library that is being loaded has no patches yet, so it would look
+        // like an unpatched copy.
         if !space.is_loading.load(Ordering::Relaxed) && data.served() >= data.reported() {
             space.note_copies(None);
         }
@@ -228,7 +230,7 @@ pub fn add_sites(
     if space.feed.is_unsure() || sites().any(is_unknown) {
         space.read(data);
     }
-    // An earlier session's site at the same address has another trampoline.
+    // A site replaces an earlier session's site at the same address, which has another trampoline.
     let replaces = |other: u32, address: u64| {
         let other = shared.table.site(other as usize);
         other.is_none_or(|other| other.address == address)
@@ -278,7 +280,7 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
             space.feed.note_miss();
             count(shared, slot);
         }
-        // Otherwise the site is in no file, or the space is full.
+        // A site without a probe is in no file, or the space is full.
         None if shared.is_here() => return Some(found),
         None => {}
     }
@@ -336,7 +338,6 @@ fn decoded(number: usize, frame: &Frame) -> Option<Call> {
     Call::of(number, args)
 }
 
-/// Returns whether a forked child is about to move code with its parent's patches.
 pub fn moves_inherited_patches(number: usize, frame: &Frame) -> bool {
     let is_child = shared::get().is_some_and(|shared| !shared.is_here());
     let moves = |call: Call| patched_code::moved_by(&call).is_some();
@@ -370,8 +371,8 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins to map and unmap, or has finished, which no hook sees. The caller must hold the
-/// loader's lock.
+/// Records that the loader begins or ends its own mapping calls, which no hook sees. The caller must hold the loader's
+/// lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;

@@ -8,8 +8,7 @@ use tiptoe_wire::{Data, Geometry, futex, scopes};
 
 use crate::shared::Shared;
 
-/// Counts the unfinished waits of the slab's last thread, which has ended, as abandoned. Prepares the slab for the
-/// thread `tid`.
+/// Counts the unfinished waits of the slab's ended thread as abandoned. Prepares the slab for the thread `tid`.
 pub fn clear_waits(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, futex::WIDTH)) else {
@@ -25,7 +24,6 @@ pub fn clear_waits(state: &Shared, data: &Data, slab: u32, tid: u32) {
     Gaps::new(words).forget();
 }
 
-/// Puts a slab's thread into no scope, because another thread takes the slab.
 pub fn clear_scopes(state: &Shared, data: &Data, slab: u32) {
     let slot = state.scope_slot();
     let words = slot

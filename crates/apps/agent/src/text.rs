@@ -1,9 +1,9 @@
 //! Reads and writes the program's code from inside the program. An access to unmapped memory fails without a fault.
 //!
-//! This uses /proc/self/mem, which ignores the protection. The file cannot be opened without /proc, or in a program
-//! that gave up its privileges, as many daemons do, because root then owns the file. Then process_vm_readv(2) and
-//! process_vm_writev(2) are used. They need no right to access the caller's memory, but obey the protection, so a page
-//! of code is made writable for the copy. It stays executable.
+//! /proc/self/mem ignores the protection of memory. The file cannot be opened without /proc, or if the program gave up
+//! its privileges, as many daemons do, because root then owns the file. Then the agent uses process_vm_readv(2) and
+//! process_vm_writev(2). They need no right to access the caller's memory, but obey its protection. So a page of code
+//! is made writable for the copy, and stays executable.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
@@ -34,7 +34,7 @@ impl Text for SelfMemory {
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let from = bytes.as_ptr() as usize;
         let Some(file) = &self.0 else {
-            // A patch is shorter than a page, so it touches at most two.
+            // A patch is shorter than a page, so it touches at most two pages.
             let here = bytes.len().min(PAGE - address as usize % PAGE);
             let beyond = bytes.get(here..).unwrap_or(&[]);
             return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
@@ -46,7 +46,7 @@ impl Text for SelfMemory {
     }
 
     fn sync(&self) {
-        // Cannot fail, because the process registered before the first patch.
+        // This cannot fail, because the process registered for membarrier(2) before the first patch.
         let _ = membarrier::sync_core();
     }
 }
@@ -78,7 +78,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let opened = || {
         let_code_be_written(page, true).is_ok() && {
             let done = put();
-            // Needs no memory, because the page was part of one mapping before.
+            // This needs no memory, because the page was part of one mapping before.
             let _ = let_code_be_written(page, false);
             done
         }
@@ -96,7 +96,7 @@ unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usiz
     unsafe { call(number, args) == Ok(len) }
 }
 
-/// Copies within this process without the file. Returns whether everything was copied.
+/// Copies as [`through`], but within this process without the file.
 ///
 /// # Safety
 /// As [`through`].

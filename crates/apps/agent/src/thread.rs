@@ -39,7 +39,7 @@ const FLAGS: usize = CLONE_VM
     | CLONE_CHILD_CLEARTID;
 
 const PR_SET_NAME: usize = 15;
-/// The interval and the number of looks whether the thread has ended: about 5 s.
+/// The interval of checks whether the thread has ended, and their number: about 5 s in all.
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
@@ -99,7 +99,7 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
 }
 
 /// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, or
-/// if the thread does not answer for about 5 s, because a session must not get a second thread.
+/// if the thread does not end within about 5 s. Then no other thread may be started.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -129,7 +129,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
 
 /// Ends the session on a thread of the program, if the agent's thread cannot start again.
 pub fn end_session_here(session: SessionGuard) {
-    // No signal handler must run here, because it could enter this code, too, or change what is being restored.
+    // No signal handler must run here, as in `children::restore`.
     let mask = set_mask(!OURS);
     end(session.0, LeaveReason::Confined);
     drop(session);
@@ -190,7 +190,8 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // The check is last, because a program may ask each thread to end right after its start.
+            // This check is last, so that requests are served even if the program asks each new agent's thread to end
+            // at once.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -229,8 +230,8 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, opens the agent's own files, gives up the rights, and sets a recognisable name. Opening the
-/// files needs the rights.
+/// Closes all descriptors, sets a recognisable name, and opens the agent's own files. Then gives up the rights, which
+/// the opening needs.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

@@ -4,8 +4,8 @@
 //! | word | holds |
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor |
-//! | 1 | the owned signals that the thread believes to block; above them the generation |
-//! | 2 | recall: whether a signal was held back after the hook of a system call had checked |
+//! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
+//! | 2 | recall: whether a signal was held back after the system call's hook looked for one |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
 //! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
 //! | 8..16 | two masks for the kernel, each: mask, pointer to it, length, the program's mask |
@@ -14,8 +14,8 @@
 //! | 18 | where the trampoline of a clone or clone3 continues after the call |
 //! | 19 | the end of the frames while the thread may not read the counter ([`crate::forbidden`]), else 0 |
 //!
-//! A generation lasts while the agent owns the signals. An earlier generation's records are invalid. `thread_local!`
-//! would call `__tls_get_addr`, which may allocate.
+//! A *generation* begins when the agent takes the signals over. Records of an earlier generation are invalid.
+//! `thread_local!` would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,14 +51,14 @@ pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`, which parent and child share or have one each.
+/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. Parent and child share it, or each has its own.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames. A thread without frames has the page's end in word 17. So a trampoline that needs room finds
-/// a full page and asks the agent for memory, and a return finds an empty frame.
+/// A page of empty frames. A thread without frames has the page's end in word 17. So a trampoline that needs room is at
+/// a page's end and asks the agent for memory, and a return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -126,7 +126,7 @@ pub fn beginnings() -> [u64; 2] {
 }
 
 /// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: a thread of the program
-/// stores it, for all sessions, before the first trampoline is armed.
+/// stores it before the first trampoline is armed, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 /// Learns how the C library lays out blocks. Called by a thread of the program.
@@ -138,7 +138,7 @@ pub fn learn_layout() {
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
-/// Returns whether the calling thread's block is one of the C library's. In any other block, the memory at our words'
+/// Returns whether the C library laid out the calling thread's block. In any other block, the memory at our words'
 /// offsets belongs to the program.
 pub fn is_on_libcs_block() -> bool {
     const ARCH_GET_FS: usize = 0x1003;
@@ -150,31 +150,31 @@ pub fn is_on_libcs_block() -> bool {
         return !is_known;
     }
     let again: u64;
-    // SAFETY: the block is not the null page, and code that runs on a block uses its first words.
+    // SAFETY: the block is not the null page, and its first words are mapped, because the code that runs on it uses
+    // them.
     unsafe {
         asm!("mov {}, qword ptr fs:[16]", out(reg) again, options(nostack, readonly, preserves_flags));
     }
     thread_block() == block && (again == block || !IS_GLIBCS.load(Ordering::Relaxed))
 }
 
-/// Returns whether the program's C library laid out a block, which may be unmapped. The library's blocks begin with
-/// their own address; glibc's contain it once more.
+/// Returns whether the program's C library laid out a block, which may be unmapped.
 pub fn is_laid_out(block: u64) -> bool {
     let is_glibcs = IS_GLIBCS.load(Ordering::Relaxed);
     let words: Option<[u64; 3]> = text::read_words(block);
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, unless they are set. libc may have made the block before it
-/// loaded the agent.
+/// Sets the words of a thread that is about to start, if they are 0 because libc made the block before it loaded the
+/// agent.
 ///
 /// # Safety
 /// libc must have made the block, for a thread that does not run yet.
 pub unsafe fn give_words(block: u64) {
     let word = |offset: i64| {
         let at = block.wrapping_add_signed(descriptor_offset() + offset);
-        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller ensures the
-        // rest.
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller ensures that
+        // libc made this block.
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
     let [nobody, noframes] = beginnings();
@@ -219,8 +219,8 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides this thread's frames from its trampolines, because the thread may not read the counter ([`crate::forbidden`]).
-/// The trampolines then call the agent at each entry and return.
+/// Hides the frames of this thread, which may not read the counter ([`crate::forbidden`]). Without frames, its
+/// trampolines call the agent at each entry and return.
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -246,12 +246,12 @@ pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records where to continue after the clone that this thread is about to make.
+/// Records where this thread continues after the clone that it is about to make.
 pub fn set_cloned(return_address: u64) {
     store(CLONED, return_address);
 }
 
-/// Records where a thread that is about to start continues after its clone.
+/// Records where a thread that is about to start continues after the clone.
 ///
 /// # Safety
 /// As for [`give_words`].
@@ -263,7 +263,7 @@ pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
     word.store(return_address, Ordering::Relaxed);
 }
 
-/// Makes the thread enter the hook again if it is on its way into a system call.
+/// Sets whether the thread must enter the hook again, if it is on its way from a hook to the system call.
 pub fn recall(again: bool) {
     store(RECALL, again.into());
 }
@@ -278,7 +278,6 @@ pub struct Call {
     pub trampoline: u64,
 }
 
-/// Returns the last recorded call.
 pub fn call() -> Call {
     let word = load(WAIT_CALL);
     Call {
@@ -288,7 +287,7 @@ pub fn call() -> Call {
     }
 }
 
-/// Records a call. The trampoline must be stored first, because the second store makes the record valid.
+/// Records a call. The trampoline must be stored first, because the other word makes the record valid.
 pub fn set_call(call: Call) {
     store(TRAMPOLINE, call.trampoline);
     store(WAIT_CALL, call.return_address | call.number << NUMBER_SHIFT);
@@ -299,7 +298,7 @@ fn held_word(signal: usize) -> i64 {
     if signal == 4 { ill } else { trap }
 }
 
-/// Holds back a signal that was sent to this thread. The record has only the sender.
+/// Holds back a signal that was sent to this thread. Only its sender is recorded.
 pub fn hold(signal: usize, sender: u64) {
     let tid = gettid();
     if load(HELD_BY) != tid.into() {
@@ -317,20 +316,18 @@ pub fn take_held(signal: usize) -> Option<u64> {
     sender
 }
 
-/// Returns the sender of the signal held for this thread.
 pub fn held_sender(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
     (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
 }
 
-/// A mask for the kernel, in memory that stays valid.
 pub struct Mask {
     at: i64,
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and `given`, the program's. Two places take turns, so that a signal handler can
-    /// store one in between.
+    /// Stores a mask for the kernel, and the program's mask `given`. Two places are used in turn, so that a signal
+    /// handler in between can store its own mask.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

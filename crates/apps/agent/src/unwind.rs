@@ -1,18 +1,19 @@
 //! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` work as without the agent.
 //!
-//! A return address on the stack may be a thunk's, and a signal may interrupt a thunk, a trampoline, or the agent.
-//! An unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
+//! A return address on the stack may be in a thunk, and a signal may interrupt a thunk, a trampoline, or the agent. An
+//! unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
 //! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
 //!
 //! A thunk's unwind information says that the thunk is no frame, and that its record has the return address. A
-//! trampoline's describes the probed function's frame (`tiptoe-patch`, `unwind`). Where calls that the trampoline
-//! itself follows return, it is like a thunk's. So any unwinder works, even one linked into the program.
+//! trampoline's unwind information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the trampoline
+//! itself follows calls, the return addresses of these calls are described like thunks. So any unwinder works, even one
+//! linked into the program.
 //!
-//! `_Unwind_Backtrace` passes every frame to its caller's function, which we replace by a function that skips our
-//! frames. `_Unwind_ForcedUnwind` also leaves frames ([`crate::forced`]).
+//! `_Unwind_Backtrace` passes every frame to a function of its caller. We replace this function by one that skips our
+//! frames. `_Unwind_ForcedUnwind` also leaves the frames that it passes ([`crate::forced`]).
 //!
-//! `dlsym` and `dlopen` inspect their return address, which is a thunk if a followed function tail-calls them. So the
-//! agent first counts that function as returned, and restores the true return address.
+//! `dlsym` and `dlopen` inspect their return address, which is in a thunk if a followed function tail-calls them. So
+//! the agent first counts that function as returned, and restores the true return address.
 //!
 //! Once calls were followed, these interceptions stay in the program for ever, because frames may return through thunks
 //! at any time after a detach.
@@ -32,7 +33,7 @@ use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind_info::{AddressOf, INFO};
 
-/// The distance from the trampoline's return address to the displaced instructions (`tiptoe-patch`, `trampoline`).
+/// The distance from the hook's return address to the copy of the displaced instructions (`tiptoe-patch`, `build`).
 const COPY: u64 = 14;
 
 /// Handles an intercepted function. Returns the value that it must return at once; `None` if it must run.
@@ -162,7 +163,7 @@ fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
         headers: headers.as_ptr(),
         count: headers.len() as u64,
     };
-    // SAFETY: the program passes this function to be called with its second argument.
+    // SAFETY: the program passes this function to be called with the second argument.
     let visit: Visit = unsafe { core::mem::transmute(frame.rdi as usize) };
     // SAFETY: as above. The records outlive the call.
     Some(unsafe { visit(&info, size_of::<ObjectInfo>(), frame.rsi) } as u64)
@@ -192,7 +193,7 @@ struct Walk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// A frame of ours, which led to the unwinder. The last such frame is a trampoline's.
+    /// One of our frames that called the unwinder. The last of them is a trampoline's.
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,
@@ -212,7 +213,6 @@ impl WalkStage {
 type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
 type Backtrace = unsafe extern "C" fn(extern "C" fn(*mut u8, &Walk) -> i32, &Walk) -> i32;
 
-/// Runs the unwinder's walk with [`show`].
 fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
     let walk = Walk {
         show: frame.rdi,
@@ -221,7 +221,8 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: the address is of the copy of the function's displaced instructions, which continues in the function.
+    // SAFETY: this is the address of the copy of the function's displaced instructions, which continues in the
+    // function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
     // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)

@@ -17,9 +17,8 @@ const FDE: usize = 100;
 /// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
-/// libgcc takes the first frame with the right canonical frame address for the frame with the handler. So the frame
-/// after the last thunk must not have the address of a thunk's frame. They differ by the high half of the record's last
-/// word, 8 bytes.
+/// The frame after the last thunk must not have the canonical frame address of a thunk's frame
+/// (`tiptoe_uprobe::thunks`). The two addresses differ by the high half of the record's last word, 8 bytes.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -56,8 +55,8 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     bytes.all
 }
 
-/// How many words a thunk has on the stack at each byte of its code, in three bits each. At first these are the words
-/// that its trampoline pushed and the return address. Each `pop` removes one; at the end the return address is there
+/// How many words a thunk has on the stack at each byte of its code, in three bits each. At first these are the return
+/// address and the words that its trampoline pushed. Each `pop` removes one; at the end the return address is there
 /// again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
@@ -74,15 +73,15 @@ impl Bytes {
         self
     }
 
-    /// Pushes the address of a word of the thunk's record: the code address (register 16), rounded down to 32 bytes,
-    /// plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
+    /// Puts operations that push the address of a word of the thunk's record: the code address (register 16), rounded
+    /// down to 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
     fn record(&mut self, record_distance: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
         self.word(record_distance as u32).put(&[0x22])
     }
 
-    /// Pushes the caller's stack pointer: breg7(0) const8u(PUSHED) breg16(0) lit31 and lit3 mul shr lit7 and lit3
-    /// shl plus.
+    /// Puts operations that push the caller's stack pointer: breg7(0) const8u(PUSHED) breg16(0) lit31 and lit3 mul shr
+    /// lit7 and lit3 shl plus.
     fn stack_pointer(&mut self) -> &mut Bytes {
         self.put(&[0x77, 0, 0x0e]).put(&PUSHED.to_le_bytes());
         self.put(&[0x80, 0, 0x4f, 0x1a, 0x33, 0x1e, 0x25]);

@@ -11,8 +11,8 @@
 //! | the watched addresses | [`observe`], [`turn`], [`close`] |
 //! | descriptors | [`observe`], [`close`], [`after_retreat`] |
 //!
-//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel reads the
-//! variable's value for us: a read of our own would be a hit, and a fault if the memory is unmapped.
+//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel reads the variable's
+//! value for us, because a read of our own would be a hit, and a fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,11 +43,11 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// The mark of our events in a signal's data; the low 16 bits are the event's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How often a thread waits if the ring is full, because tiptoe may lack a CPU.
+/// How often a thread waits for room in a full ring, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// How many readings of the list of threads must show no new thread, because the list lacks a clone(2) in progress.
+/// How many readings of the list of threads must show no new thread, because one in creation may not be listed yet.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -68,8 +68,8 @@ struct Watches {
     cpus: AtomicU32,
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
-    /// The address of [`MOST`] descriptors, each with its event's number in the upper bits. They are outside the image,
-    /// so that a fork does not copy them.
+    /// The address of [`MOST`] descriptors, each with its event's number in the upper bits. They are mapped when first
+    /// needed, because they take 256 KiB.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
     has_room: AtomicBool,
@@ -92,7 +92,7 @@ static WATCHES: Watches = Watches {
 };
 
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
-    // Relaxed, here and throughout: only the agent's thread writes, before it opens the first event.
+    // Relaxed, here and throughout: only the agent's thread writes these words, before it opens the first event.
     WATCHES.is_on.load(Relaxed).then(|| data.hits())?
 }
 
@@ -121,7 +121,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch. The plan has the number of CPUs, and then the variables.
+/// Begins to watch the plan's variables, which follow the number of CPUs.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -134,8 +134,8 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 }
 
 /// Opens events for all threads while no thread may be created. A thread that is created all the same inherits only the
-/// events that its parent has at that moment. The kernel does not report which, so all events must be closed and opened
-/// again.
+/// events that its parent has at that moment. The kernel does not report which events those are, so all must be closed
+/// and opened again.
 ///
 /// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
 /// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
@@ -170,7 +170,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Serves a request in the segment. Returns whether it found one.
+/// Disables events that must rest, or serves a request in the segment. Returns whether there was work.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
     // Relaxed: the flag guards no memory, only the kernel's events.
@@ -391,7 +391,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. Without one, waits until tiptoe has read some, but only if the last wait helped.
+/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last wait was in vain.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

@@ -20,7 +20,7 @@ use crate::{Base, Rule, encode_row, find};
 /// The longest CIE that is run. Each function runs its CIE again, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
 const MAX_SPANS: usize = 8_000_000;
-/// Alignment of functions and linkage table entries; shorter gaps are padding.
+/// Alignment of functions and linkage table entries. A shorter gap between functions is padding.
 const ALIGNED: u32 = 16;
 
 /// An image's unwind section.
@@ -202,8 +202,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn`, after which an entry has pushed its number, if the expression is that of linkage tables:
-/// `rsp + 8 + ((rip & 15) >= turn) * 8`.
+/// Returns `turn` if the expression is that of linkage tables: `rsp + 8 + ((rip & 15) >= turn) * 8`. From that offset
+/// on, an entry has pushed its number.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;

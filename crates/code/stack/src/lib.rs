@@ -1,4 +1,4 @@
-//! Walks stacks without frame pointers, allocator or library, by compiled unwind tables.
+//! Walks stacks by compiled unwind tables. Needs no frame pointers, allocator or library.
 //!
 //! The host runs `.eh_frame`'s programs once (`compile`), and keeps sorted *rows* of 8 bytes. A row's [`Rule`] holds
 //! up to the next row. The agent only searches rows ([`find`]), because a hook must not allocate or interpret DWARF.

@@ -75,7 +75,8 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA. `None` if the rule has none, or unless it is aligned, above the stack pointer and near it.
+    /// Returns the CFA. `None` if the rule has none, or if it is misaligned, not above the stack pointer, or far from
+    /// it.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -87,8 +88,8 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // Refuses a CFA at the stack pointer (the subtraction wraps around) and a misaligned one (the rotation
-        // moves its low bits to the top).
+        // The subtraction wraps around for a CFA at the stack pointer. The rotation moves a misaligned CFA's low bits
+        // to the top. So both are refused.
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }

@@ -14,7 +14,7 @@ use crate::memory::{self, PAGE};
 use crate::shared::Shared;
 use crate::tls;
 
-/// Bytes of a thread's frames, for 131,000 nested calls. Untouched pages cost nothing.
+/// The bytes of a thread's region, for 131,000 nested calls. Untouched pages cost nothing.
 const REGION: usize = 4 << 20;
 
 /// The region of a thread, aligned to its own size.
@@ -46,8 +46,8 @@ impl Region {
     /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the word, and other readers find zeroes or frames
-        // in the region.
+        // Relaxed, here and below: only the slab's owner changes the word. Other threads find zeroes or frames in the
+        // region, and both are valid.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);
@@ -65,7 +65,7 @@ impl Region {
     }
 
     pub fn bury(&self, here: &CallSession) {
-        // The dead thread was not in this session, so its frames' sets of words mean nothing here.
+        // If the dead thread was not in this session, its frames name an earlier session's sets of words.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -106,8 +106,8 @@ impl Region {
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Moves the end up. The height is rounded up to a page, because trampolines push frames by themselves up to the
-    /// end of a page.
+    /// Moves the end up. The height is rounded up to a page, because trampolines push more frames without this code up
+    /// to the end of a page.
     pub fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
         let height = end.next_multiple_of(page) + 1;
@@ -120,8 +120,8 @@ impl Region {
     }
 }
 
-/// Prepares the calling thread for a session. Its open calls may have an earlier session's sets of words, and the
-/// thread may have lost the right to read the counter since.
+/// Prepares the calling thread for a session. The frames of its open calls may name an earlier session's sets of words,
+/// and the thread may no longer be allowed to read the counter.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {

@@ -1,8 +1,8 @@
 //! Prepares a system call in which the thread waits for signals, or waits under another mask.
 //!
-//! The kernel gets a copy of the mask without our signals. The copy is in the thread's own words, because it must stay
-//! valid until the kernel has read it, also for a restarted call. The hook records the call for the signal handler
-//! ([`signals`]).
+//! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), because
+//! it must stay valid until the kernel has read it, also if the call is restarted. The hook records the call for the
+//! signal handler ([`signals`]).
 
 use super::Frame;
 use crate::mask::OURS;
@@ -75,8 +75,8 @@ impl Frame {
     }
 }
 
-/// Returns the program's mask or set, even if the hook is called again for the same call. `None` if the program passed
-/// no mask, or if the kernel refuses its size.
+/// Returns the program's mask or set, even if an earlier run of the hook has replaced it by the copy. `None` if the
+/// program passed no mask, or one whose size the kernel refuses.
 fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,

@@ -26,7 +26,7 @@ pub fn detach(shared: &Shared) -> u64 {
     let whole = restore(shared, &text, OtherThreads::Running, probes);
     shared.claims.end();
     shared.set_gate(false);
-    // `settle` restores the sites for which threads must be stopped.
+    // If trap bytes are not allowed, `settle` restores the remaining sites with the threads stopped.
     if whole || is_quiet(shared) { 0 } else { EIO }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
 }
 
 /// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
-/// over. While no session owns the signals, they only pass calls on.
+/// over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -150,7 +150,7 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
 
 /// Restores everything that a forked child inherited, and gives its signals back. Afterwards no code of ours runs
 /// there, except the return thunks of open calls. If the child has several threads, one may be inside a patch, so sites
-/// that need trap bytes stay.
+/// whose removal needs trap bytes stay.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

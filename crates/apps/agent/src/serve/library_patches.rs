@@ -10,7 +10,7 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Begins a session. Forgets an earlier session's libraries, except that closed libraries stay closed.
+/// Forgets an earlier session's libraries, except that sites of closed libraries stay marked as not mapped.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {

@@ -1,9 +1,9 @@
-//! Emulates a signalfd that reads only SIGTRAP or SIGILL and is made while the agent owns them. The kernel makes any
-//! other signalfd, where these signals never arrive.
+//! Emulates a signalfd that reads only SIGTRAP, SIGILL or both, and is made while the agent owns these signals. Any
+//! other signalfd is the kernel's, and never gets these signals.
 //!
-//! The kernel never has these signals pending, so an emulated signalfd is a pipe. It is open for reading and writing,
-//! so that it has no end of file. A record in the pipe *is* the pending signal. Only the agent writes records, so a
-//! program with such a pipe keeps our handlers and hooks when a session ends.
+//! The kernel never has these signals pending, so an emulated signalfd is a pipe. Its descriptor is open for reading
+//! and writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only
+//! our handlers write records, so handlers and hooks stay in a program with such a pipe when a session ends.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ static FEEDS: [Feed; 2] = [const {
         pipe: AtomicU64::new(0),
     }
 }; 2];
-/// The process that made the pipes. Its forked child must not write to them.
+/// The process that made the pipes. A forked child must not write to them.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Handles a signalfd call; `None` if the kernel must make it.
@@ -74,7 +74,7 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     };
     let cloexec = flags as usize & 0o2000000;
     let args = [both as usize, read as usize, cloexec, 0, 0, 0];
-    // SAFETY: both descriptors are ours. The read end, which has the lowest number, becomes a copy of `both`.
+    // SAFETY: both descriptors are ours. A copy of `both` replaces the read end, which has the lowest number.
     let kept = unsafe { call(nr::DUP3, args) }.ok();
     close(both);
     kept.map(|fd| fd as i32)
@@ -140,7 +140,7 @@ pub(super) fn drain(signal: usize) -> Option<Info> {
     find(feed(signal)?, signal, true)
 }
 
-/// Finds a signal's record in the pipe. Reads each record once, and writes all back, except a record that is taken.
+/// Finds a signal's record in the pipe. Reads each record once, and writes it back, unless the record is taken.
 fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     let mut waiting = 0i32;
     let at = &raw mut waiting as usize;
@@ -149,7 +149,7 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     if waiting == 0 {
         return None;
     }
-    // Reading the program's descriptor may block, so a non-blocking one is opened.
+    // Reading the program's descriptor may block, so the pipe is opened again, without blocking.
     let end = path(fd, |path| open(path, NONBLOCK_CLOEXEC as i32).ok())?;
     let mut found = None;
     for _ in 0..waiting as usize / RECORD {

@@ -26,8 +26,8 @@ pub fn after_failed_exec(blocked: u64) {
     block(blocked, false);
 }
 
-/// Blocks or unblocks our signals in the kernel. Must make no system call without signals, because a child's filter may
-/// allow nothing but its exec.
+/// Blocks or unblocks `signals` in the kernel. If there are none, must make no system call, because a child's filter
+/// may allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);
@@ -39,8 +39,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child at whose creation the kernel dropped all handlers. Records that the program's
-/// were dropped, unless the record is the parent's.
+/// Installs our handlers again in a child, because the kernel dropped all handlers at its creation. Records that the
+/// program's handlers were dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
@@ -54,7 +54,8 @@ pub fn after_clear() {
     }
 }
 
-/// Blocks what the thread last recorded, because the signals were given back while the thread was inside a hook.
+/// Blocks the signals that the thread recorded as blocked, because the agent gave its signals back while the thread was
+/// inside a hook.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

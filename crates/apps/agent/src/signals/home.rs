@@ -1,4 +1,4 @@
-//! Records which process took the signals over. A child of vfork, or of a clone that shares this memory, has another
+//! Records which process took the signals over. A child that shares this memory (vfork, clone) is recognised by its
 //! process id. A fork wipes the record.
 
 use core::sync::atomic::Ordering;

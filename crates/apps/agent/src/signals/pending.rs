@@ -1,5 +1,5 @@
-//! Holds back SIGTRAP and SIGILL that are sent while the program believes to block them, because the kernel does not
-//! block them.
+//! Holds back each SIGTRAP and SIGILL that is sent while the program believes it blocks the signal, because the kernel
+//! does not block it.
 //!
 //! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal, then reads
 //! the waiter. The second stores itself as the waiter, then reads the signal. With SeqCst fences in between, at least
@@ -15,10 +15,10 @@ use crate::tls;
 
 const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
-/// Marks, in a signal's value, that the signal was passed on to another thread. The word before has the signal's true
-/// code.
+/// The upper half of a signal's value, if the signal was passed on to another thread. The lower half is then the
+/// signal's true code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// The value of `pending` while a thread writes the record, instead of a process id.
+/// The value of `pending` while a thread writes or takes the record; otherwise a process id.
 const WRITING: u32 = u32::MAX;
 
 pub fn deliver_pending() {
@@ -30,7 +30,8 @@ pub fn deliver_pending() {
     }
 }
 
-/// Delivers, under `mask`, the held signals that `mask` does not block. Returns whether a handler ran.
+/// Delivers, under `mask`, the held signals that `mask` or the thread's present mask does not block. Returns whether a
+/// handler ran.
 pub fn deliver_within(mask: u64) -> bool {
     let before = tls::blocked();
     let mut ran = false;
@@ -102,7 +103,7 @@ impl Info {
     /// Returns the signal as tgkill would send it. `sender` has the sender's process id and, above it, the user.
     pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
         let mut rest = [0; 29];
-        // Both follow three numbers of 4 bytes, and 4 bytes of alignment.
+        // Process id and user follow three numbers of 4 bytes, and 4 bytes of alignment.
         for (word, value) in rest.iter_mut().skip(1).zip([sender, sender >> 32]) {
             *word = value as u32;
         }
@@ -115,7 +116,7 @@ impl Info {
     }
 
     /// Returns the signal in a form that one thread may send to another. A thread may send the codes of kill and tgkill
-    /// only to itself, so the code becomes sigqueue's.
+    /// only to itself, so the code becomes SI_QUEUE.
     pub(super) fn queued(&self) -> Info {
         let kept = self.code < 0 && self.code != SI_TKILL;
         Info {
@@ -144,7 +145,6 @@ impl Info {
         }
     }
 
-    /// Returns the sender's process id and, above it, the user.
     fn sender(&self) -> u64 {
         let word = |at: usize| self.rest.get(at).map_or(0, |word| u64::from(*word));
         word(1) | (word(2) & 0x7fff_ffff) << 32

@@ -1,7 +1,7 @@
 //! Sends each thread its held signals ([`tls`]), when a session ends.
 //!
-//! A thread's block is found by its robust list, which libc puts at a fixed offset in the block. The block must be
-//! accessed through the kernel ([`SelfMemory`]), because the thread may end at any time, and its memory with it.
+//! A thread's block is found from its robust list, which libc puts at a fixed offset in the block. The block must be
+//! accessed through the kernel ([`SelfMemory`]), because the thread may end, and its block be unmapped, at any time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The offset of the robust list in a thread's block, plus 1; 0 if unknown. It is libc's, so it outlives sessions.
+/// The offset of the robust list in a thread's block, plus 1; 0 if unknown. libc never changes it, so it outlives
+/// sessions.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 const BLOCK: u64 = 4096;
 

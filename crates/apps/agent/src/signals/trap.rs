@@ -18,14 +18,15 @@ use crate::tls;
 use crate::watches;
 
 /// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
-/// signal. The byte before the address would prove nothing, because a single step or a breakpoint may stop anywhere.
+/// signal. The byte before the instruction pointer would not prove it, because a single step or a breakpoint may stop
+/// there, too.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Returns whether the processor gave no reason for a debug trap: no breakpoint, and no single step.
+/// Returns whether the processor reported neither a breakpoint nor a single step as a debug trap's reason.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)
@@ -120,8 +121,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap inside the window is no hit, because the thread was preempted there before the site was patched. But if
-    // our first byte is missing, the thread came through another tracer's trap byte at the window's start. That is a
+    // A trap inside the patched bytes is no hit, because the thread was preempted there before the site was patched.
+    // But if the site's first byte is not ours, the thread came through another tracer's trap byte there. That is a
     // hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
@@ -144,8 +145,8 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does what the program requested for a signal, with `mask` in force. As in the kernel, a fault kills the program if
-/// the fault's signal is blocked or being handled.
+/// Does what the program requested for a signal that arrives under `mask`. As in the kernel, a fault kills the program
+/// if the fault's signal is blocked or being handled.
 fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
@@ -165,8 +166,8 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
     }
 }
 
-/// Calls the program's handler with its requested mask and `mask` blocked. The call may not return. Then the siglongjmp
-/// sets the mask through its own hook.
+/// Calls the program's handler with its requested mask and `mask` blocked. The call does not return if the handler
+/// leaves by siglongjmp, which sets the mask through its own hook.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
@@ -180,15 +181,15 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that its return restores. If the session has ended in it, the kernel
-    // must get the program's whole mask.
+    // The handler may have changed the mask that its return restores. If the session has ended during the handler, the
+    // kernel must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;
     }
 }
 
-/// Ends the process by this signal. A SIGILL fault recurs when our handler returns. Any other signal must be sent
+/// Ends the process by this signal. A SIGILL fault recurs when our handler returns, so only other signals must be sent
 /// again.
 fn die(signal: i32, info: &Info, fault: bool) {
     let _ = kernel_action(signal as usize, Some(&Action::default()));

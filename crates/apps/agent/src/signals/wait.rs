@@ -2,8 +2,8 @@
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
-//! | in the hook, or earlier | none | may hold it back: the hook is called again and finds it |
-//! | after the hook, up to the `syscall` | before | may end the call in its place |
+//! | in the hook, or before it | none | may hold it back, because the hook is called again and finds it |
+//! | after the hook, up to the `syscall` | before | may skip the call, and set its result |
 //! | after the `syscall`, with EINTR | interrupted | lets the call end, or makes it again |
 
 use tiptoe_sys::raw::{call, nr};
@@ -12,7 +12,8 @@ use super::{Context, Info, OURS, RAX, RIP, RSI};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// Offsets from the hook's return address: of the end of the hook, and of the call.
+/// Offsets from the hook's return address: where the program's registers are restored, and where the jump to the call
+/// ends.
 const AFTER_HOOK: u64 = 8;
 const CALL_MADE: u64 = 24;
 
@@ -75,7 +76,7 @@ impl Wait {
         })
     }
 
-    /// Returns the mask in force during the wait, with the signals that the program put there.
+    /// Returns the program's mask for the wait, which may contain our signals.
     pub(super) fn mask(&self, context: &Context) -> Option<u64> {
         let mask = match self.mask_location {
             MaskLocation::Set(at) => Mask::at(context.register(at)),
@@ -85,13 +86,13 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as the result. Once the call is made, the kernel
-    /// takes the signal itself.
+    /// Ends a sigtimedwait that wants this signal, with the signal as the result, if the call is not made yet. Later
+    /// the kernel itself takes the signal.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;
         };
-        // SAFETY: the hook read the set from there, for this very call.
+        // SAFETY: the hook has read the set at this address, for the same call.
         let set = unsafe { (context.register(at) as *const u64).as_ref() };
         if set.is_none_or(|set| set & bit == 0) {
             return false;

@@ -2,8 +2,8 @@
 //! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
 //! libc did not create it, at its first hit.
 //!
-//! A new thread must not wait. Nor must a signal handler, because it may have interrupted a reservation. So the agent's
-//! thread is woken to reserve what cannot be reserved at once.
+//! A new thread must not wait. A signal handler must not wait, either, because the interrupted thread may be reserving.
+//! So the agent's thread is woken to reserve what cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -104,7 +104,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Reserves or releases these registers of a thread by `act`. Returns those for which it succeeded.
+/// Reserves or releases these registers of a thread by calls of `act`. Returns those for which it succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

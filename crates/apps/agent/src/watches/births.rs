@@ -1,9 +1,9 @@
 //! Delays the creation of threads while breakpoints are opened. Otherwise there is a race: a thread that is created
-//! while its parent's events are opened would inherit only some of them.
+//! meanwhile would inherit only some of its parent's events.
 //!
-//! Before a thread creates another by libc, it waits in [`before`]. Creations that began earlier must have ended, which
-//! nothing reports. So the list of threads is read until no new thread has appeared for a while. If a creation takes
-//! longer, or is not libc's, its thread is found later. Then all events are opened again.
+//! Before a thread creates another by libc, it waits in [`before`]. Nothing reports when creations that began earlier
+//! have ended. So the list of threads is read until no new thread has appeared for a while. If a creation takes longer,
+//! or is not libc's, its thread is found later. Then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -12,8 +12,7 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Nonzero while a [`CreationHold`] exists, so that creations wait. [`begin`] clears what a killed thread has left
-/// there.
+/// Nonzero while a [`CreationHold`] exists. [`begin`] clears it, because a killed agent's thread may have left it set.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
@@ -31,7 +30,7 @@ impl CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. A thread that misses the store in
         // `before` creates its thread at once, and the readings see the new thread.
         ON_HOLD.store(1, SeqCst);
-        // A program that is held before its start has one thread, which waits for us.
+        // A program that is held before its start has one thread, which waits for us, so it creates none.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }
@@ -46,7 +45,6 @@ impl Drop for CreationHold {
     }
 }
 
-/// Ends any hold, because a session begins.
 pub fn begin() {
     ON_HOLD.store(0, SeqCst);
 }
@@ -66,7 +64,6 @@ pub(super) fn is_alone() -> bool {
     tasks::count() <= 2
 }
 
-/// Waits until no new thread has appeared for about 10 ms.
 pub(super) fn settle() {
     let (mut newest, mut quiet) = (0, 0);
     for _ in 0..MOST_LOOKS {

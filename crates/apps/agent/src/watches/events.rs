@@ -1,4 +1,4 @@
-//! Opens breakpoints by perf_event_open(2). perf_event_attr is made of words.
+//! Opens breakpoints by perf_event_open(2), with perf_event_attr as an array of words.
 
 use tiptoe_sys::raw::{Errno, call, nr};
 use tiptoe_wire::WatchTarget;

@@ -1,4 +1,4 @@
-//! Handles debug traps whose reason was lost. A virtual machine lost it for a few accesses in a million, while
+//! Handles debug traps without a reason. A virtual machine lost the reason of a few accesses in a million, while
 //! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`, and
 //! its SIGTRAP would end the program.
 
@@ -12,7 +12,7 @@ const INT1: u8 = 0xf1;
 
 /// Handles a SIGTRAP without a reason, at `ip`. Returns `false` if the signal is the program's own.
 pub fn take_stray(ip: u64) -> bool {
-    // Relaxed: the agent's thread wrote it before any breakpoint was opened.
+    // Relaxed: the agent's thread wrote `is_on` before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
     // The program's own `int1` leaves the instruction pointer after itself, or under KVM on AMD at itself.
     if !WATCHES.is_on.load(Relaxed) || is_own(ip.wrapping_sub(1)) || is_own(ip) {

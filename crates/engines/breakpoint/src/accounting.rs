@@ -29,7 +29,7 @@ struct Hold<'s, 'a, W: Wait> {
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
-    /// Returns the accounting in these words, if enough; they must be zeroed before first use.
+    /// Returns the accounting in these words, which must be zeroed before first use; `None` if there are too few.
     pub fn new(geometry: Geometry, words: &'a [AtomicU64], wait: &'a W) -> Option<Self> {
         Accounting::with_backend(geometry, words, wait, NoBackend)
     }
@@ -56,7 +56,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_if(request, OnContention::Wait)
     }
 
-    /// Reserves without waiting, as a signal handler must; [`Error::Busy`] if a lock is taken.
+    /// Reserves without waiting; [`Error::Busy`] if a lock is taken.
     pub fn try_reserve(&self, request: &Request) -> Result<(), Error> {
         self.reserve_if(request, OnContention::Refuse)
     }
@@ -66,7 +66,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.release_if(request, OnContention::Wait)
     }
 
-    /// Releases without waiting, as a signal handler must; [`Error::Busy`] if a lock is taken.
+    /// Releases without waiting; [`Error::Busy`] if a lock is taken.
     pub fn try_release(&self, request: &Request) -> Result<(), Error> {
         self.release_if(request, OnContention::Refuse)
     }
@@ -90,7 +90,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // In reverse, so that each old request finds its slots free: the locks are still held.
+                // In reverse, so that each old request finds its slots free. The locks are held, so no other request
+                // takes them.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -127,7 +128,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Returns a target's slots. Those of a task on one CPU include its slots on all CPUs.
+    /// Returns how many slots a target holds. For a task on one CPU, its slots for all CPUs count, too.
     pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.resolve(&request).map_or(0, |resolved| {
@@ -174,7 +175,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // With all shards locked, a request for a CPU sees all tasks, and a full shard may take others' free entries.
+        // Under all locks, a request for a CPU sees the slots of all tasks, and a full shard can take entries from
+        // others.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }
@@ -318,7 +320,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         done.map(|_| ())
     }
 
-    /// Checks a request. If all shards are locked, this one may take the others' free entries.
+    /// Checks a request. If its shard is full and all shards are locked, takes free entries of other shards.
     #[inline]
     fn check_locked(
         &self,

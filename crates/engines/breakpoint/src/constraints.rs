@@ -1,10 +1,10 @@
-//! The counting rules. A `_locked` function needs the lock of the request's task or of CPUs, see [`crate::accounting`].
+//! The counting rules. A `_locked` function needs the lock of the task's shard, or for a CPU's request that of CPUs.
 //!
-//! A task is counted once in its shard's histogram, by its slots on all CPUs. On each CPU where it holds more, that
-//! CPU's histogram also counts it, by all that it holds there.
+//! A request of a task is for all CPUs or for one. The shard's histogram counts a task by its slots for all CPUs. If it
+//! also has slots for one CPU, that CPU's histogram counts it by all its slots there.
 //!
-//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any task holds on a CPU
-//! is the larger of both maxima, and a request for all CPUs needs no loop over them.
+//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most slots of any task on a CPU are
+//! the larger of the shards' and the CPU's maximum, and a request for all CPUs needs no loop over CPUs.
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(crate) struct Constraints<'a> {
     pub(crate) entries: Entries<'a>,
 }
 
-/// A request and its places. Passed by reference, because a copy costs as much as the counting.
+/// A request and the words that it concerns. Passed by reference, because a copy costs as much as the counting.
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
@@ -108,7 +108,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Finds a request's places; `None` only if the words were corrupted.
+    /// Finds the words that a request concerns. `None` is impossible, because the layout has words for every request.
     #[inline]
     pub(crate) fn resolve<'s>(&'s self, request: &'s Request) -> Option<ResolvedRequest<'s>> {
         let target = match request.target {
@@ -166,7 +166,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Returns what the task holds if the request can be granted.
+    /// Returns what the task already holds. Fails if the request cannot be granted.
     #[inline]
     pub(crate) fn check_locked(&self, resolved: &ResolvedRequest) -> Result<TaskSlots, DenyReason> {
         let ResolvedTarget::Task { task, .. } = &resolved.target else {
@@ -225,7 +225,7 @@ impl<'a> Constraints<'a> {
     }
 
     /// Returns whether a CPU's recorded request fits beside all tasks. An undecided request of a task may be in the
-    /// way, so `false` is final only if the caller excludes requests of tasks. Needs no shard.
+    /// way, so `false` is final only if the caller excludes requests of tasks. Needs no shard's lock.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in
@@ -382,7 +382,7 @@ impl<'a> Constraints<'a> {
         self.cpu(cpu, resolved.file).move_task(from, to);
     }
 
-    /// Counts a task's request on each CPU where the task holds more than on all.
+    /// Counts a task's request for all CPUs on each CPU for which the task also has slots.
     #[cold]
     fn count_runs(
         &self,

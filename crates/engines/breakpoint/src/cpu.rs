@@ -4,8 +4,8 @@ use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | holder of each | histogram of tasks | number of its begun changes | of its ended
-/// changes]`. See [`crate::constraints`].
+/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | its begun changes | its ended changes]`. See
+/// [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,
@@ -67,16 +67,18 @@ impl<'a> Cpu<'a> {
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// Moves a task in the histogram, in which other threads may move others.
+    /// Moves a task in the histogram. Other threads may move other tasks meanwhile.
     pub(crate) fn move_task(&self, from: u32, to: u32) {
         let Some((begun, ended)) = self.changes() else {
             return; // impossible: the layout has both
         };
         begun.add_shared(1);
-        // Release: pairs with the Acquire fence in `most` (edge M). A reader of a part of the change sees its begin.
+        // Release: pairs with the Acquire fence in `most` (edge M). A reader that sees a part of the change also sees
+        // the addition to `begun`.
         fence(Ordering::Release);
         self.tasks().shift_shared(from, to);
-        // Release: pairs with the Acquire load in `most` (edge M). A reader of the end sees the whole change.
+        // Release: pairs with the Acquire load in `most` (edge M). A reader that sees this addition also sees the whole
+        // change.
         ended.fetch_add(1, Ordering::Release);
     }
 

@@ -69,12 +69,12 @@ impl Conflict {
         }
     }
 
-    /// Returns the named holders.
+    /// Returns the first [`MOST_HOLDERS`] holders.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.holders.into_iter().flatten()
     }
 
-    /// Returns the sentence, with holders by `name`.
+    /// Returns the conflict as a sentence, in which `name` writes each holder.
     pub fn describe<F>(&self, name: F) -> impl fmt::Display
     where
         F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result,

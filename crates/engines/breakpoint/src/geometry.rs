@@ -32,7 +32,7 @@ pub(crate) mod head {
     /// The first free entry plus one, after the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file the most slots of any task on all CPUs, then the tasks by slots.
+    /// For each register file: the most slots of any task for all CPUs, then the histogram of tasks.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
@@ -65,8 +65,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry for CPUs numbered from 0, if sane. `reservations`, the most at once, should be twice the
-    /// expected number, because a full shard must lock all others.
+    /// Returns the geometry for CPUs numbered from 0, if sane. `reservations`, the limit, should be twice the expected
+    /// number, because a full shard must lock all others.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -103,7 +103,7 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// Returns the state's words, whose address should be a multiple of 128.
+    /// Returns the number of words. Their address should be a multiple of 128.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }
@@ -144,7 +144,7 @@ impl Geometry {
     }
 }
 
-/// A [`Geometry`] in words, computed once.
+/// The sizes and offsets of a [`Geometry`] in words, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) files: usize,
@@ -153,7 +153,8 @@ pub(crate) struct Layout {
     pub(crate) shards: usize,
     pub(crate) buckets: usize,
     pub(crate) bucket_stride: usize,
-    /// How many unused entries an empty shard takes: many, so that it does so seldom, but a fraction of its share.
+    /// How many unused entries a shard takes at once. They are many, so that this is rare, but only a fraction of the
+    /// shard's share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,

@@ -1,4 +1,4 @@
-//! Tasks by slots held, a word for each number from 1 on.
+//! Counts tasks by the number of slots that they hold. Each number from 1 on has a word.
 
 use crate::geometry::MAX_SLOTS;
 use crate::words::{PlainWord, Words};
@@ -29,7 +29,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Returns the most slots of any task, at most `most`.
+    /// Returns the most slots of any task, if no task holds more than `most`.
     #[inline]
     pub(crate) fn max_from(&self, most: u32) -> u32 {
         let mut most = most.min(MAX_SLOTS);

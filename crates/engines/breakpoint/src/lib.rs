@@ -1,14 +1,14 @@
-//! Accounting of debug registers without system calls: slots are reserved here before an event is opened.
+//! Accounts for debug registers (*slots*) without system calls: slots are reserved here before an event is opened.
 //!
-//! It needs no mutex around all slots of a machine, which the kernel once had. Requests for tasks run concurrently,
-//! also with a request for a CPU, unless that must be checked again. Requests for CPUs exclude each other.
+//! Unlike Linux before 6.1, it needs no mutex around all slots of a machine. Requests for tasks run concurrently, and
+//! beside a request for a CPU unless the latter must be checked again (4). Requests for CPUs exclude each other.
 //!
-//! *Rule*: a request is granted if on every CPU that it covers `slots of CPU-wide events + slots of the task (for a
-//! CPU-wide request: of the task that holds most) + its own <= slots`. Tasks' slots never add up, because a CPU runs
-//! one task at a time.
+//! *Rule*: a request is granted if on every CPU that it covers `CPU-wide slots + slots of the task + requested slots <=
+//! all slots`. For a CPU-wide request, the task that holds most counts. Slots of different tasks never add up, because
+//! a CPU runs one task at a time.
 //!
-//! *State*: zeroed words of the caller, see [`Geometry`]. They contain no address, so that processes may share them,
-//! and every index in them is checked.
+//! *State*: words of the caller, which must be zeroed at first ([`Geometry`]). They contain no address, so that
+//! processes may share them, and every index in them is checked.
 //!
 //! *Locks* are [`tiptoe_sync::Shards`]:
 //!
@@ -18,12 +18,12 @@
 //! | for a CPU | the lock of CPUs | the shards' maxima; its CPU's histogram; CPU-wide slots | CPU-wide slots |
 //! | for several targets, or a CPU's second check (4) | all | everything | everything |
 //!
-//! 1. A task's reservations are in its shard, so its requests exclude each other.
+//! 1. A task's reservations are in the task's shard, so its requests exclude each other.
 //! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before it is checked: it adds its slots, then
 //!    reads the other's (edge A). So of two requests that do not fit together at least one sees the other.
-//! 4. A request that another one refuses is checked again, because that one may be undone: a task's request under the
-//!    lock of CPUs, a CPU's request under all locks.
+//! 4. A request without room beside a recorded one is checked again, because the recorded one may be removed: a task's
+//!    request under the lock of CPUs, a CPU's under all locks.
 //! 5. Slots become free only after the backend released them.
 //! 6. `modify` excludes CPUs' requests, because for a moment neither the old nor the new request is recorded.
 //! 7. `try_` must never wait, not even for the backend's lock.

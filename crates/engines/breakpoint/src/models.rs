@@ -184,7 +184,7 @@ fn a_cpu_twice() {
     pairs(wide(0), wide(0), [None; 2]);
 }
 
-/// Each breaks the lock of a task against a CPU, or of a task's two requests.
+/// Each mutant loses one [`Edge`], so that a slot is granted twice or lost.
 macro_rules! mutants {
     ($($name:ident: $one:expr, $two:expr, $lost:expr;)*) => {$(
         #[test]
@@ -226,8 +226,8 @@ fn two_requests_do_not_refuse_each_other() {
     }
 }
 
-/// A task takes a second slot of a CPU and releases it, beside a CPU-wide request for both slots. The task always has
-/// one, so that request must be refused.
+/// A task with one slot of a CPU takes and releases a second. A concurrent CPU-wide request for both must be refused,
+/// because the task always holds the first.
 fn a_task_moves_on_its_cpu(lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let shared = Shared::new(2);

@@ -1,4 +1,4 @@
-//! The one door to atomics, so that loom runs the shipped code.
+//! All atomics are imported from here, so that loom runs the shipped code.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,8 +1,8 @@
-//! Each side's counters.
+//! Counters of the requests for tasks, and of those for CPUs.
 
 use crate::words::Words;
 
-/// A side of the lock.
+/// A kind of requests that take the same locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Tasks' requests, under a shard's lock.
@@ -30,7 +30,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// A side's counters, which only the holder of its lock writes.
+/// A side's counters, which only the holder of that side's lock writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

@@ -54,11 +54,11 @@ pub(crate) struct Entry {
 /// A task's slots in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSlots {
-    /// Slots on all CPUs.
+    /// Slots for all CPUs.
     pub(crate) everywhere: u32,
-    /// Slots on the request's CPU only.
+    /// Slots for the request's CPU only.
     pub(crate) here: u32,
-    /// Whether other CPUs have more.
+    /// Whether the task also has slots for other single CPUs.
     pub(crate) has_more_elsewhere: bool,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Shard<'a> {
         Histogram(words.part(head::FILES + file * head::FILE + 1, levels))
     }
 
-    /// Moves a task's count on all CPUs.
+    /// Moves a task in the histogram of slots for all CPUs.
     #[inline]
     pub(crate) fn move_task(&self, file: usize, from: u32, to: u32) {
         let histogram = self.histogram(file);
@@ -156,7 +156,7 @@ impl<'a> Shard<'a> {
         &self.head[head::FILES + file % 2 * head::FILE]
     }
 
-    /// Returns the most slots of any task on all CPUs. Needs no lock.
+    /// Returns the most slots of any task for all CPUs. Needs no lock.
     #[inline]
     pub(crate) fn most(&self, file: usize) -> u32 {
         self.most_word(file).read() as u32

@@ -44,14 +44,14 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Returns a part; empty if the words end before.
+    /// Returns `count` words; none if the state ends earlier.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);
         Words(self.0.get(from..end).unwrap_or_default())
     }
 
-    /// Returns one of parts of equal size.
+    /// Returns the part at `index` among parts of `size` words.
     #[inline]
     pub(crate) fn piece(&self, index: usize, size: usize) -> Words<'a> {
         self.part(index.saturating_mul(size), size)

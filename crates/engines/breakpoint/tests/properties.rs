@@ -1,4 +1,4 @@
-//! Random sequences, compared with the rule over a list.
+//! Compares random sequences of requests with `Model`, the rule over a plain list.
 #![cfg(not(tiptoe_loom))]
 
 mod common;

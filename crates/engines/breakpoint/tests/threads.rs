@@ -1,4 +1,4 @@
-//! Many threads, with a real way to park.
+//! Many threads at once, and a debugger that must never wait.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -51,7 +51,6 @@ fn no_slot_is_given_twice_nor_lost() {
                 }
             });
         }
-        // A debugger.
         scope.spawn(|| {
             for round in 0..rounds {
                 let target = match round % 2 {

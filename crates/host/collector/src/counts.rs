@@ -1,5 +1,5 @@
-//! Reads counts from slabs. Slabs must be read through the memfd: a hole then reads as zeroes, whereas a read of the
-//! mapping would allocate a page. The target may have written anything, so no number read here may be used as an
+//! Reads counts from slabs. Slabs must be read through the memfd, because a hole then reads as zeroes, whereas reading
+//! the mapping would allocate a page. The target may have written anything, so no number read here may be used as an
 //! index.
 
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Words outside `stretches`, the parts that are no hole, are zero.
+    /// Zero outside `stretches`, which are the parts without a hole.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -240,7 +240,7 @@ impl<'a> SlabWords<'a> {
 /// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
-        // SAFETY: the call only moves the offset of a descriptor, which is read at given positions.
+        // SAFETY: the call touches no memory. It moves the descriptor's offset, which no read here uses.
         let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
         u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
     };

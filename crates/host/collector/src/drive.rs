@@ -1,10 +1,11 @@
 //! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
 //! run. All times are of CLOCK_MONOTONIC ([`RunClock`]), since counting began.
 //!
-//! The loop waits at once for the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
+//! One wait of the loop covers the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
 //! interval and the duration. INVARIANT: no wake-up is lost, because an event that is checked before a wait also ends
-//! the wait if it happens later. With doorbells, ends and signals end a wait within [`TICK`]. A signal handler sets
-//! `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process has ended.
+//! the wait if it happens after the check. While the loop waits for doorbells, it notices ends and signals within
+//! [`TICK`]. A signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once
+//! its process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest pause between two turns, because another thread may set `stop`, which ends no wait.
+/// The longest pause between two turns. Without this limit, the loop might not see that another thread set `stop`.
 const LOOK: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 
@@ -58,7 +59,7 @@ pub(crate) struct Turn<'a> {
 /// One way to count. Its functions must never wait, because the loop calls them.
 pub(crate) trait Instrument {
     /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
-    /// the clock's start. A command among the targets is held, unless there was a delay.
+    /// the clock's start. A command among the targets does not run yet, unless there was a delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
     /// Reads data that would be lost later, and reports what the user must see now. The loop also calls this during the
@@ -79,7 +80,7 @@ pub(crate) trait Instrument {
         false
     }
 
-    /// Returns the counts and the cost so far, in targets that have used `cpu_ns`; by default none.
+    /// Returns the counts and the cost so far; by default none. `cpu_ns` is the targets' CPU time so far.
     fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         Ok(None)
     }
@@ -220,7 +221,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command continue, unless the user has stopped the run, because the command must not begin then.
+    /// Lets a held command begin. Fails if the user has stopped the run, because the command must not begin then.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {

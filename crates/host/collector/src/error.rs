@@ -28,7 +28,7 @@ pub enum Error {
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An attach failed. The hint says that the request may split rows by thread.
+    /// An attach failed. For a thread's id, the hint adds `--by thread`.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]

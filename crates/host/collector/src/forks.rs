@@ -24,14 +24,14 @@ use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
-/// The most pages to read of one mapping, because the target may claim any range.
+/// The most pages to read of one mapping, so that a target with huge mappings costs no more.
 const MOST_PAGES: u64 = 1 << 15;
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
 /// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// Factors from the measured cost to the range in the target, whose caches hold other data.
+/// The target's caches hold other data, so its cost is between these multiples of the measured cost.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
@@ -45,17 +45,16 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// Whether this is a file's code. A fork copies its resident pages' entries only because tiptoe wrote to some
-    /// pages.
+    /// Whether this is a file's code, whose page-table entries a fork copies only because tiptoe wrote to some pages.
     is_file: bool,
     /// The indexes of private pages, to which tiptoe wrote.
     written: Vec<u64>,
-    /// The indexes of resident pages that are the file's.
+    /// The indexes of the other resident pages, which are the file's.
     shown: Vec<u64>,
 }
 
 impl CopiedMemory {
-    /// Finds this memory in a process; `tables` is where the agent keeps its tables. `None` if the process may not be
+    /// Finds the copied memory in a process whose agent keeps its tables in `tables`. `None` if the process may not be
     /// read.
     pub fn of(
         process: Process,
@@ -102,7 +101,8 @@ impl CopiedMemory {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads the pointer, and the fork orders the store
-        // SAFETY: `answer` makes system calls only, and touches memory that it mapped.
+        // SAFETY: `answer` does only what a signal handler may: it makes system calls, and touches memory that it
+        // mapped.
         let child = unsafe { Child::start(answer) };
         PLAN.store(null_mut(), Relaxed);
         let mut child = child.ok()?;
@@ -160,7 +160,6 @@ impl ForkPlan {
     }
 }
 
-/// The running measurement's plan. The child uses its own copy.
 static PLAN: AtomicPtr<ForkPlan> = AtomicPtr::new(null_mut());
 
 const MAP: u8 = 0;
@@ -170,7 +169,7 @@ const WITH: u8 = 2;
 /// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must only make system calls,
 /// because another thread may have held any lock at the fork.
 fn answer(question: u8) -> f64 {
-    // SAFETY: the parent stored the address of a live plan, which this child has copied at the same address.
+    // SAFETY: the parent stored the address of a live plan, and this child has a copy at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {
         return 1.0;
     };
@@ -213,7 +212,7 @@ fn map(plan: &mut ForkPlan) -> f64 {
 
 fn forks(plan: &ForkPlan, advice: i32) -> f64 {
     for mapped in &plan.mapped {
-        // SAFETY: the call changes only what forks copy of memory that this child mapped.
+        // SAFETY: this child mapped the memory, and the call only changes whether forks copy it.
         unsafe { libc::madvise(mapped.start as *mut libc::c_void, mapped.len(), advice) };
     }
     let before = used_by(UsageWho::RUSAGE_SELF);

@@ -1,4 +1,4 @@
-//! The one driver that all instruments share: from a list of events and a target to a session.
+//! Counts a list of events in a target, and returns a session.
 //!
 //! [`run`](mod@run) picks the instruments of a [`request`], and [`drive`](mod@drive) calls them in the one loop:
 //! - [`probes`] counts functions, scopes and the locks of programs ([`ulocks`]): [`start`] attaches to each process
@@ -6,8 +6,8 @@
 //! - [`locks`](mod@locks) counts waits for the kernel's locks, [`watch`](mod@watch) accesses to variables;
 //! - [`stat`](mod@stat) counts events by perf's names.
 //!
-//! Data that a target can write is hostile. So sizes must come from our own geometry, and an agent's addresses must
-//! be used only in its own process.
+//! Data that a target can write is hostile. So sizes must come from the geometry that tiptoe chose, and an agent's
+//! addresses must be used only in its process.
 #![warn(missing_docs)]
 
 mod call_sums;

@@ -71,7 +71,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Chooses the process of a started command; `load` has chosen other processes.
+    /// Makes the BPF programs count a started command. Running processes were chosen by `load`.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),
@@ -79,7 +79,8 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns the cost as the programs measured it; for the whole system as the kernel did, if permitted.
+    /// Returns the cost in the counted processes, by the BPF programs' own clock. For the whole system, it is by the
+    /// kernel's clock if permitted.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();
@@ -139,7 +140,7 @@ impl Instrument for KernelLocks<'_> {
         let callsites = Callsites::new(symbols);
         let found = self.waits.read()?;
         let drops = self.waits.drops()?;
-        // Waits before a command's exec were recorded under tiptoe's name, so rows get present names.
+        // The kernel records waits before a command's exec under tiptoe's name. So rows show current names.
         let names = at.names().into_iter().collect();
         let cost = self.cost(session.cpu_ns)?;
         let reading = Reading {

@@ -36,7 +36,7 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// By a function's link-time address: how its return address is read, if it is.
+    /// By a function's link-time address: how its return address is read; `None` if it is not read.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
@@ -171,8 +171,7 @@ impl Object {
         functions.filter(move |function| last.replace(function.address) != Some(function.address))
     }
 
-    /// Returns the link-time addresses of these bytes in code. `is_it` gets a section's code and a position in it,
-    /// and selects.
+    /// Returns the link-time addresses of `bytes` in code. `is_it` filters by the section's code and the position.
     fn addresses_with<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -208,7 +207,7 @@ impl Object {
     }
 
     /// Returns where debug information says that a function was inlined. Ignores a library's separate debug file,
-    /// because reading that of a C library takes longer than many programs run.
+    /// because reading a C library's takes longer than many programs run.
     pub fn inlined_places(
         &self,
         function: &Function,
@@ -221,7 +220,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Does what [`Object::inlined_places`] does, for functions of this name without own code.
+    /// Returns where functions of this name without code of their own were inlined, as [`Object::inlined_places`] does.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let (image, source) = (&self.image, self.source(is_program));
         let found = image.inlined_everywhere(name, &self.content(), source);
@@ -376,7 +375,7 @@ fn listed_path(line: &[u8]) -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Adopts files that were read before a command began and are mapped now. Returns their number.
+    /// Caches files that were read before a command began and are mapped now. Returns their number.
     pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
         let here = |module: &&Module| {
             let path = module.path.canonicalize().ok();

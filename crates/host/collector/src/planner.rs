@@ -105,7 +105,7 @@ pub struct ProcessState<'a> {
     pub follows: bool,
     pub locks: bool,
     pub hold: Option<u64>,
-    /// The loader's function to hook, which it calls when its list of libraries changes.
+    /// The function that the loader calls when its list of libraries changes.
     pub changed: Option<u64>,
     pub abi: Abi,
     pub hits: Hits,
@@ -220,7 +220,7 @@ pub fn is_libc(module: &Module) -> bool {
     NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. Code that calls the runtime counts as the user's.
+/// Returns whether a module belongs to the runtime of C or C++. Waits are reported at the code that calls the runtime.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))
@@ -268,7 +268,6 @@ impl Draft<'_> {
         })
     }
 
-    /// Plans a site of a lock's function, or reuses a known site with the same body.
     fn lock_site(
         &mut self,
         module: &Module,

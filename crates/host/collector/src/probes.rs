@@ -157,8 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Removes and writes the probes of running processes `times` times, which shows that patching is safe. Returns how
-/// often in all; a set `stop` ends it early.
+/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns the
+/// sum over processes. Ends early if `stop` is set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -259,11 +259,11 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Reads the last counts. Returns how long the run counted.
+    /// Returns how long the run counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
-        // Makes the agent find code that the program moved, whose counts are lower bounds.
+        // Also makes the agent find code that the program moved. Counts of such code are lower bounds.
         let spaces = at.traced.iter();
         let spaces = spaces.map(|one| one.process.address_space());
         self.report.spaces = spaces.collect();
@@ -305,13 +305,13 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process counts from its attach on. Counts before the run's clock are discarded.
+    /// A running process counts since its attach. If the returned clock is later, the counts before are subtracted.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes, attached one after another, get a common start: earlier counts are subtracted, which
-        // waits for locks do not permit.
+        // Several processes are attached one after another, so they get a common start. Earlier counts are subtracted,
+        // but earlier waits for locks cannot be.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
         // A command may end before the first turn's checks are due.

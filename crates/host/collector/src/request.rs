@@ -24,9 +24,9 @@ pub struct Request<'a> {
     pub meanwhile: Option<Vec<OsString>>,
     /// Whether the agent or the kernel counts.
     pub via: Via,
-    /// What results are split by. Events that cannot be split so use their default.
+    /// What results are split by. Events that do not support this split use their default.
     pub split: Option<Split>,
-    /// How much CPU time tracing may take, as a part of the target's (for watched variables: of one CPU's).
+    /// How much CPU time tracing may take: a part of the target's CPU time, or for watched variables of one CPU's time.
     pub budget: Budget,
     /// Whether the agent enters despite a seccomp filter, or a limit on memory or threads.
     pub force: bool,
@@ -276,7 +276,7 @@ pub trait Observer {
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
     /// Receives what counters counted in an interval, at its end.
     fn counts(&mut self, _counts: &Counts) {}
-    /// Receives the counts of scopes in an interval, at its end.
+    /// Receives the counts of scopes in an interval.
     fn scopes(&mut self, _scopes: &ScopeCounts) {}
     /// Returns whether recorded calls must be passed to [`Observer::calls`], not only counted.
     fn wants_calls(&self) -> bool {

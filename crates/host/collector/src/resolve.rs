@@ -52,7 +52,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns the probe that counts only entries, which in Go is at a later instruction.
+    /// Returns a probe that counts only entries. In Go, it is at a later instruction.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -63,7 +63,6 @@ impl Probe {
         }
     }
 
-    /// Returns the offset in the file at which a uprobe is placed.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
     }
@@ -205,8 +204,8 @@ fn wanted(spec: &Spec) -> String {
     }
 }
 
-/// Returns whether a module is the named binary. The name may be a path, also through links, a file name, a soname, a
-/// displayed name, or a glob of these; the program's may be its comm.
+/// Returns whether a module is the named binary. The name may be a path (links are followed), a file name, a soname, a
+/// displayed name, or a glob of these. The program's may also be its comm, or the name by which it was started.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
@@ -357,8 +356,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a name without a binary means a function of libc alone. Other libraries must be named in the spec,
-/// because otherwise a library that is closed and reopened would not be probed again.
+/// Returns libc if a spec without a binary names a function that only libc has. For other libraries, the spec must have
+/// the binary, because a spec without one is not resolved again when a library is reopened.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;

@@ -54,8 +54,8 @@ pub struct ScopeTimes {
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` is its present node, and the ticks since it entered, which the words do not
-    /// contain yet.
+    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks since the thread entered it, which
+    /// the words lack.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);

@@ -220,7 +220,7 @@ fn start_with_agent(
     // If the agent cannot serve, it keeps the program from starting until the link is dropped.
     match lead_in(&mut target, &offer, &plan.terms(&layout)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
-        // A signal killed the command. One that exits was no program, or its loader reports an error.
+        // Only a killed command counts as ended. A command that exited was no program, or its loader failed.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
             let note = ended_in_attach(&target);
             Ok(Tracee::ended(target, note))
@@ -236,7 +236,7 @@ fn start_with_agent(
     }
 }
 
-/// Lets a command run until its agent answers. The inner error says why it does not.
+/// Lets a command run until its agent answers. The inner error is why the agent does not answer.
 fn lead_in(
     target: &mut Attached,
     offer: &Offer,
@@ -275,7 +275,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts in the kernel, in a command that runs, or is held by an agent that cannot serve.
+/// Counts in the kernel, because the agent cannot serve. The command already runs, or the agent holds it.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

@@ -101,7 +101,6 @@ struct CountingRun<'a> {
 }
 
 impl<'a> CountingRun<'a> {
-    /// Opens the events, which do not count yet.
     fn open(
         counters: &CounterRequest<'a>,
         targets: &Targets,
@@ -136,7 +135,7 @@ impl Instrument for CountingRun<'_> {
     }
 
     fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
-        // What a command used is read after it was reaped.
+        // A command's usage is read after it was reaped.
         if !self.request.is_command() {
             at.fetch_cpu_times();
             self.meter.look(at);

@@ -95,7 +95,7 @@ impl Tracee {
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// Leaves the command to the kernel if the agent failed. If it has ended, nothing of it is counted, and the note
+    /// Leaves the command to the kernel if the agent failed. If the command has ended, it is not counted, and the note
     /// `ended` says so.
     fn unless_ended(
         self,
@@ -161,7 +161,7 @@ impl Tracee {
         }
     }
 
-    /// Begins to count in a command that waits in the agent's constructor, and still waits afterwards.
+    /// Begins to count in a command that is held in the agent's constructor. The command remains held.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let ended = ended_in_attach(&tracee.process.target);
@@ -169,7 +169,6 @@ impl Tracee {
         tracee.unless_ended(taken, plan, ended)
     }
 
-    /// Returns the agent's failure, as [`Tracee::enter`] does.
     fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let maps = process.maps()?;
@@ -215,7 +214,7 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Patches the probes that the agent can, opens the rest in the kernel, and starts the clock.
+    /// Patches what the agent can patch, opens the other probes in the kernel, and starts the clock.
     fn begin(&mut self, plan: &Plan, found: Resolution, modules: &[Module]) -> Result<(), Error> {
         let Resolution {
             mut probes,
@@ -342,8 +341,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note on what only the end shows: another tracer's probe was removed from our sites, or the kernel
-    /// counted on after an exec.
+    /// Returns a note at the end if another tracer's probe was removed from our sites, or if the kernel continued to
+    /// count after an exec.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

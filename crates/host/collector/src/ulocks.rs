@@ -248,7 +248,7 @@ impl WaitRecords {
         self.others = self.others.saturating_add(calls);
     }
 
-    /// Adds the counts of the BPF program. `ended_inside` is how many threads ended during a wait.
+    /// `ended_inside` is how many threads ended during a wait.
     pub fn add_in_kernel(
         &mut self,
         rows: &[(FutexKey, FutexCounts)],
@@ -425,7 +425,8 @@ struct Rows {
     is_sampled: bool,
 }
 
-/// Returns whether the address may be in the same lock as one of `sampled`, because a rwlock has several awaited words.
+/// Returns whether the address may be in the same lock as one of `sampled`. A rwlock has several addresses at which
+/// threads wait.
 fn is_near(sampled: &BTreeSet<u64>, address: u64) -> bool {
     const LONGEST_LOCK: u64 = 64;
     let near = address.saturating_sub(LONGEST_LOCK)..address.saturating_add(LONGEST_LOCK);

@@ -94,8 +94,8 @@ mod tests {
             let first = timed_values::set(0, number);
             all[(first + words::CALLS) as usize] = *calls;
             all[(first + words::LONGEST) as usize] = *longest;
-            // The duration of the last call is still pending; the first call counted a pending
-            // value that did not exist.
+            // Each call's end counts the duration that was pending before, so the last duration is still pending. The
+            // first call's end found none, and counted index 0.
             all[(first + words::PENDING) as usize] = *value;
             all[(first + words::DURATIONS) as usize] = 1;
             let key = u32::from(number - timed_values::FIRST) + timed_values::KEYS;

@@ -55,10 +55,10 @@ use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// For how long each turn learns, because at first most code is new, and a program may be short.
+/// During this time, each turn learns about code, because at first most code is new, and a program may end soon.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// At most one part in this many of the time is spent on beginning windows.
+/// Beginning windows takes at most 1/`SWITCHING` of the time.
 const SWITCHING: u32 = 20;
 
 struct Run<'a> {
@@ -125,7 +125,8 @@ pub(crate) fn beside<'a>(
     Ok(Box::new(run))
 }
 
-/// Opens the kernel's breakpoints; on request, or if this user may not, those of the process's threads.
+/// Opens the kernel's breakpoints. On request, or if this user may not open these, makes the program's threads open
+/// breakpoints.
 fn arm<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,

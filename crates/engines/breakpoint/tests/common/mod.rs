@@ -1,4 +1,4 @@
-//! Storage, a way to wait, and the rule as a plain list.
+//! The state's words, a way to wait, and the rule over a plain list of reservations.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -68,7 +68,7 @@ impl Model {
         })
     }
 
-    /// Returns CPU-wide slots, and those of the request's task, or for a CPU of the task with most.
+    /// Returns the CPU-wide slots, and the slots of the request's task; for a CPU's request, of the task with most.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));

@@ -13,7 +13,7 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// If a command runs this long after its trace, a note explains why tiptoe waits.
+/// If a command still runs this long after the trace, a note explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the command among the targets ends, and returns its status; `None` without a command. Forwards the first

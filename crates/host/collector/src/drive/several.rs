@@ -9,7 +9,7 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// If any instrument serves an agent, the first one must be the one that makes the agent leave.
+/// If any instrument serves an agent, the first instrument must be the one that detaches the agent.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
     ended: Vec<bool>,
@@ -77,7 +77,7 @@ impl Instrument for Several<'_> {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
-        // All must stop, even if one fails. The first instrument stops last, because it makes the agent leave.
+        // All must stop, even if one fails. The first instrument stops last, because it detaches the agent.
         let stopped = self.all.iter_mut().rev().map(|one| one.stop(turn));
         let stopped: Vec<Result<Duration, Error>> = stopped.collect();
         let mut longest = Duration::ZERO;

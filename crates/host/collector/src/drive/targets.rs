@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::request::{Request, RequestTarget};
 use crate::tracee::Tracee;
 
-/// The processes of a run, whose command is held until the run releases it.
+/// A started command is *held*: it does not run before its release.
 #[derive(Default)]
 pub(crate) struct Targets {
     /// Counted processes without an agent.
@@ -22,13 +22,12 @@ pub(crate) struct Targets {
     pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted, but whose end ends the run.
     pub(crate) meanwhile: Option<Attached>,
-    /// Whether the whole system is counted.
     pub(crate) is_system: bool,
 }
 
 impl Targets {
-    /// Attaches to the processes of a request, and starts its command, which is held. `refused` is the error of a failed
-    /// attach.
+    /// Attaches to the processes of a request, and starts its command, which is held. `refused` makes the error of a
+    /// failed attach.
     pub(crate) fn of_request(
         request: &Request<'_>,
         refused: fn(AttachError) -> Error,

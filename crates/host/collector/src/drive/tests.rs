@@ -138,7 +138,6 @@ fn the_end_of_the_command_ends_the_delay() {
     assert!(run(&mut Turns::default(), &options, &mut command(&["true"])).has_ended);
 }
 
-/// The end of an uncounted command must end the run. The end of counted processes must not.
 #[test]
 fn others_are_counted_until_the_command_ends() {
     let mut child = std::process::Command::new("true").spawn().expect("true");
@@ -153,7 +152,6 @@ fn others_are_counted_until_the_command_ends() {
     assert!(turns.polls > 1, "the ended process did not end it");
 }
 
-/// The end of one of several processes must wake the loop once, not in each turn.
 #[test]
 fn one_ended_process_is_no_busy_loop() {
     let mut child = std::process::Command::new("true").spawn().expect("true");

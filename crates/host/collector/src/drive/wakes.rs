@@ -7,15 +7,14 @@ use tiptoe_sys::host::ends::Ends;
 
 use super::{TICK, Targets};
 
-/// If this many waits in a row end by a ring, doorbells are answered only once per [`FLOOD_PAUSE`]. A program that
-/// loads many libraries rarely reaches this number: each load waits for tiptoe, so some waits of the loop end without a
-/// ring.
+/// If this many waits in a row end because an agent rings, doorbells are answered only once per [`FLOOD_PAUSE`]. A
+/// program that loads many libraries rarely reaches this number, because each load waits for tiptoe, so that some waits
+/// end without a ring.
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Wakes {
     ends: Ends,
-    /// How many waits in a row ended by a ring.
     rings: u32,
 }
 
@@ -27,9 +26,9 @@ impl Wakes {
         }
     }
 
-    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. No system call waits for a
-    /// doorbell, which is a futex, and for a descriptor. So with doorbells a wait takes at most [`TICK`], and the next
-    /// turn sees ends and signals.
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex, and no
+    /// system call waits for futexes and descriptors together. So with doorbells a wait takes at most [`TICK`], and the
+    /// next turn sees ends and signals.
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

@@ -18,7 +18,7 @@ pub enum AgentSubstitute {
     Variables,
 }
 
-/// What was found in place of a function. A spec is quoted for a shell.
+/// What was found in place of a function. Specs are quoted for a shell.
 #[derive(Debug)]
 pub enum InsteadOfFunction {
     /// A file of this name, and the spec of all its functions.
@@ -33,7 +33,7 @@ pub enum InsteadOfFunction {
     Stripped {
         nameless: usize,
         functions: usize,
-        /// The commands that bring the names.
+        /// The commands that install the names.
         remedy: String,
     },
 }
@@ -193,7 +193,6 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Regression: any process with a perf event was named as the holder, even beside a debugger.
     #[test]
     fn an_innocent_perf_event_was_named_as_the_holder() {
         let [gdb, perf] = [

@@ -190,7 +190,6 @@ impl From<Error> for Reason {
     }
 }
 
-/// Why a hit, a wait or a call was dropped.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum DropReason {
     #[error("the kernel did not run the program, which ran already on that CPU")]

@@ -24,7 +24,7 @@ struct RowSum {
     whose: String,
 }
 
-/// Returns the rows, longest time first. `processes` are present names, because the kernel recorded names at first
+/// Returns the rows, longest time first. `processes` has current names; the recorded names are those at the first
 /// waits.
 pub(super) fn rows(
     found: &[WaitSums],
@@ -135,7 +135,7 @@ impl RowSum {
         }
     }
 
-    /// Returns the worst stack of the call site with the longest time, and the number of call sites.
+    /// Returns the longest-waiting stack of the longest-waiting call site, and the number of call sites.
     fn callsite(&self) -> (&[u64], usize) {
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         for (stack, ns) in &self.stacks {

@@ -7,9 +7,9 @@ use super::Object;
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// arch_prctl may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
-/// The calls that the agent must see first in all code: they move code, copy, replace or trace a process, change what
-/// threads may do, or lock memory. Hooks of other calls, such as clone3, read structures that the caller passes; only
-/// libc's are known to be valid.
+/// The calls that the agent must see before the kernel in all code, because they move code, copy, replace or trace a
+/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read the caller's
+/// structures, and only libc's are known to be valid.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
@@ -52,8 +52,8 @@ impl OwnCalls {
     }
 }
 
-/// Returns the first code with the instruction `wrfsbase`, which no hook fits. Outside of known functions, these
-/// bytes are taken for the instruction.
+/// Returns the first code with the instruction `wrfsbase`, which cannot be hooked. Outside of known functions, its
+/// bytes count as the instruction.
 fn wrfsbase(object: &Object) -> Option<String> {
     let is_it = |code: &[u8], at: usize| {
         let before = |distance: usize| at.checked_sub(distance).and_then(|at| code.get(at));
@@ -84,8 +84,8 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function that ends before its `syscall`. A nameless function's length is from its unwind information. That
-/// of clone3 ends before the `syscall`, because after it the child could not be unwound.
+/// Adds the `syscall` to a function that ends just before it. A nameless function's length is from its unwind
+/// information, which for clone3 ends before the `syscall`, because afterwards the child cannot be unwound.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

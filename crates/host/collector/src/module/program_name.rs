@@ -6,8 +6,8 @@ use std::path::Path;
 use tiptoe_symbol::Image;
 use tiptoe_sys::host::procfs::Process;
 
-/// Returns a module's name. The program's is the one by which it was started, because its user
-/// knows that name: Debian's redis-server is a link to redis-check-rdb.
+/// Returns a module's name. A program has the name by which it was started, because its user knows that name: Debian's
+/// redis-server is a link to redis-check-rdb.
 pub(super) fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
     let base = path.file_name().map(OsStr::to_string_lossy);
     let base = base.map(|base| base.into_owned());

@@ -122,7 +122,6 @@ impl Draft<'_> {
         self.hook(site, &body, body_hash(&body))
     }
 
-    /// Plans a hook, or reuses a known site whose body has this hash.
     fn hook(&mut self, site: &SyscallSite, body: &Body, hash: u32) -> Option<PlannedSite> {
         let mut hook = match self.reusable_at(site.address, |known| known.body == hash) {
             Some(known) => known,
@@ -155,7 +154,7 @@ fn numbers() -> [u64; 8] {
 mod tests {
     use super::*;
 
-    /// A hook runs just before its call, which must be at its own place.
+    /// A hook runs just before its call. So the call must remain at its address.
     #[test]
     fn hooked_calls_are_never_made_from_a_copy() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

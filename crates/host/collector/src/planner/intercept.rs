@@ -82,7 +82,7 @@ impl Draft<'_> {
 }
 
 /// Returns the number of an intercepted function. For an unwinder, also records the function that the agent calls in
-/// it; `None` if the module lacks that.
+/// its module; `None` if the module lacks this function.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

@@ -59,7 +59,7 @@ impl Calls {
     }
 }
 
-/// Returns the unwind rules before and after a call; both are unknown unless both are known.
+/// Returns the unwind rules before and after a call. If either is unknown, returns both as unknown.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let after = site.after_call.as_ref().map_or(front, Shape::site);
@@ -94,7 +94,7 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-/// The beginnings of the names of libc's functions that wait for a lock which records its holder.
+/// Prefixes of libc's functions that wait for a lock which records its holder.
 const OWNERS: [(&str, u64); 5] = [
     ("pthread_rwlock_", owner::RWLOCK),
     ("pthread_mutex_", owner::MUTEX),
@@ -171,8 +171,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call first, because it must undo what the site before the call
-    /// records. Returns the notice of the site before the call.
+    /// Plans the site after a call first, because the notice before the call says whether the wait is timed, which
+    /// needs that site. Returns this notice.
     fn notice(
         &mut self,
         module: &Module,
@@ -220,7 +220,7 @@ impl Draft<'_> {
         false
     }
 
-    /// Plans the sites of `site`, which is in libc's function `syscall`. `None` if locks are not watched.
+    /// Plans the patches of a futex call in libc's function `syscall`. `None` if locks are not watched.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

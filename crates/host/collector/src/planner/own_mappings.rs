@@ -1,7 +1,7 @@
 //! Decides which pages of a file's code get their own mappings, so that forks copy less.
 //!
-//! If no page of a file's mapping was written, a fork copies none of its page-table entries: the child can read the
-//! file. One patched page makes the fork copy the entries of all resident pages of its mapping. So patched pages
+//! If no page of a file's mapping was written, a fork copies none of its page-table entries, because the child can read
+//! the file. One patched page makes the fork copy the entries of all resident pages of its mapping. So patched pages
 //! close to each other become one mapping, and other pages keep the file's.
 
 use std::ops::Range;
@@ -77,7 +77,6 @@ mod tests {
         }
     }
 
-    /// Regression: one patched page made a fork copy the entries of all pages of a file's code.
     #[test]
     fn patched_pages_that_are_far_from_others_are_a_mapping_of_their_own() {
         let of = |path, pages, at: &[u64]| {

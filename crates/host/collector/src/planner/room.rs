@@ -31,9 +31,9 @@ pub(super) fn space(state: &ProcessState) -> Space {
     }
 }
 
-/// Returns the gaps between mappings, where arenas may be. The last resort is where the program may map something
-/// soon: where the heap grows, and where the kernel puts new mappings. The kernel fills the highest gap that is long
-/// enough, from its end downwards. The room below a stack is never used.
+/// Returns the gaps between mappings, where arenas may be. The last resort is where the program may map something soon:
+/// where the heap grows, and where the kernel puts new mappings. The kernel fills the highest gap that is long enough,
+/// from its end downwards.
 fn gaps(maps: &[Mapping]) -> Space {
     let mut space = Space::default();
     let mut end = 0x1_0000;
@@ -96,7 +96,7 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
 mod tests {
     use super::*;
 
-    /// The mappings are a program, its heap, a thread's stack, libc, the loader and a stack.
+    /// The third is a thread's stack.
     fn maps() -> Vec<Mapping> {
         let of = |start, end, inode, path: &str| Mapping {
             start,

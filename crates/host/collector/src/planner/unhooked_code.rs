@@ -11,9 +11,9 @@ pub fn blocks_signals(modules: &[Module]) -> Option<Reason> {
     Some(Reason::BlocksSignals(name))
 }
 
-/// Returns the first function that may give its thread another thread-local block without passing a
-/// hook. The agent must not enter such a program: trampolines find a thread's counters by that
-/// block, so they would write to memory of the program.
+/// Returns the first function that may give its thread another thread-local block without passing a hook. The agent
+/// must not enter such a program, because trampolines find a thread's counters by that block, and would write to the
+/// program's memory.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
     find(modules, |calls| calls.replaces_block.as_deref())
 }

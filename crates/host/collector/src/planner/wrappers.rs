@@ -1,6 +1,5 @@
-//! The functions between a futex call and its user, which the kernel's programs skip to find the
-//! user's call site. They belong to the C library, to Go's runtime, or to the standard libraries of
-//! C++ and Rust.
+//! The functions between a user's code and a futex call. The BPF programs skip them to find the user's call site. They
+//! belong to the C library, to Go's runtime, or to the standard libraries of C++ and Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,7 @@ use super::standard::standard_returns;
 use crate::module::Module;
 
 const MOST: usize = 3000;
-/// Go's one function that makes futex calls, which has no frame.
+/// Go's only function that makes futex calls. It has no frame.
 const GO_FUTEX: [&str; 2] = ["runtime.futex", "runtime.futex.abi0"];
 /// Prefixes of the names of [`GO_FUTEX`]'s callers that do nothing but wait.
 const GO_WRAPPERS: [&str; 6] = [
@@ -26,7 +25,7 @@ const GO_WRAPPERS: [&str; 6] = [
     "runtime.mPark",
     "runtime.sema",
 ];
-/// Beginnings of the C library's names that are not reserved for it.
+/// Prefixes of the C library's functions, besides the reserved `__`.
 const LIBC: [&str; 17] = [
     "do_futex",
     "_IO_",
@@ -60,7 +59,7 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// Returns whether a name is mangled, as by C++ or Rust, in which no C library is written.
+/// Returns whether a name is mangled, as in C++ or Rust. No function of a C library has such a name.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()
@@ -86,7 +85,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     let direct: BTreeSet<usize> = sites.iter().map(|(index, _)| *index).collect();
     let is_wrapper = |index: usize| {
         let function = &functions[index];
-        // A function without names is identified only by its call.
+        // A function without names is a wrapper if it makes a futex call itself.
         is_of_libc(module, function)
             || function.is_of_standard_library()
             || function.names.is_empty() && direct.contains(&index)
@@ -125,8 +124,8 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of a module's calls that lead to the functions of `level` through
-/// callers that `inner` accepts, nearest first.
+/// Returns the return addresses of calls to the functions of `level`, then to their callers, and so on; only in callers
+/// that `inner` accepts.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();
@@ -153,7 +152,7 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number: its caller does.
+/// Returns whether code contains a system call, but nothing that may set its number, so that the caller sets it.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

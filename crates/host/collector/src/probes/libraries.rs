@@ -43,8 +43,8 @@ impl Probes<'_> {
         }
     }
 
-    /// Looks for the libraries of commands that have just begun and that no agent is in. Returns
-    /// whether any still load.
+    /// Looks for the libraries of commands that have just begun without an agent. Returns whether any command still
+    /// loads libraries.
     pub(super) fn catch_starts(&mut self, at: &mut Targets) -> bool {
         let catch = |is_any, tracee: &mut Tracee| {
             let Tracee { locks, process, .. } = tracee;

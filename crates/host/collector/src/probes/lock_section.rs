@@ -136,7 +136,7 @@ pub(super) fn cost(
     Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
 }
 
-/// Returns a note for each process whose waits were recorded for a clearly shorter time than the longest.
+/// Returns a note for each process that was attached after the first by more than 1% of the run.
 fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
     let recorded = |tracee: &Tracee| tracee.process.since.elapsed();
     let longest = at.traced.iter().map(recorded).max().unwrap_or_default();

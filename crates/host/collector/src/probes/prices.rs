@@ -8,7 +8,7 @@ use crate::drive::Targets;
 use crate::planner::Follow;
 use crate::tracee::{Source, Tracee};
 
-/// The assumed time between two hits of a function with many callers, if hits are not counted.
+/// The assumed time between two rejected hits, whose number is unknown.
 const COMMON_GAP_NS: f64 = 1_000.0;
 
 pub(super) fn prices_wanted(at: &Targets) -> CostRequest {
@@ -27,7 +27,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Returns the cost of a hit that does not count; `None` if all hits count. The number of such hits is unknown.
+    /// Returns the cost of a hit that does not count; `None` if all hits count.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.source.is_trap());
         let cost = if traps_only {
@@ -58,8 +58,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of a counted hit. With a filter it is at least that of one without, and that of a rejected
-    /// one, and at most their sum.
+    /// Returns the cost of a counted hit. With a filter, it is at least the larger, and at most the sum, of the costs
+    /// of a hit without a filter and of a rejected hit.
     fn counted(&self, gap_ns: f64) -> Cost {
         let count = self.costs.count.at(gap_ns);
         if !self.filtered {
@@ -93,7 +93,7 @@ impl Prices {
         }
     }
 
-    /// Returns the part of a sum of costs that fits the CPU time: 1 if all of it does.
+    /// Returns the factor that makes costs fit the CPU time; 1 if they fit.
     pub fn payable_part(&self, costs: Cost) -> f64 {
         match costs.ns > 0.0 {
             true => self.sum(costs).ns / costs.ns,

@@ -12,7 +12,7 @@ use crate::tracee::{PATIENCE, RecordedCall};
 /// The pause between two reads of recorded calls. A ring has room for up to 1.6 million calls a
 /// second; further calls are counted as lost.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
-/// Reading and writing records takes at most one part in this many of one CPU's time.
+/// Reading and reporting records takes at most 1/`SHARE` of one CPU's time.
 const SHARE: u32 = 8;
 
 pub(super) fn pause_after(took: Duration) -> Duration {

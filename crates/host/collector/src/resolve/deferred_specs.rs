@@ -7,8 +7,8 @@ use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns whether libraries that are loaded later may match. Present libraries may be closed and loaded again,
-/// unless tiptoe `started` the command.
+/// Returns whether a library that is loaded later may match. Present libraries may be closed and loaded again, except
+/// in a command that tiptoe `started`, because they are linked to it.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,

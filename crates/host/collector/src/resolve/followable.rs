@@ -39,7 +39,7 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Link-time addresses of unwinders and of functions that they call, which may get their caller's frame.
+    /// Link-time addresses of unwinders, and of their callees, to which an unwinder may pass its frame.
     unwinders: OnceCell<HashSet<u64>>,
     is_described: OnceCell<bool>,
 }
@@ -54,8 +54,7 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns what can be recorded of the requested `follow`. Adds the reason to `refused` unless
-    /// all of it can be recorded.
+    /// Returns what can be recorded of the requested `follow`. If not all of it can be, adds the reason to `refused`.
     pub fn allowed(
         &self,
         function: &Function,
@@ -136,8 +135,8 @@ impl<'m> Limits<'m> {
     }
 }
 
-/// Returns whether a function begins by leaving its stack (`mov %rbx,%rsp`), as does the code to
-/// which the first function of a ucontext returns.
+/// Returns whether a function begins by switching to another stack (`mov %rbx,%rsp`). The first function of a ucontext
+/// returns to such code.
 fn begins_elsewhere(module: &Module, function: &Function) -> bool {
     let code = module.object.code(function, 0);
     match code.map(|code| code.bytes) {

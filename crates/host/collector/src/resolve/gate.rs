@@ -8,7 +8,7 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Adds the gate's probes, and refuses other probes there, because one patch does one thing.
+/// Adds the gate's probes, and refuses other probes at their addresses, because one patch does one thing.
 pub fn below(
     mut resolved: Resolution,
     function: ProbeSpec<'_>,

@@ -8,8 +8,8 @@ use super::spec_word;
 use crate::error::InsteadOfFunction;
 use crate::module::Module;
 
-/// Returns a remark that some calls were inlined and are not counted, or may be. A glob matches too
-/// many functions for such remarks.
+/// Returns a note that some calls were inlined and are not counted, or that this is unknown. A glob matches too many
+/// functions for such notes.
 pub(super) fn note(spec: &Spec, module: &Module, function: &Function) -> Option<Note> {
     if !matches!(spec.function, FunctionSpec::Name(_)) || spec.offset != 0 {
         return None;

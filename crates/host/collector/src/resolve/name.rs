@@ -60,7 +60,6 @@ fn short(spec: &Spec, function: &Function) -> String {
     }
 }
 
-/// Returns longer names, the best first.
 fn longer(function: &Function) -> Vec<String> {
     if function.is_ifunc {
         return Vec::new();

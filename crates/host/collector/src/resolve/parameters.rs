@@ -1,4 +1,4 @@
-//! Reads how many parameters the functions have whose calls are recorded.
+//! Reads how many parameters each function with recorded calls has.
 
 use super::{Probe, Resolution};
 use crate::planner::Follow;
@@ -25,8 +25,7 @@ mod tests {
     use crate::resolve::{later, resolve};
     use tiptoe_event::ProbeSpec;
 
-    /// Regression: the first calls of each function were lost, because nothing read the rings while
-    /// debug files were read.
+    /// Regression: the first calls of each function were lost.
     #[test]
     fn parameters_were_read_after_the_install() {
         let own = Process::current();
@@ -41,8 +40,7 @@ mod tests {
         assert!(has_read(Follow::Record));
     }
 
-    /// Regression: a thread that loaded a library waited for the library's debug information, gave
-    /// up, and ran the library unprobed.
+    /// Regression: a loading thread gave up waiting, and ran the library unprobed.
     #[test]
     fn debug_information_was_read_while_a_thread_waited() {
         let own = Process::current();

@@ -32,7 +32,7 @@ pub fn counted_at(object: &Object, function: &Function) -> u64 {
     after_check.unwrap_or(0) as u64
 }
 
-/// Fails unless the function can be probed and has an instruction at `offset`.
+/// Fails if the function cannot be probed, or has no instruction at `offset`.
 pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), Reason> {
     match function.kind {
         Kind::Plain => {}

@@ -20,7 +20,7 @@ use crate::planner::is_intercepted;
 /// The index of a function's module, and the function's link-time address.
 type FunctionAddress = (usize, u64);
 
-/// The most functions to check that others jump to.
+/// The most functions to check because another function jumps to them.
 const MOST_JUMPS: usize = 64;
 
 pub struct Readers<'m> {
@@ -125,7 +125,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address the loader may write to a module's word, by the word's name.
+    /// Returns the functions whose address the loader may write to a module's word: those with the word's symbol.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         let look = || {
             let name = self.names(home).get(&slot).copied();
@@ -148,7 +148,8 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Returns whether a function's code is known and its return address is not restored by the agent.
+/// Returns whether a function must be checked. An IFUNC's code is unknown, and intercepted functions get their return
+/// address from the agent.
 fn is_left_alone(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted

@@ -17,13 +17,13 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, or half of the spare room if that is less. If there are more, all are forgotten,
-/// and their nearest existing ancestors get their counts.
+/// The most removed cgroups to keep, or half of the free slots if that is less. If there are more, all removed cgroups
+/// are forgotten, and their nearest existing ancestors get their counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
 
-/// Software events, by their numbers, that the fields of a task count.
+/// The software events that a task's fields count, by the event's number.
 const FIELDS: [(u64, Field); 7] = [
     (1, |did| did.runtime_ns),
     (2, |did| did.minor_faults + did.major_faults),

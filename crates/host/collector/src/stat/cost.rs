@@ -108,8 +108,8 @@ fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
     };
 }
 
-/// Returns the cost of all timed runs. The calls of the program add nothing, because the clock that timed a run took
-/// about as long.
+/// Returns the cost of all timed runs. Calling the BPF program adds nothing, because a timed run contains a reading of
+/// the clock, which takes about as long.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -154,7 +154,8 @@ impl Ring {
         })
     }
 
-    /// Measures how much longer a job takes while these events count, for each of its `each` parts.
+    /// Measures how much longer a job takes while these events count. Returns the time for one of the job's `each`
+    /// parts.
     fn price(
         &self,
         groups: &[Vec<Counter<'_>>],

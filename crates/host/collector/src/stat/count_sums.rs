@@ -61,7 +61,7 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// Identifies a row in several readings. An index does not, because cgroups are created and removed in between.
+/// Identifies a row in several readings. An index would not, because cgroups are created and removed in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -148,7 +148,7 @@ impl Sums {
 }
 
 impl EventSum {
-    /// Returns the row of one CPU, whose counts are at a place of this row.
+    /// Returns a row with one CPU's counts, which this row has at `place`.
     pub(super) fn of_cpu(&self, place: usize, cpu: u32) -> EventSum {
         let places = self.places.iter().filter(|(at, _)| *at == place);
         EventSum {
@@ -263,8 +263,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs by cgroup, event and CPU; the order distinguishes several counts of one key in a run.
-/// Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
+/// Groups the counts of all runs by cgroup, event and CPU; several counts of one key in a run are matched by their
+/// order. Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();

@@ -23,7 +23,7 @@ pub(super) struct BySets {
 }
 
 impl BySets {
-    /// Opens the sets, which do not count yet. Cgroups created later are not counted.
+    /// Cgroups created later are not counted.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,

@@ -20,7 +20,8 @@ impl Candidate {
     }
 }
 
-/// Returns the refusals of probes that nothing took, for their own reasons or `otherwise`.
+/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is for probes without an own
+/// reason.
 pub fn refusals(
     probes: Vec<Candidate>,
     otherwise: &Reason,

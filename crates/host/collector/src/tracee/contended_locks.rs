@@ -207,8 +207,8 @@ impl LockWatch {
         self.starting.is_some()
     }
 
-    /// Looks whether a started command has mapped its libraries, so that later waits have call sites. Returns whether
-    /// some are missing.
+    /// Checks whether a started command has mapped its libraries, so that later waits have call sites. Returns whether
+    /// libraries are missing.
     pub fn catch_start(&mut self, process: &TracedProcess, cache: &mut Cache) -> bool {
         let Some((before, since)) = &mut self.starting else {
             return false;

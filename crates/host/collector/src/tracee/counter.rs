@@ -18,7 +18,7 @@ pub enum Source {
         trap: bool,
         follow: Follow,
     },
-    /// How the kernel executes the instruction decides its price.
+    /// The price of a hit depends on how the kernel executes the instruction.
     Kernel(Step),
 }
 

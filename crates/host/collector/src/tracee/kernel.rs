@@ -47,7 +47,7 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Halves the share of the budget. Returns whether there is a budget.
+    /// Returns whether there is a budget.
     pub fn halve_budget(&mut self) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
         throttle.map(Throttle::halve_budget).is_some()
@@ -74,7 +74,8 @@ impl KernelProbes {
         }
     }
 
-    /// Returns a note if the kernel also counted in another program after an exec, because no agent ended the trace.
+    /// Returns a note if the kernel also counted in another program after an exec, because only an agent ends the trace
+    /// there.
     pub fn went_on(&self, target: &Attached) -> Option<Note> {
         let uprobes = self.uprobes.as_ref()?;
         let process = || session_target(target);

@@ -1,9 +1,9 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 20 ms, under the loader's lock. If tiptoe gets no
-//! CPU time, threads wait up to 0.3 s longer in a whole trace. While the thread waits, tiptoe resolves the specs and
-//! plans patches, which the agent's thread applies before the library's code runs. The agent remembers each library's
-//! sites, and patches it without tiptoe if it is closed and loaded again.
+//! A thread that loads a library notifies tiptoe and waits up to 20 ms (0.5 s for an unwinder), under the loader's
+//! lock. All waits of a trace together may be 0.3 s longer, because a busy machine runs tiptoe late. While the thread
+//! waits, tiptoe resolves the specs and plans patches, which the agent's thread applies before the library's code runs.
+//! The agent remembers each library's sites, and patches it without tiptoe if it is closed and loaded again.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Tracee {
         let is_serving = |link: &Link| link.data().state() == State::Serving;
         if !has_left && self.process.link().is_ok_and(is_serving) {
             let done = self.serve_changes(plan, cache, &mut results);
-            // Of a function in such a library the planner may count entries only.
+            // For a function in such a library, the planner may have refused to count more than entries.
             results.refused.append(&mut self.coverage.refused);
             let is_lost = self.process.link().is_ok_and(Link::has_lost_target);
             let failed = done.err().filter(|_| !is_lost);

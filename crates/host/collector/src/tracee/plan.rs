@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the most that is recorded of any probe's hits.
+    /// Returns the most detailed recording of any probe.
     pub fn follow(&self) -> Follow {
         let is_return = |probe: &ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
         let returns = || self.probes.iter().any(is_return);

@@ -102,7 +102,7 @@ impl TracedProcess {
         self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
-    /// Must be called once some functions count: from now on a signal must not end tiptoe before the report.
+    /// Must be called once some functions count, because then a signal must not end tiptoe before the report.
     pub fn note_begun(&self) {
         if Phase::now() == Phase::Preparing && !self.target.is_command() {
             Phase::Attaching.begin();

@@ -87,7 +87,7 @@ impl ScopeWatch {
         self.open_ports(process, plan, modules)
     }
 
-    /// Begins to charge events. If the kernel refuses, only times are reported.
+    /// If the kernel refuses, only times are reported.
     fn charge_events(
         &mut self,
         process: &TracedProcess,
@@ -232,7 +232,7 @@ fn ports(process: Process, modules: &[Module], kind: Kind) -> Vec<u64> {
     ports
 }
 
-/// Returns the requested counters but clocks, because times are reported anyway.
+/// Returns the requested counters without clocks, because times are reported anyway.
 fn charged_counters<'a>(request: &Request<'a>) -> Result<Vec<Counter<'a>>, Error> {
     let mut all = Vec::new();
     for counter in request.counter_groups().into_iter().flatten() {

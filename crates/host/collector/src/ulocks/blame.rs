@@ -7,10 +7,10 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported only if this share of the waiting time has a known holder, or is [`h::UNSEEN`].
+/// Holders are reported only if they are known or [`h::UNSEEN`] during at least this share of the waiting time.
 const LEAST_KNOWN_SHARE: f64 = 0.95;
 
-/// Nanoseconds of waiting, by the holder, a word of [`h`].
+/// Nanoseconds of waiting for each holder. A holder is a word as [`h`] defines it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders(BTreeMap<u64, u64>);
 

@@ -14,7 +14,7 @@ use super::{Key, Names, WaitRecords};
 
 /// The most waits to look at again, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach waits until threads that the attach woke sleep again.
+/// How long the first look after the attach may wait until the threads that the attach woke sleep again.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -141,8 +141,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's context switches if it sleeps in the call of its wait. `None` while it falls asleep, because that
-/// is one more switch.
+/// Returns a thread's context switches if the thread sleeps in the call of its wait. `None` while it is falling asleep,
+/// because this adds a switch.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

@@ -38,7 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind. `itself` is whether `function` made the system call, not a function that it called.
+    /// Returns the kind. `itself` is whether the system call was made in `function`, not in a callee.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
@@ -84,7 +84,7 @@ impl LockKind {
     /// A thread of Go's runtime without a goroutine to run.
     pub const PARKED: LockKind = idle("parked M");
 
-    /// Returns the kind if the function is not libc's.
+    /// Returns the kind if the waiting function turns out not to be libc's.
     pub fn of_the_users(self) -> LockKind {
         match self.name {
             LIBCS_OWN => lock("futex"),

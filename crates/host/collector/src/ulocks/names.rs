@@ -100,8 +100,8 @@ impl Names {
         })
     }
 
-    /// Returns the kind of lock by `via`, the place in libc that the user's call reached. `itself` is whether the
-    /// system call is made there, as in our trampoline or at a syscall instruction.
+    /// Returns the kind of lock by `via`, the outermost address in libc. `itself` is whether the caller knows that the
+    /// system call is made there. A trampoline or a syscall instruction there also shows this.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {

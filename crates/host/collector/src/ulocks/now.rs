@@ -141,8 +141,8 @@ impl<'n> WaitReader<'n> {
         })
     }
 
-    /// Returns the user's call site, the outermost place in libc, and the stack pointer at the end. The walk ends at a
-    /// frame that needs %rbp, which the kernel does not report.
+    /// Walks up to the user's code. Returns the user's call site, the outermost address in libc, and the last stack
+    /// pointer. The walk ends at a frame that needs %rbp, which the kernel does not report.
     pub(super) fn walk(&self, asleep: &FutexSleeper) -> (u64, u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
@@ -169,8 +169,8 @@ impl<'n> WaitReader<'n> {
         (innermost.unwrap_or(at.pc), via, at.sp)
     }
 
-    /// Returns the module at an address, and whether it is the C library. `None` unless the module is a
-    /// runtime's, or the code there is of a standard library that is compiled in.
+    /// Returns the module at an address, and whether it is the C library. `None` for the user's code, which is in no
+    /// runtime's module and no compiled-in standard library.
     fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
         let mut modules = self.names.modules.iter();
         let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;

@@ -8,7 +8,6 @@ use tiptoe_patch::first_argument;
 
 use super::Names;
 
-/// The linker symbol of the table.
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {

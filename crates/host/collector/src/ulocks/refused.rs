@@ -9,7 +9,7 @@ use super::futex_sleeper::FutexSleeper;
 
 const MUTEX: &str = "a priority-inheriting mutex";
 
-/// Returns whether the kernel refused the wait. Its word is then in a frame of libc, below `user_sp`.
+/// Returns whether the kernel refused the wait. The thread then waits on a word in libc's frames, below `user_sp`.
 pub(super) fn is_refused(asleep: &FutexSleeper, kind: &LockKind, user_sp: u64) -> bool {
     kind.name == "mutex" && (asleep.sp..user_sp).contains(&asleep.address)
 }
@@ -24,8 +24,8 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. A refused thread's mutex is held by a thread that waits for the refused one,
-/// maybe through other mutexes. If only one thread does, that is the holder.
+/// Finds the holders of unknown mutexes. The holder of a refused thread's mutex waits for the refused thread, maybe
+/// through other mutexes. If only one thread waits so, it is the holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)

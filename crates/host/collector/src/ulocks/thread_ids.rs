@@ -7,8 +7,8 @@ use tiptoe_sys::host::procfs::Process;
 
 #[derive(Default)]
 pub struct ThreadIds {
-    /// Each thread's id in tiptoe's /proc, by its id in the nested namespace, also of ended threads. `None` without a
-    /// nested namespace.
+    /// The ids of threads in tiptoe's /proc, by their ids in the nested namespace. Ended threads remain. `None` without
+    /// a nested namespace.
     outer: Option<BTreeMap<u32, u32>>,
     has_looked: bool,
 }

@@ -15,7 +15,6 @@ impl WaitRecords {
         }
     }
 
-    /// `beginning` is the word that says when the wait began.
     pub(super) fn add_open_wait(&mut self, key: Key, who: &str, beginning: u64) {
         let ns = match Beginning::of(beginning) {
             Beginning::At(since) | Beginning::LongAgo(since) => ns_between(since, self.now),

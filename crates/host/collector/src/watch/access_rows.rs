@@ -19,7 +19,6 @@ struct AccessRow<'r> {
     rows: Vec<&'r WatchHits>,
 }
 
-/// Returns the rows, most accesses first.
 pub(super) fn rows(
     found: &[WatchHits],
     variables: &[WatchedVariable],
@@ -103,7 +102,8 @@ impl AccessRow<'_> {
         (all || tid != 0).then_some(first)
     }
 
-    /// Computes the value of a row's only hit from the registers, because the recorded value was read from memory.
+    /// Computes the value of a row's only hit from the registers. The recorded value was read from memory, so it may be
+    /// another store's.
     fn only_hit(&self, variable: &WatchedVariable, target: &Target) -> Option<u64> {
         let [row] = self.rows[..] else { return None };
         let end = row.key.ip;

@@ -1,5 +1,5 @@
-//! Sums up the hits that the program's threads recorded. Each hit was recorded with the registers, so no instruction
-//! must be learnt first.
+//! Sums up the hits that the program's threads recorded. Each hit was recorded with its registers, so its value can be
+//! computed afterwards.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -135,8 +135,8 @@ impl AccessSums {
         }
     }
 
-    /// Returns the values that follow from the instruction and the registers. Otherwise the new value is that read from
-    /// memory, and the old value is the previous hit's.
+    /// Returns the values that follow from the instruction and the registers. An unknown new value is read from memory,
+    /// and an unknown old value is the previous hit's.
     fn values(
         &mut self,
         index: usize,

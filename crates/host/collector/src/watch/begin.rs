@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped, because a command may end before a hit in a library.
+    /// Reads the maps again if more code is mapped, because a command may end right after a hit there.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Target {
     /// Returns whether the kernel has freed the opened memory, because the process is ending or runs another program.
     /// The kernel reports either only some time later.
     pub(super) fn has_given_up_memory(&self) -> bool {
-        // Such a read returns no bytes, but a read of an unmapped address fails (mem_rw in fs/proc/base.c).
+        // A read of freed memory returns no bytes, but a read of an unmapped address fails (mem_rw in fs/proc/base.c).
         self.memory
             .read_at(&mut [0], 0)
             .is_ok_and(|length| length == 0)
@@ -122,8 +122,8 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns whether an address is outside the files' data and the zeroed memory after it. An allocator's write to a
-    /// file's data proves nothing, because its own state is there.
+    /// Returns whether an address is outside the files' data and the zeroed memory after it. An allocator has its own
+    /// state in a file's data, so its writes there do not prove that an object was freed.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {

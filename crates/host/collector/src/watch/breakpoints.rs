@@ -84,8 +84,7 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// How many hits were lost, came late because the signal was blocked, or were in gaps without an agent; and traps
-    /// without a cause.
+    /// Lost hits, hits that were late because the signal was blocked, gaps without an agent, and traps without a cause.
     pub(super) missed: [u64; 4],
     /// How many threads have debug registers that are not accounted for.
     pub(super) refused: u64,
@@ -106,7 +105,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
     }
 }
 
-/// Returns the reservations of both sides. Threads held `unreserved` registers without one.
+/// Returns the reservations for threads and for CPUs. Threads also used `unreserved` registers without a reservation.
 pub(super) fn reservations(sides: [Stats; 2], unreserved: u64) -> Vec<Reservations> {
     let reservations = [("thread", unreserved), ("cpu", 0)]
         .into_iter()

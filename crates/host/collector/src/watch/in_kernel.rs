@@ -17,15 +17,15 @@ use crate::clock::TICK;
 use crate::drive::Targets;
 use crate::error::{Error, Reason};
 
-/// If no new code was hit, only one turn in this many learns.
+/// While no new code is hit, only every `SELDOM`th turn learns.
 const SELDOM: u32 = 10;
-/// The pause between two checks of the allowance of threads' events, which only the loop can disable.
+/// The pause between two checks of the allowance of events on threads, because only the loop can disable these events.
 const REST_TICK: Duration = Duration::from_millis(1);
 
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// Threads that are not accounted for.
+    /// Threads whose registers are not accounted for.
     unreserved: Unreserved,
     /// The threads with breakpoints; `None` for all CPUs. Kept, because the events no longer exist when the counts are
     /// read.
@@ -44,7 +44,6 @@ impl KernelBreakpoints {
         }
     }
 
-    /// Learns about the code that hit: in each turn while code is new, later more seldom.
     fn learn(&mut self, target: &mut Target, now: Duration) -> Result<(), Error> {
         if self.until_learn == 0 {
             let is_new = self.learned.learn(&mut self.set, target)?;

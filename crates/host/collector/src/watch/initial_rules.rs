@@ -105,7 +105,8 @@ fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Returns the ends of possible instructions with this address as an operand, relative to the end.
+/// Returns the ends of possible instructions whose operand is this address, encoded as a distance from the
+/// instruction's end.
 fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for (at, bytes) in code.windows(ADDRESS).enumerate() {

@@ -31,7 +31,7 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two requests to look for ended threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits, for which the ring has room, so that a turn reads more at once.
+/// The pause after a turn with many hits, so that the next turn reads many. The ring has room for them.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
@@ -298,7 +298,7 @@ impl Breakpoints for InProcessWatch {
         Ok(self.hit_cost)
     }
 
-    /// Returns why the trace ended: an exec even if the new program has also ended.
+    /// Returns why the trace ended. An exec is reported even if the new program has also ended.
     fn ended_by(&mut self, at: &Targets) -> Option<EndCause> {
         let tracee = at.traced.first()?;
         tracee.ended_by().or_else(|| {

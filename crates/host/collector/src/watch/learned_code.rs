@@ -25,7 +25,7 @@ pub(super) struct LearnedCode {
 }
 
 impl LearnedCode {
-    /// Supplies what the present rows lack. Returns whether any of it was new.
+    /// Supplies stores and rules for the present rows. Returns whether any store or rule was new.
     pub(super) fn learn(
         &mut self,
         set: &mut Watchpoints,
@@ -48,7 +48,7 @@ impl LearnedCode {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    /// Adds the store that ends at `end`. Returns whether it was new, and a store at all.
+    /// Adds the store whose instruction ends at `end`. Returns false if this store is known, or there is none.
     pub(super) fn add_store(
         &mut self,
         set: &mut Watchpoints,
@@ -65,8 +65,8 @@ impl LearnedCode {
         Ok(true)
     }
 
-    /// Supplies rules for the address where a walk ended, and for all possible return addresses on the stack, where the
-    /// next walk would end.
+    /// Supplies rules for the address where a walk ended, and for all possible return addresses on the stack, so that
+    /// the next walk does not end there.
     fn add_rules(
         &mut self,
         set: &mut Watchpoints,

@@ -58,8 +58,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address, unless another variable is there, because hits are identified by address.
-    /// Returns a note the first time that either happens.
+    /// Watches a variable at another address. Refuses if another variable is there, because hits are identified by
+    /// address. Returns a note at the first move, and at the first refusal.
     fn move_to(
         &mut self,
         index: usize,

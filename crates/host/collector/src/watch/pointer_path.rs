@@ -15,7 +15,6 @@ pub(super) struct PointerPath {
     pub(super) is_late: bool,
     /// Whether the path has led to the address of another watched variable.
     pub(super) is_alias: bool,
-    /// How many looks in a row found no memory.
     lost: u32,
 }
 

@@ -59,7 +59,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = variables.iter().map(|one| one.is_pinned).collect();
         let (slots, first) = match each {
-            // The time, so that another variable is first in each run.
+            // The time makes another variable the first in each run.
             Some(_) => (room, monotonic_ns() as usize),
             None => (variables.len(), 0),
         };

@@ -50,8 +50,8 @@ impl VariableValue {
             ValueOrigin::Hit(since) => since == number,
             // The hit was before the read, so memory already had the hit's value.
             ValueOrigin::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
-            // If the hit stored the value that was read, the read may have included its store. A hit may be recorded at
-            // any time after its store, because a hypervisor may stop the CPU.
+            // If the hit stored the value that was read, its store may have been before the read. A hit may be recorded
+            // long after its store, because a hypervisor may stop the CPU.
             ValueOrigin::Read {
                 number: since,
                 end_ns,

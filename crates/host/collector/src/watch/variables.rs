@@ -41,7 +41,7 @@ pub(super) struct WatchedVariable {
     pub(super) way: Option<PointerPath>,
 }
 
-/// Must run first, because a bad name must start nothing.
+/// Must run before anything is started, because a bad name must start nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -216,7 +216,7 @@ impl WatchedVariable {
         self.access == Access::Execute
     }
 
-    /// Returns the breakpoint to open. After the variable's end its address is unmapped.
+    /// Returns the breakpoint to open. After the variable's end, it is at an unmapped address.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -302,7 +302,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Names the instruction of a hit. The processor stops after an access to data, but before code.
+    /// Names the instruction of a hit. For data, `ip` is after the instruction; for code, at its beginning.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),

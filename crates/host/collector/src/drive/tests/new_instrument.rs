@@ -8,7 +8,6 @@ use tiptoe_attach::Attached;
 use tiptoe_event::{Reading, Via};
 use tiptoe_session::Event;
 
-/// Counts context switches.
 #[derive(Default)]
 struct Switches {
     first: u64,

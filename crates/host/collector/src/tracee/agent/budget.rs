@@ -15,7 +15,7 @@ use tiptoe_wire::Data;
 use crate::planner::Follow;
 use crate::tracee::{INITIAL_CREDIT, Plan};
 
-/// The most unspent budget to keep: the share of this CPU time.
+/// Unspent budget is kept up to the budget's share of this CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;

@@ -14,10 +14,9 @@ use crate::module::key_of;
 use crate::tracee::TracedProcess;
 
 impl InProcess {
-    /// Returns the events that another tracer probes as well. If its trap covers our patch, hits
-    /// are counted through that trap or not at all. If its probe was removed and erased our patch,
-    /// the patch is restored. A trap inside our jump corrupts the jump's target, so a jump whose
-    /// first byte is still ours is removed.
+    /// Returns the events that another tracer probes as well. While the other trap covers our patch, hits are counted
+    /// through that trap or not at all. If the other probe was removed and our patch with it, the patch is restored. A
+    /// trap inside our jump changes the jump's target, so such a jump is removed.
     pub fn foreign(&self, process: &TracedProcess) -> Vec<&str> {
         let later = &self.patches.later;
         later
@@ -49,7 +48,7 @@ impl InProcess {
             site.len > 1 && !differs(&first, &site.patched)
         };
         if agent_leaves(process) {
-            // The agent restored the code in between, not another tracer.
+            // The agent has restored the code meanwhile, so no other tracer changed it.
             return Vec::new();
         }
         let sites = changed.iter().map(|one| &one.site);
@@ -90,8 +89,7 @@ fn agent_leaves(process: &TracedProcess) -> bool {
     process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
 }
 
-/// Returns a note if hits found that another tracer's probe had been removed from our sites, even
-/// if [`InProcess::foreign`] never saw that probe.
+/// Returns a note if the agent had to patch sites again after another tracer's probe was removed.
 pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
     let (pid, times) = (process.pid(), link.data().rearmed());
     (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())

@@ -27,7 +27,7 @@ mod site_writes;
 
 pub use plan_state::{PlanState, library};
 
-/// How often arenas are planned anew, because the program has mapped something in their place.
+/// The most attempts to plan arenas.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub struct Patches {
     pub gates: Vec<AgentCounter>,
     pub hooks: Vec<u64>,
     pub later: PlanState,
-    /// Counters by index, and their probes, whose parameters are not looked up yet.
+    /// Probes whose functions' parameters are not looked up yet, with the indexes of their counters.
     unread: Vec<(usize, Probe)>,
 }
 
@@ -68,7 +68,6 @@ pub struct Arming<'a> {
 }
 
 impl<'a> Arming<'a> {
-    /// Fails if the agent has not entered.
     pub fn of(
         process: &'a TracedProcess,
         plan: &'a Plan<'a>,
@@ -245,7 +244,7 @@ impl Patches {
 
 /// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
-    // The gaps between arenas would use up a limited address space.
+    // Ranges contain gaps between arenas, which would use up a limited address space. So each arena is mapped alone.
     let outcomes = match address_space(process) {
         Some(_) => vec![false; plan.ranges.len()],
         None => link.map_code(&plan.ranges)?,

@@ -72,7 +72,7 @@ impl InProcess {
             let reading = calls::reading(&counts.totals, slot, one.follow);
             let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
-                // A trap is switched off because of its rate, which is unknown afterwards.
+                // Hits of a trap that was switched off, and of copies without our patch, are unknown.
                 at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),

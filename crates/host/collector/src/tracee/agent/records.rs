@@ -14,7 +14,8 @@ use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
 
-/// An incomplete record is given up after this many looks, about a second: its thread may have jumped out of the write.
+/// An incomplete record is given up after this many looks, about a second, because its thread may have jumped out of
+/// the write.
 pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]
@@ -153,7 +154,7 @@ impl Rings {
         }
     }
 
-    /// Returns a reading with the records that were read. Unread records count as lost.
+    /// Returns a reading in which records that tiptoe has not read count as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

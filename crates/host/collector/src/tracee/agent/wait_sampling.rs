@@ -2,8 +2,8 @@
 //! between two that it times (`tiptoe_futex::gaps`).
 //!
 //! The cost of counting is subtracted from the budget first. The rest, at least a tenth, pays for timing, and each
-//! thread gets an equal part. A thread whose waits need less has all of them timed, and the others get what it
-//! leaves. Therefore a long wait is timed, because a thread has few of them.
+//! thread gets an equal part. If a thread needs less than its part, all its waits are timed, and the other threads get
+//! the rest. So long waits are timed, because a thread has few of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 const LEAST_TIMED: f64 = 0.1;
-/// For how long waits are remembered. Must be shorter than the seconds over which a budget holds.
+/// For how long past waits affect sampling. Must be shorter than the seconds over which the budget is kept.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -121,8 +121,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the limit for each thread at which all together get at most `all`. What a thread leaves below its limit
-/// goes to the others.
+/// Returns the common limit with which all threads together get at most `all`. The others get what a thread does not
+/// need.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -145,8 +145,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks the waits that were in progress at the last look already. If its beginning is unknown, such a wait began
-    /// between the two looks of `before`, whose middle is the best estimate.
+    /// Marks waits that were already in progress at the last look. A wait with an unknown beginning began between the
+    /// two looks at the times `before`. Their middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;

@@ -1,5 +1,5 @@
-//! Watches contended locks through the kernel's futex tracepoints: all futex calls of a process, or
-//! beside the agent the calls from unpatched sites.
+//! Watches contended locks through the kernel's futex tracepoints. Counts all futex calls of a process, or those from
+//! unpatched sites if the agent counts the others.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::words::session_target;
 
 pub struct KernelFutexes {
     pub futexes: Futexes,
-    /// Whether only the kernel reports the locks. Otherwise the agent counts the sites that it patched.
+    /// Whether only the kernel reports the locks.
     pub is_alone: bool,
     files: Vec<File>,
 }
@@ -61,10 +61,10 @@ impl KernelFutexes {
         Ok(watched)
     }
 
-    /// Gives the kernel the functions that it must skip to find a user's call site.
+    /// Gives the BPF program the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
-        // libc must be last: until the kernel knows its functions, a wait has no caller, and the
-        // kernel looks for one again at the wait's end.
+        // libc must be last. Until its functions are known, a wait has no caller, so the BPF program looks for one
+        // again at the wait's end.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self

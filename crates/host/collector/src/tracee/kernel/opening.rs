@@ -1,4 +1,4 @@
-//! Opens the probes that the kernel counts, where the agent cannot patch.
+//! Opens the kernel's probes of functions that the agent does not patch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,7 +31,7 @@ pub struct KernelOpening<'a> {
 }
 
 impl KernelOpening<'_> {
-    /// Opens the probes. Returns those that the kernel does not take and that have a trap.
+    /// Returns the probes that the kernel does not take and that have a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {

@@ -6,8 +6,8 @@
 //! the program by an unknown amount.
 //!
 //! INVARIANT: over any time, the cost of the hits is at most the sum of:
-//! - the share of the process's CPU time, or of [`LEAST_USED`] of one CPU if that is more;
-//! - the share of [`SAVED`];
+//! - the budget's share of the process's CPU time, or of [`LEAST_USED`] of one CPU if that is more;
+//! - the budget's share of [`SAVED`];
 //! - the hits between two looks, and in the 0.2 ms that closing takes.
 
 use std::collections::VecDeque;
@@ -21,17 +21,17 @@ use crate::clock::TICK;
 
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The most budget that is saved: the share of one CPU over this time.
+/// Unspent budget is saved up to the budget's share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
-/// The part of this limit that is available at the start, and needed to open a probe again.
+/// The part of this limit that is available at the start, and must be saved to open a probe again.
 const ENOUGH: f64 = 0.5;
-/// For how long hits are remembered: older hits do not predict a probe's rate.
+/// For how long hits are remembered, because older hits do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long a probe's rate is unknown after its opening.
 const FRESH: Duration = Duration::from_millis(20);
-/// Looks take at most one part in this many of one CPU's time.
+/// Looks take at most 1/`OWN_SHARE` of one CPU's time.
 const OWN_SHARE: u32 = 8;
 
 pub struct Uprobes {
@@ -135,8 +135,8 @@ impl Account {
         turn
     }
 
-    /// Returns the open probes to close, the dearest first, until the others spend no more than is earned. Unless the
-    /// debt exceeds `deep`, they may spend the share of [`MEMORY`], so that a few early hits close no probe.
+    /// Returns the open probes to close, the dearest first. The others then spend no more than is earned. While
+    /// `saved_ns` is not below `deep`, they may spend the share of [`MEMORY`], so that a few early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -276,7 +276,7 @@ mod tests {
             let turn = run.hit(&[hits]);
             is_open = (is_open || turn.open.is_some()) && turn.close.is_empty();
         }
-        // 100 s earn one second, half a second's share was available, and one look may overspend.
+        // 100 s earn one second of hits, half a second's share was available, and one look may overspend.
         let most_us = 1_000_000 + 5_000 + 10_000;
         assert!((900_000..=most_us).contains(&spent), "{spent}");
     }

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(15);
 pub struct Confinement {
     /// The most seccomp restrictions that any thread had at the attach.
     seccomp: u32,
-    /// The id of the agent's thread in its own PID namespace, its id in tiptoe's, and its rights, which never grow.
+    /// The agent's thread: its id in its own PID namespace, and in tiptoe's; and its rights, which never grow.
     agent: Cell<Option<(u32, u32, Rights)>>,
     /// The threads still to be looked at in this round.
     others: RefCell<Vec<u32>>,

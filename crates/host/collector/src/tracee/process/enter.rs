@@ -25,7 +25,7 @@ const LOADING: Duration = Duration::from_millis(500);
 /// The most functions of later libraries for which slots are reserved.
 const LATER: u32 = 1 << 14;
 
-/// The agent must not take a thread if the program's user may start fewer than this.
+/// The agent must not start its thread if the program's user may start fewer threads than this.
 const SPARE_THREADS: u64 = 16;
 
 pub fn unpatchable(header: &Header) -> Option<Reason> {
@@ -84,8 +84,8 @@ impl TracedProcess {
         short_of_room(self.target.process)
     }
 
-    /// Returns an earlier session's sites from the program's memory. Fails if they cannot be the
-    /// agent's, because that memory is hostile.
+    /// Returns an earlier session's sites from the program's memory. This memory is hostile, so the call fails if they
+    /// cannot be the agent's.
     pub fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
@@ -163,7 +163,7 @@ impl TracedProcess {
                 }
             }
             let link = link.ok_or(Error::NoSegments)?;
-            // The kernel may refuse the agent's thread calls that the borrowed thread did not make.
+            // The agent's own thread makes further calls, which the kernel may refuse.
             link.wait_for_hello(GREETING);
             return match link.refusal() {
                 Some(why) => Err(Error::AgentRefused(why)),

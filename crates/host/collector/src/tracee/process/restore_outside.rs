@@ -11,7 +11,7 @@ use tiptoe_wire::{Site, SiteFlags};
 
 use super::TracedProcess;
 
-/// The length of an island's jump, to which a short jump leads.
+/// The length of the jump in an island. A site's short jump leads to the island.
 const ISLAND: usize = 5;
 
 impl TracedProcess {

@@ -19,7 +19,6 @@ pub struct ArmedThreads {
 }
 
 impl TracedProcess {
-    /// Writes a request's words for the agent.
     fn put(&self, words: impl Iterator<Item = u64>) -> Result<&Link, Error> {
         let link = match self.presence.left.get() {
             None => self.link()?,

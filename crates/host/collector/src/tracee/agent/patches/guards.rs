@@ -1,5 +1,5 @@
-//! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in
-//! place before the first trap byte, because a trap kills a process whose thread blocks its signal.
+//! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in place before the
+//! first trap byte, because a trap in a thread that blocks the trap's signal kills the process.
 
 use tiptoe_attach::inject::{HookedCall, Masks};
 use tiptoe_attach::link::Link;

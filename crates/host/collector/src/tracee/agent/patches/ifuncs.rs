@@ -56,7 +56,7 @@ pub fn chosen(
     Ok(probes)
 }
 
-/// Adds `more` probes. One at the address of another only adds its names to that.
+/// Adds `more` probes. If a probe is already at the same address, it only gets the names of the new one.
 pub fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()

@@ -10,7 +10,7 @@ use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
 use crate::tracee::{Candidate, Counter, Coverage};
 
-/// The most sites to arm between two looks whether the user interrupts the attach.
+/// The most sites to arm between two checks whether the user interrupted the attach.
 const PART: usize = 4096;
 
 impl Patches {
@@ -41,13 +41,13 @@ impl Patches {
         left.retain(|left| !matches!(left.why, Some(Reason::BrokenOff)));
         on.coverage.unattached += all - left.len();
         for left in &mut left {
-            // The planner has only addresses; the name of the other probe is known here.
+            // If another probe is in the way, the reason must name it. The planner has only addresses.
             left.why = self.displaced_by(&left.probe).or(left.why.take());
         }
         Ok(left)
     }
 
-    /// Adds a counter for a probe. If its slot counted before, the old row continues.
+    /// Adds a counter for a probe. If the probe's slot already has a counter, that counter continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -91,7 +91,7 @@ fn install_in_parts(
     order.sort_by_key(|index| planned[*index].site.address);
     let quiet = on.process.presence.quiet.as_ref();
     let part = match quiet {
-        // One part only, because all threads are stopped for each.
+        // One part only, because all threads are stopped for each part.
         Some(_) => planned.len().max(1),
         None => PART,
     };

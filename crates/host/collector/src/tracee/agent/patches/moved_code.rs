@@ -1,4 +1,4 @@
-//! Finds functions that the program moved or mapped once more. The agent does not count there.
+//! Finds functions that the program moved or mapped once more. The agent does not count hits of such copies.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -95,7 +95,7 @@ impl PlanState {
         Ok(())
     }
 
-    /// Makes the agent report changes of the loader's list, whose `record` it reads. `modules` are loaded already.
+    /// Makes the agent report changes of the list of libraries in the loader's `record`. `modules` are loaded already.
     pub fn watch(&mut self, link: &Link, record: u64, modules: &[Module]) -> Result<(), Error> {
         let initial = modules.iter();
         let initial = initial.filter_map(|m| Some((m.object.key, library(m)?)));
@@ -133,8 +133,7 @@ impl PlanState {
         (before % 2 == 0 && looks() == before).then_some(seen)
     }
 
-    /// Returns the code ranges of the reported libraries. Leaves in `modules` the libraries that
-    /// were not looked at yet.
+    /// Returns the code ranges of the reported libraries. Removes from `modules` the libraries that need no new probes.
     pub fn libraries(
         &mut self,
         fresh: Option<Vec<u64>>,

@@ -62,8 +62,8 @@ pub fn write_trampolines(
     Ok(order)
 }
 
-/// Arms sites in this order. Their trampolines must have been written. Returns for each planned
-/// site why it is not armed.
+/// Arms the sites with the indexes in `order`. Their trampolines must have been written. Returns for each planned site
+/// why it is not armed.
 pub fn patch(
     link: &Link,
     planned: &[&PlannedSite],

@@ -31,8 +31,8 @@ impl PatchedCode<'_> {
         }
     }
 
-    /// Returns why the probe is refused: it is on a byte of one of the agent's patches, or after the first byte of
-    /// any other patch. Otherwise returns `None`.
+    /// Returns why the probe is refused: it is on a byte of one of the agent's patches, or after the first byte of any
+    /// other patch.
     pub(super) fn against(&self, probe: &Probe) -> Option<Reason> {
         let mut hooks = self.patches.hooks.iter();
         let mut on_hook = || hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()));

@@ -6,8 +6,9 @@ use std::cell::Cell;
 
 use crate::error::BudgetExceeded;
 
-/// The reads that a budget has for each byte, and the reads that every budget has in addition.
+/// A budget's reads for each byte.
 const PER_BYTE: u64 = 16;
+/// A budget's reads in addition.
 const LEAST: u64 = 1 << 20;
 /// Searching this many bytes for a text's end takes as long as one read.
 const BYTES_PER_READ: usize = 16;
@@ -51,7 +52,6 @@ impl ReadBudget {
         self.pay(bytes / BYTES_PER_READ)
     }
 
-    /// Pays for reads; fails once the budget is exceeded.
     pub(crate) fn pay(&self, reads: usize) -> Result<(), BudgetExceeded> {
         let left = self.left.get().checked_sub(reads as u64);
         self.left.set(left.unwrap_or(0));

@@ -42,8 +42,8 @@ pub(crate) fn variable_name(name: &str) -> Option<String> {
     if !is_mangled(name) || name.len() > MAX_MANGLED {
         return None;
     }
-    // A C++ variable in a namespace also parses as a legacy Rust name. So only a name with a hash is tried as
-    // Rust's first.
+    // A C++ variable in a namespace also parses as a legacy Rust name. So a name is first tried as Rust's only if it
+    // has a hash.
     rust_name(name).or_else(|| Some(cpp(name)?.full))
 }
 
@@ -76,7 +76,7 @@ fn cpp(name: &str) -> Option<DemangledName> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Only lambdas keep the qualifier without parameters.
+    // Without parameters, only lambdas have a qualifier.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }

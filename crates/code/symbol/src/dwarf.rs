@@ -9,7 +9,6 @@ use crate::content::Content;
 use crate::elf;
 use crate::reader::{Section, SectionPart};
 
-/// Returns a file's debug information, whose reads a `budget` pays for.
 pub(crate) fn dwarf<'d>(
     bytes: &'d Content,
     first: u16,

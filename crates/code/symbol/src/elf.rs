@@ -38,7 +38,8 @@ pub(crate) struct Contents<'d> {
 /// A file with more headers is refused, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections times bytes of their names. A lookup compares all names, so a small file could take hours.
+/// The most sections, multiplied by the bytes of names. A lookup compares all names, which may overlap, so a small
+/// file could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
 /// Returns `None` if the file is not ELF, or has more headers than a program has.

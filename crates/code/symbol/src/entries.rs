@@ -17,11 +17,12 @@ use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The most bytes read while users wait: of `.debug_info` (10 ns a byte), and of `.debug_abbrev` (ten times as much
-/// memory).
+/// The most bytes of a section read while users wait. `.debug_info` takes 10 ns a byte, `.debug_abbrev` ten bytes of
+/// memory a byte.
 const MOST: u64 = 32 << 20;
 
-/// The most units times bytes of abbreviation tables, because each unit may have its own table, and tables may overlap.
+/// The most units, multiplied by the bytes of abbreviation tables. Each unit may have its own table, and tables may
+/// overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +33,7 @@ pub(crate) enum Unread {
 }
 
 /// Calls `look` with each unit's entries, up to damage in the unit. Fails if the file has more than can be read while
-/// users wait; `look` has then seen the first units, or none.
+/// users wait; by then `look` may have seen the first units.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
@@ -115,7 +116,6 @@ pub(crate) fn open<'d>(
     Ok(Some(unit))
 }
 
-/// Returns the attributes of a unit's first entry, and pays for the entry.
 pub(crate) fn first_attributes<R: gimli::Reader<Offset = usize>>(
     header: &UnitHeader<R>,
     abbreviations: &Abbreviations,
@@ -174,7 +174,7 @@ impl<'d> Entries<'_, 'd> {
         found.map(Attribute::value)
     }
 
-    /// Returns where the code of the last entry's function starts, if it has any of its own.
+    /// Returns where the code of the last entry's function starts; `None` without code of its own.
     pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
         for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
             if let Some(value) = self.value(name) {

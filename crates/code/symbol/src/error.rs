@@ -6,7 +6,7 @@ pub(crate) mod hint;
 pub(crate) mod variable_error;
 pub(crate) mod watch_error;
 
-/// Why an image could not be read, or a function not found in it, in one line.
+/// A one-line reason why an image could not be read, or a function not found in it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -59,7 +59,7 @@ pub enum Error {
     },
 }
 
-/// The debug information takes more reads than its size accounts for, or than users wait for.
+/// Reading the debug information takes longer than its size justifies, or than users wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("its debug information takes too long to read")]
 pub struct BudgetExceeded;

@@ -17,7 +17,7 @@ pub(crate) const SUGGESTIONS: usize = 3;
 const MAX_ALIKE: usize = 256;
 /// The least likeness of a suggestion; equal names have 1.
 const MIN_LIKENESS: f64 = 0.8;
-/// The most functions before an address that are checked, because an outer function may cover it.
+/// The most functions before an address that are checked. An outer function may begin before many inner ones.
 const MAX_NESTING: usize = 16;
 
 /// Identifiers that mangled C++ names may abbreviate.
@@ -36,12 +36,12 @@ const ABBREVIATED: [&str; 9] = [
 impl Image {
     /// Returns the functions that a specification names, ascending by address:
     ///
-    /// - `0xADDRESS`: the function at this link-time address, known or not;
+    /// - `0xADDRESS`: the function at this link-time address, even if none is known there;
     /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
     ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
-    /// - otherwise all with this symbol, or else this demangled name, with or without the same parts and template
-    ///   arguments. Local functions and overloads may share a name; so do compilers' copies (`f.isra.0` is `f` if
-    ///   there is no `f`).
+    /// - otherwise all with this symbol, else all compilers' copies of it (`f.isra.0` of `f`), else all with this
+    ///   demangled name, with or without the same parts and template arguments. Local functions and overloads may
+    ///   share a name.
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -119,7 +119,6 @@ impl Image {
         same.map(|(at, _)| &self.functions[at]).collect()
     }
 
-    /// Returns the compilers' copies of a function (`f.isra.0` of `f`).
     fn copies(&self, name: &str) -> Vec<&Function> {
         let prefix = format!("{name}.");
         let copies = self

@@ -1,7 +1,7 @@
 //! Finds nameless functions: code that `.eh_frame` describes.
 //!
-//! Each description (FDE) covers a function, a cold part, a procedure linkage table, or a signal trampoline. The
-//! first rule shows which: at an entry the CFA is one word above the stack pointer.
+//! Each description (FDE) covers a function, a cold part, a procedure linkage table, or a signal trampoline. If the
+//! code begins at a function's entry, the first rule is a CFA one word above the stack pointer.
 
 use std::ops::Range;
 
@@ -19,16 +19,16 @@ pub(crate) struct Frame {
     pub(crate) is_signal_trampoline: bool,
     /// Whether the first rule is not that of a function's entry.
     pub(crate) is_inside_function: bool,
-    /// Whether the code saves the registers in which handlers get their arguments.
+    /// Whether the code saves the registers of handlers' arguments, as only unwinders do.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }
 
-/// A shorter gap between descriptions counts as described: it is padding, or a routine in assembly.
+/// A shorter gap between descriptions counts as described, because it is padding, or a routine in assembly.
 const GAP: u64 = 1 << 16;
 
 /// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. If most is described,
-/// the rest is generated code, such as JavaScript's built-in functions.
+/// undescribed code was generated, as JavaScript's built-in functions are.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -75,8 +75,8 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Returns whether the code saves %rax and %rdx, and whether unwinding ends there, as in a thread's first function.
-/// Only an unwinder's entries that continue in a handler (`__builtin_eh_return`) save both.
+/// Returns whether the code saves %rax and %rdx, and whether unwinding ends in it, as in a thread's first function.
+/// Only an unwinder's entry that continues in a handler (`__builtin_eh_return`) saves both registers.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,

@@ -38,8 +38,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a file: its dynamic table, its unwind information, and one symbol table. This is the file's own, or
-    /// else a separate debug file's, or else MiniDebugInfo's.
+    /// Reads a file: its dynamic table, its unwind information, and one symbol table. The symbol table is the file's
+    /// own, or else a separate debug file's, or else MiniDebugInfo's.
     pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
         let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
@@ -115,7 +115,7 @@ impl Image {
     }
 
     /// Returns the disjoint, ascending link-time ranges of code with unwind information, or of all code if most has
-    /// none. A program's runtime may look for return addresses elsewhere.
+    /// none. In other code a program's runtime may itself look for return addresses.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
@@ -141,7 +141,7 @@ impl Image {
         Some((&found.name, address - found.address))
     }
 
-    /// Returns the link-time addresses of variables by linker's or demangled name. Static variables may share it.
+    /// Returns the link-time addresses of variables by linker's or demangled name, which static variables may share.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let named = self.data_with_symbol(name).filter(has_place);

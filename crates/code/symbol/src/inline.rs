@@ -1,6 +1,6 @@
 //! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
-//! hostile, so a [`ReadBudget`] pays for each read. addr2line also visits attributes of no bytes, for which the budget
-//! does not pay, and recurses for each function within an inlined one. This work is bounded before addr2line starts.
+//! hostile, so a [`ReadBudget`] pays for each read. Two kinds of work are bounded before addr2line starts, because the
+//! budget does not pay for them: attributes of no bytes, and recursion for each function within an inlined one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,13 +23,13 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most functions inlined in each other that are reported.
+/// The most nested inlined functions that are reported.
 const MOST: usize = 32;
-/// The most that are read.
+/// The most nested inlined functions that are read.
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;
-/// The number of a shared file's first section.
+/// The first number of a shared file's sections.
 const SHARED: u16 = 1 << 10;
 /// The number of the empty section that replaces `.debug_aranges`.
 const NO_ARANGES: u16 = 1 << 11;
@@ -94,7 +94,7 @@ impl Origins<'_> {
     /// Returns an instruction's origin by link-time address, empty if unknown. Fails if this or an earlier lookup
     /// took too many reads.
     pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
-        // Later lookups fail, too: addr2line keeps the part of a unit that it has read, and would answer from it.
+        // Later lookups must fail, too, because addr2line would answer from the part of a unit that it has read.
         if self.is_exceeded.get() {
             return Err(BudgetExceeded);
         }

@@ -24,7 +24,7 @@ pub struct InlinedPlaces {
     pub within: Vec<u64>,
 }
 
-/// The entry that a function's copies refer to: whether it is in the shared file, and its offset.
+/// The entry to which a function's copies refer: whether the shared file has the entry, and its offset.
 type AbstractOrigin = (bool, usize);
 
 impl Image {
@@ -38,8 +38,8 @@ impl Image {
         Ok(InlineSearch::run(bytes, source, None)?.of_functions())
     }
 
-    /// Returns where functions of this name without code of their own were inlined. Fails if there is too much
-    /// debug information.
+    /// Returns where functions of this name were inlined, if they have no own code. Fails if there is too much debug
+    /// information.
     pub fn inlined_everywhere(
         &self,
         name: &str,

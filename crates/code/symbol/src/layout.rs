@@ -72,7 +72,6 @@ impl Layout {
         self.plt.iter().any(|range| range.contains(&address))
     }
 
-    /// Returns a nameless function of unknown size.
     pub(crate) fn function(&self, address: u64, source: Source) -> Option<Function> {
         Some(Function {
             address,

@@ -26,7 +26,7 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes functions, but none at an address without code in the file.
+/// Makes functions at addresses that have code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,
@@ -112,8 +112,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a description begins a byte before its code, as a signal trampoline's does. Unwinders look up the
-/// byte before a return address.
+/// Returns whether a description begins a byte before its code. A signal trampoline's does, because unwinders look up
+/// the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

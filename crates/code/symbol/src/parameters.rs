@@ -36,7 +36,7 @@ impl Image {
 struct OpenFunction {
     start: u64,
     depth: isize,
-    /// `None` once a parameter's are unknown.
+    /// `None` once a parameter's registers are unknown.
     registers: Option<u8>,
 }
 
@@ -94,8 +94,8 @@ impl<'d> Entries<'_, 'd> {
         }
     }
 
-    /// Returns the type of the last entry, or of the entry that it refers to: `Some(None)` for `void`, `None` if it is
-    /// in another unit.
+    /// Returns the type of the last entry, or of an entry to which it refers: `Some(None)` for `void`, `None` if the
+    /// type is in another unit.
     fn type_of(&self) -> Option<Option<UnitOffset>> {
         const REFERENCES: [gimli::DwAt; 2] = [dw::DW_AT_abstract_origin, dw::DW_AT_specification];
         let mut named = self.value(dw::DW_AT_type);
@@ -122,7 +122,7 @@ impl<'d> Entries<'_, 'd> {
         let is_read = entries.read_entry(&mut entry) == Ok(true);
         let end = match is_read {
             true => entries.next_offset().0,
-            // A text without an end was searched up to the unit's end.
+            // A failed read may have searched for a text's end up to the unit's end.
             false => self.unit.length_including_self(),
         };
         self.budget.pay_entry(entry.attrs().len()).ok()?;
@@ -130,7 +130,7 @@ impl<'d> Entries<'_, 'd> {
         is_read.then_some(entry)
     }
 
-    /// Returns how many registers hold a value of a type; `None` if the type's members decide.
+    /// Returns how many registers hold a value of a type; `None` if that depends on the type's members.
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {

@@ -101,7 +101,6 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Fills `piece`; fails unless the section has all its bytes and the budget pays.
     fn read(&self, at: usize, piece: &mut [u8]) -> Option<()> {
         let end = at.checked_add(piece.len()).filter(|end| *end <= self.len)?;
         if let Some((budget, price)) = &self.budget {

@@ -19,8 +19,8 @@ pub(crate) struct Slots {
     imported: Vec<(Box<str>, u64)>,
     /// A word that gets the image's number among images with thread-local variables.
     pub(crate) module_number: Option<u64>,
-    /// A word, and an offset in the image's thread-local block. The word gets the offset's distance from the thread
-    /// pointer.
+    /// A word and an offset in the image's thread-local block. The loader writes the offset's distance from the thread
+    /// pointer to the word.
     pub(crate) thread_offset: Option<(u64, u64)>,
 }
 
@@ -106,7 +106,7 @@ impl Slots {
     }
 }
 
-/// Returns the named symbol's thread-local offset, 0 without a symbol; `None` if another image defines it.
+/// Returns the thread-local offset of a relocation's symbol, 0 without a symbol; `None` if another image defines it.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

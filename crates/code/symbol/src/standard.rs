@@ -1,9 +1,9 @@
 //! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and
 //! what Rust links statically, with parking_lot.
 //!
-//! C++ names are compared mangled, because a large program has too many to demangle. A function that only calls one
-//! of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) is excluded, because
-//! compilers inline the program's function into it.
+//! C++ names are compared mangled, because a large program has too many to demangle. Library functions that only call
+//! a function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) are excluded,
+//! because compilers inline the program's function into them.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
@@ -12,7 +12,7 @@ use crate::function::Function;
 const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
 /// The standard library's other namespaces.
 const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
-/// Parts of the names of C++ functions that only call the program's.
+/// Parts of the names of C++ functions that only call the program's functions.
 const CALLS_BACK: [&str; 12] = [
     "_State_impl",
     "_Function_handler",
@@ -30,7 +30,7 @@ const CALLS_BACK: [&str; 12] = [
 /// Rust's crates; those with the prefix [`PARKING_LOT`] count, too.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// Parts of the names of Rust functions that only call the program's.
+/// Parts of the names of Rust functions that only call the program's functions.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",

@@ -240,7 +240,7 @@ fn rust_names() {
         }
         fn main() { std::process::exit(inner::work(std::env::args().count()) as i32) }
     "#;
-    // The default scheme is the compiler's; only v0 can be requested.
+    // Without an option the compiler chooses the scheme; only v0 can be requested.
     for scheme in [&[][..], &["-Csymbol-mangling-version=v0"]] {
         let options = [&["--crate-name=prog", "-O"], scheme].concat();
         let Some(program) = compile("rustc", "prog.rs", source, &options) else {
@@ -302,7 +302,7 @@ fn other_files_are_refused() {
     assert_eq!(parse(&bytes), Error::NotLoadable { elf_type: 1 });
 }
 
-/// The link also leads to the stripped program, which has the build-id but no symbols.
+/// The link's name is also that of the stripped program, which has the build-id but no symbols.
 #[test]
 fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     let Some(program) = cpp() else { return };

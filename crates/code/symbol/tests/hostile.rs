@@ -50,7 +50,6 @@ proptest! {
         exercise(&bytes);
     }
 
-    /// Changes ELF, program and section headers.
     #[test]
     fn headers_changed(changes in header_fields(), at_end in any::<bool>()) {
         let mut bytes = victim();

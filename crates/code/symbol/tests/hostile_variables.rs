@@ -231,7 +231,7 @@ proptest! {
 
 /// The address of [`functions`]' function.
 const START: u64 = 0x100;
-/// The number of an entry's attributes without a byte.
+/// The number of attributes without bytes in an entry.
 const ATTRIBUTES: usize = 20_000;
 
 /// Adds a function with one parameter, inlined in one place.
@@ -314,7 +314,7 @@ fn long_names_of_types_were_free() {
     }
 }
 
-/// Each of the units before has one entry with [`ATTRIBUTES`].
+/// Adds `count` units before that of [`functions`], each with one entry of [`ATTRIBUTES`].
 fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     let flags = vec![(0x3f, dw::PRESENT); ATTRIBUTES];
     let code = dwarf.kind(dw::COMPILE_UNIT, false, &flags);
@@ -354,8 +354,8 @@ fn an_exceeded_budget_hid_units_for_good() {
     let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
     let kind = dwarf.entry(kind, &[&[4]]);
     dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
-    // Each search of a unit pays again for its first entry. So the first request can pay for the earlier units, but
-    // not for the variable's.
+    // A unit's first entry is paid for twice, when it is read and when the unit is searched. So the first request can
+    // pay for the earlier units, but not for the variable's.
     let (info, abbrev) = after_units(26, dwarf);
     let file = Content::from(elf::elf(&[
         (".debug_info", &info),

@@ -76,7 +76,6 @@ fn every_program_of_the_machine() {
     }
 }
 
-/// Each frame must be in a function.
 #[test]
 fn unwind_information_agrees_with_readelf() {
     for path in ["/usr/bin/sqlite3", "/usr/bin/memcached", "/usr/sbin/nginx"] {

@@ -1,5 +1,5 @@
-//! Thread-local variables are where the program prints: its own, a linked library's and a later opened one's, with
-//! glibc and musl.
+//! Thread-local variables are where the program records them: its own, a linked library's, and those of a library
+//! opened later, with glibc and musl.
 
 mod common;
 #[path = "common/process.rs"]
@@ -81,7 +81,7 @@ fn check(compiler: &str, [of_program, of_library]: [&[&str]; 2], is_musl: bool) 
         tool(compiler, &[&shared, of_library].concat()).unwrap();
     }
     let (to, from, early) = (path("prog"), path("threads.c"), path("early.so"));
-    // The path is relative to the current folder.
+    // `./late.so` would depend on the current folder.
     let source = fs::read_to_string(&from).unwrap();
     fs::write(&from, source.replace("./late.so", &path("late.so"))).unwrap();
     let program = ["-g", "-o", &to, &from, &early, "-pthread", "-ldl"];
@@ -139,7 +139,7 @@ fn with_musl() {
     check("musl-gcc", [&[], &[]], true);
 }
 
-/// Descriptors are the loader's other interface.
+/// With TLS descriptors a library finds its variables in another way.
 #[test]
 fn tls_descriptors_are_unsupported() {
     let folder = TempDir::new().unwrap();

@@ -178,7 +178,7 @@ fn debug_information_in_dwo_files_is_not_read() {
     );
 }
 
-/// The program has a copy of the variable, or none.
+/// The program has a copy of libc's variable, or with `-fPIC` none.
 #[test]
 fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -223,7 +223,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// If g++ removes a variable, it writes a declaration, as for other files' variables.
+/// g++ writes a declaration for a variable that it removes, as for other files' variables.
 #[test]
 fn namespaces_of_one_file() {
     let source = "

@@ -45,7 +45,7 @@ fn build(compiler: &str, sources: &[(&str, &str)], options: &[&str]) -> Option<P
     })
 }
 
-/// Returns half of all combinations of options, or the other half; both have each pair.
+/// Returns half of all combinations of options, or the other half. Each half has every pair of options.
 fn mixes(other: bool) -> Vec<Vec<&'static str>> {
     let mut mixes = Vec::new();
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {

@@ -5,7 +5,7 @@
  *
  * The kernel copies events somewhere within clone(2). A clone that began after an opening was done
  * gave all events; a clone that ended before the opening gave none. A clone that overlaps the opening
- * may have done either (a race), so it spoils the opening: tiptoe closes its events, inherited ones too.
+ * may have done either (a race), so it spoils the opening: tiptoe closes the opening's events, inherited ones too.
  *
  * A thread's events are from exactly one opening, which has a number. Times are CLOCK_MONOTONIC's.
  *
@@ -70,7 +70,7 @@ struct {
 	TYPE(value, u64);
 } cloning SEC(".maps");
 
-/* Births with events and ends, in their order: a thread's id, with `BORN`. */
+/* Births with events, and ends, in their order: the thread's id, with the bit `BORN` for a birth. */
 struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 1 << 20);

@@ -4,8 +4,8 @@
  *
  * The kernel counts each task's run time, faults, switches and migrations, so that no
  * program need run at switches. The growth of these fields is charged when tiptoe reads counts,
- * when the task changes its cgroup, and when its memory is freed, after its last switch. It is
- * charged to the recorded cgroup, because the task may have moved since.
+ * when the task changes its cgroup, and when the task's memory is freed, after its last switch.
+ * The recorded cgroup is charged, because the task may have moved since.
  *
  * Two CPUs may charge a task at once: each exchanges the recorded value for the value that it
  * sees, and charges the difference. The differences add up to the last value minus the first.
@@ -85,7 +85,7 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 }
 
 /*
- * Returns a task's slot; OTHERS if its cgroup was removed, so that the slot may be another's.
+ * Returns a task's slot; OTHERS if the cgroup was removed, because another may have the slot now.
  */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* The end of an earlier task at this address was in an interrupt of a hidden task, and so hidden, too. */
+	/* An earlier task at this address ended in an interrupt of a hidden task, so its end was hidden, too. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);

@@ -12,8 +12,8 @@
  *
  * The kernel hides some tasks' switches from tracing, so the program keeps each task's last
  * fields. Their growth is charged at the task's next report, because only a running task's
- * fields grow. Beside them is the task's slot, valid until a task is moved or a cgroup made.
- * It saves a lookup, which would miss the cache at each switch among a thousand cgroups.
+ * fields grow. The task's slot is kept, too. It is valid until a task is moved or a cgroup made.
+ * A kept slot saves a lookup, which would miss the cache at each switch among a thousand cgroups.
  *
  * `switched` runs with interrupts off. tiptoe runs `flush` by an interrupt, or on its own CPU
  * where no task can preempt it, so the two never race. A program that can be interrupted sets
@@ -199,7 +199,7 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * Charges a task whose scheduling in was hidden: the growth since its last report. Events since
+ * Charges the growth of a task whose scheduling in was hidden, since its last report. All events since
  * the last reading will be charged to its cgroup, too, because they cannot be split.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one css_set share cgroups. Idle tasks get 0, because they share the root cgroup's. */
+	/* Tasks of one css_set share cgroups. Idle tasks get 0, because other tasks have their css_set, too. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task while no switch is possible; to cgroup `id` if its scheduling in was hidden. */
+/* Charges the running task while no switch is possible. If its scheduling in was hidden, charges cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;

@@ -58,7 +58,7 @@ struct tiptoe_cpu {
 	u32 slot;
 	/* Set while a program that can be interrupted changes this. */
 	u32 busy;
-	/* Switches from a task whose scheduling in was hidden; of these, from one without kept fields. */
+	/* Switches from a task whose scheduling in was hidden, and how many of these tasks had no kept fields. */
 	u64 unseen;
 	u64 strangers;
 	/* Switches from a task whose move was not reported. */
@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct tiptoe_cpu) == 144, "as in Rust");
 
 /* Counts by tasks: their ends, what went wrong, and the programs' time. */
 struct tiptoe_round {
-	/* Tasks that began to end; that ended; that rounds saw in between. */
+	/* Tasks that began to end; tasks that ended; and tasks that a round saw in between. */
 	u64 ending;
 	u64 ended;
 	u64 seen_ending;

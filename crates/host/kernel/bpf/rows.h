@@ -9,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* If a wait ends sooner after its begin was recorded, the lock was already free. */
+/* If a wait ends within this time after its begin was recorded, the lock was already free. */
 #define FREE_NS 500
 #define SLOTS 4
 

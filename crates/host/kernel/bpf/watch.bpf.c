@@ -88,8 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * The window: hits on all CPUs, the limit (0 for none), whether hits count, whether an event stopped, so that
- * stores are missed. Then other processes' hits, which have the same limit, and whether these stopped an event.
+ * The window: hits on all CPUs; the limit (0 for none); whether hits count; whether an event stopped, so that
+ * stores are missed; other processes' hits, which have the same limit; whether those hits stopped an event.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -391,8 +391,8 @@ INLINE int is_last(u32 slot, u32 counter)
 
 /*
  * Returns whether the task is a thread of the process, or its vfork child
- * before exec, which shares its memory. A helper reads the fields, because
- * the verifier would need as long for their types as for all other checks.
+ * before exec, which shares the process's memory. A helper reads the fields,
+ * because with typed pointers the verifier would take twice as long.
  */
 INLINE int is_ours(u64 ids)
 {

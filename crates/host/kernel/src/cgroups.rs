@@ -1,17 +1,17 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge what the kernel counts for each task. If
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge cgroups what the kernel counts for each task. If
 //!   [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
-//! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: a BPF program at each switch charges
-//!   what the CPU did to the cgroup that it leaves. Cgroups sum to the system, because the events are never
+//! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: at each switch, a BPF program charges
+//!   what the CPU did to the previous task's cgroup. Cgroups add up to the system, because the events are never
 //!   rescheduled.
 //!
 //! For both:
 //!
 //! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
-//! - A cgroup's counts are of its own tasks only; [`Tree::line`] returns the ancestors, for sums.
+//! - A cgroup's counts are of its own tasks only; a caller adds them to the ancestors ([`Tree::line`]).
 //! - Later cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
-//! - If a task is moved by another while it runs, all tasks are charged at once; [`CountFaults`] counts late charges.
+//! - If another task moves a running task, all tasks are charged at once; [`CountFaults`] counts late charges.
 //!
 //! `docs/src/costs.md` has the cost.
 
@@ -107,7 +107,7 @@ pub struct Cgroups {
 pub enum CountOwner {
     /// A cgroup's own tasks.
     Cgroup(u64),
-    /// Idle tasks, with switches and interrupts' events, but no time.
+    /// Idle tasks. They have switches and interrupts' events, but no time.
     Idle,
     /// Cgroups without a slot.
     Others,
@@ -241,7 +241,7 @@ impl Cgroups {
         self.flush.now()
     }
 
-    /// Records a slot's sums, from which its cgroup counts, and returns them.
+    /// Records and returns a slot's sums, which its cgroup's count must not include.
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
@@ -271,7 +271,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
+    /// Compares the tasks' switches with the system's. These were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
@@ -377,7 +377,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // Reported paths start at the system's root. If ours is another, only a walk finds paths.
+                // Reported paths start at the system's root. If the tree has another root, only a walk finds paths.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),

@@ -95,7 +95,7 @@ impl CounterSet {
         }
     }
 
-    /// Returns whether no thread was created during the opening. Such a thread might be missed.
+    /// Returns whether no thread was created during the opening, because a new thread might be missed.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }

@@ -59,7 +59,7 @@ pub enum Error {
         /// The failed action.
         what: String,
     },
-    /// Before Linux 6.10 a limit of hits stops an event after any hit, whatever its program returns.
+    /// Before Linux 6.10, an event that has a limit of hits stops after any hit, whatever its program returns.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.
@@ -195,7 +195,7 @@ impl CounterRefusal {
 }
 
 impl Error {
-    /// Returns what makes an error of a failed action.
+    /// Returns a function that adds the failed action to its error.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         |source| Error::Io {
             what: what.into(),

@@ -8,7 +8,7 @@ use crate::counters::tracepoint_id;
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
-    /// 1 if the process is still our fork, because its exec into the command must not count; else 0.
+    /// The execs that must not count: 1 if the process is still our fork, which will become the command; else 0.
     own: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Times and counts futex calls in the kernel, for programs that cannot be patched: histograms by lock and call site,
-//! and the call site of each wake. While the BPF programs are attached, every system call of the machine checks for a
-//! tracepoint.
+//! and the call site of each wake. While the BPF programs are attached, each system call of the machine also checks
+//! for tracepoints.
 //!
 //! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
@@ -70,7 +70,7 @@ pub struct FutexesWanted {
     pub before_exec: bool,
     /// Whether an agent counts the calls of patched places.
     pub beside_agent: bool,
-    /// An agent's thread, of any tiptoe, to leave out.
+    /// A thread of any tiptoe's agent, to leave out.
     pub agent_thread: Option<u32>,
 }
 
@@ -126,8 +126,8 @@ impl Futexes {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over libc's functions to the user's call site. `frames` are addresses at which a thread
-    /// may be, or to which it returns. If the map is full, further functions count as the user's.
+    /// Makes the programs step over libc's functions to the user's call site. `frames` has addresses in libc where a
+    /// thread may be, or to which a thread returns. If the map is full, further functions count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -204,7 +204,7 @@ impl Futexes {
         Ok(transmute!(drops))
     }
 
-    /// Returns the programs' time for the process by their own clock, without entry and exit.
+    /// Returns the programs' time for the process by their own clock, which excludes their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }

@@ -1,8 +1,8 @@
 //! How uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! The kernel single-steps a copy of the instruction, and emulates a few. It refuses some: with ENOTSUPP if the code is
-//! mapped, silently if it is mapped later, so that the probe never counts. It runs others wrongly, so that the program
-//! crashes or miscomputes (`tests/opcodes.rs`).
+//! The kernel single-steps a copy of the instruction, and emulates a few. It refuses some with ENOTSUPP if the code is
+//! already mapped. If the code is mapped later, it refuses silently, and the probe never counts. It runs others
+//! wrongly, so that the program crashes or miscomputes (`tests/opcodes.rs`).
 //!
 //! The kernel replaces one no-operation with a call, which needs no trap: that of five bytes up to Linux 7.1, that of
 //! ten from 7.2 on. A trial decides which ([`optimised`]), because distributions backport changes.
@@ -51,7 +51,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // After these prefixes the kernel takes the opcode for the same one without a prefix.
+        // The kernel ignores these prefixes, so it takes the opcode for another instruction's.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }

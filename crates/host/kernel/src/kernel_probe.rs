@@ -8,8 +8,8 @@ use crate::Error;
 /// An instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it. In a container, [`tiptoe_sys::host::procfs::path_of`] a file from
-    /// [`tiptoe_sys::host::Process::open_mapped`], which must stay open while probes may be opened.
+    /// The file as *tiptoe* sees it. For a container, use [`tiptoe_sys::host::procfs::path_of`] with a file from
+    /// [`tiptoe_sys::host::Process::open_mapped`]. That file must stay open while probes may be opened.
     pub path: PathBuf,
     /// The offset in the file.
     pub offset: u64,
@@ -56,6 +56,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The kernel's own number, not POSIX's: it refuses the instruction.
+    /// The kernel refuses the instruction. POSIX has no such number.
     pub const ENOTSUPP: i32 = 524;
 }

@@ -5,7 +5,6 @@ use object::{Object, ObjectSection};
 /// A struct's size, and its fields with their offsets.
 pub(crate) type Layout = (usize, Vec<(String, usize)>);
 
-/// Asserts that a type has the size, fields and offsets of an object's struct.
 macro_rules! same_layout {
     ($object:expr, $name:literal, $row:ident $(<$own:ty>)?: $($field:ident)*) => {{
         type Row = $row $(<$own>)?;

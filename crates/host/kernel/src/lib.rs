@@ -2,14 +2,14 @@
 //!
 //! [`UprobeSet`] counts where no agent can be: in static or 32-bit programs, or under seccomp. A hit costs 230 to 480
 //! ns if the kernel emulates the instruction, up to 19 us if it single-steps (in a virtual machine). [`CounterSet`]
-//! counts perf's events. By BPF programs (`bpf/`), [`Waits`] times waits for the kernel's locks, and [`Futexes`] waits
-//! at futex calls.
+//! counts perf's events. BPF programs (`bpf/`) time waits for the kernel's locks ([`Waits`]) and at futex calls
+//! ([`Futexes`]).
 //!
 //! Invariants:
 //!
 //! - A reading loses nothing: exited threads' counts stay.
 //! - Only the given process counts. Forked children do not, though they pay for inherited breakpoints until exec.
-//! - Dropping a set, or dying, disarms it.
+//! - A set is disarmed when dropped, or when tiptoe dies.
 //!
 //! A caller must not arm an address that the agent patched; otherwise the kernel would resume the program inside our
 //! jump.

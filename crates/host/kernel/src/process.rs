@@ -1,9 +1,9 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! A link arms a list of places in a file, all or none. A refused list is halved until each refused place is alone.
-//! Linking takes milliseconds, so lists are short.
+//! A link arms a list of places in a file, or none if the kernel refuses one. A refused list is halved until each
+//! refused place is alone. Each try takes milliseconds, so lists are short.
 //!
-//! To disarm one place, its list is closed and the list's other places are linked again, in about 15 ms. If there are
+//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If there are
 //! at most [`ALONE`] places, each has a link, so that closing one disarms no other.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes these places' links. Their other places are armed again, and returned, because they did not count in
+    /// Closes these places' links. Arms the links' other places again, and returns them, because they did not count in
     /// between.
     pub(crate) fn close(
         &mut self,

@@ -1,7 +1,7 @@
 //! Counts what happens to a process's threads, by scope.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so that its change costs no notification.
-//! The agent measures times in scopes; only times off the CPU are counted here.
+//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so a change of scope needs no
+//! notification. The agent measures times in scopes; only times off the CPU are counted here.
 //!
 //! All processes run these programs at switches ([`Scopes::times_of_all`]).
 
@@ -59,7 +59,7 @@ pub struct NodeSums {
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Charges, from [`Scopes::start`] until dropped.
+/// Charges scopes, from [`Scopes::start`] until dropped.
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
@@ -70,7 +70,7 @@ pub struct Scopes {
     stats: Option<OwnedFd>,
 }
 
-/// Returns whether the kernel can count an event one by one.
+/// Returns whether the kernel can run a program each time an event happens.
 pub fn can_charge(counter: &Counter<'_>) -> bool {
     matches!(
         counter.kind,
@@ -188,7 +188,7 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process by their own clock, without entry and exit.
+    /// Returns the programs' time for the process by their own clock, which excludes their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: [u64; 2]| own)
     }

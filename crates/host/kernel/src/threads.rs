@@ -67,7 +67,7 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // The last event removes the breakpoint.
+            // The breakpoint is removed with the last event.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }

@@ -4,7 +4,7 @@
 //! | means | needs | counts |
 //! |---|---|---|
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
-//! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
+//! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
 //! Perf events are used only if BPF is not allowed, or the main thread exited. Any other failure is an error, because
 //! perf events miss later threads. They cannot have `inherit`: the target's clone(2) would fail with EFAULT, because
@@ -78,8 +78,8 @@ enum ProbeOwner {
 }
 
 impl UprobeSet {
-    /// Counts in a process, in all its threads if possible. A command may be stopped before its exec: the kernel arms
-    /// probes when their file is mapped.
+    /// Counts in a process, in all its threads if possible. The process may be about to exec its command, because the
+    /// kernel arms probes when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -217,8 +217,8 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether the main thread called exec, if reported. The probes count on in a program that maps the same
-    /// files.
+    /// Returns whether a report shows that the main thread called exec. The probes count on in a program that maps the
+    /// same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }

@@ -6,8 +6,8 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs run for each contended lock of the machine. They return at once if the flags exclude a wanted lock, or
-//! if the process is not wanted ([`Waits::times_of_all`]).
+//! The programs run for each contended lock of the machine. They return at once if the lock's flags show that it is
+//! not wanted, or if the process is not wanted ([`Waits::times_of_all`]).
 //!
 //! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
@@ -167,7 +167,7 @@ impl Waits {
         Ok(transmute!(drops))
     }
 
-    /// Returns how many sleeping threads wait.
+    /// Returns the number of unfinished waits, spinning ones excluded.
     pub fn waiting(&self) -> Result<u64, Error> {
         let waits: HashMap<_, [u64; 2], layout::WaitWords> =
             typed_map(&self.bpf, "waits", "read the waiting threads")?;
@@ -177,7 +177,7 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the counted processes by their own clock, without entry and exit.
+    /// Returns the programs' time for the counted processes by their own clock, which excludes their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }

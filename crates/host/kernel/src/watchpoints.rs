@@ -7,8 +7,9 @@
 //! 1. Rows are sums since the start, never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
 //!    memory after the store, where another thread may have stored in between (a race).
-//! 3. When a window's allowance is used up, all CPUs' events are throttled after at most one more hit each, until
-//!    [`Watchpoints::refresh`]. Other processes have their own allowance ([`Watchpoints::move_to_threads`]).
+//! 3. A window of time has an allowance of hits. When it is used up, all CPUs' events are throttled after at most one
+//!    more hit each, until [`Watchpoints::refresh`]. Other processes have their own allowance
+//!    ([`Watchpoints::move_to_threads`]).
 //!
 //! Linux 6.1 or later; on all CPUs, 6.10.
 
@@ -137,7 +138,7 @@ impl Watchpoints {
         watchpoints: &[Watchpoint],
         serving: &[usize],
     ) -> Result<Self, Error> {
-        // First, because an older kernel may refuse the program for another reason.
+        // Checked first, because an older kernel may refuse the program with another error.
         if wanted.form == Form::Cpus && !is_linux(6, 10) {
             return Err(Error::NoHitLimit);
         }
@@ -305,8 +306,8 @@ impl Watchpoints {
     /// Begins the next window; returns the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.serving.clone();
-        // The flag must be cleared before `window` reads `rests`. The program adds to `rests`, then sets the flag, so
-        // the next call sees a stop that `window` misses.
+        // The flag must be cleared before `window` reads `rests`. The program adds to `rests`, then sets the flag. So
+        // if `window` misses a stop, the next call sees the flag.
         let did_rest = in_window(&self.bpf, IS_RESTING)? != 0;
         if did_rest {
             old_values::begin_gap(&mut self.bpf, &served)?;
@@ -394,7 +395,7 @@ impl Watchpoints {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Passes to the program what the instruction that ends at `end` stores.
+    /// Passes to the program the store of the instruction that ends at `end`.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }

@@ -9,9 +9,9 @@ mod bpf_stack;
 
 use bpf_stack::stack_bytes;
 
-/// At uprobes, or at an event that a user names, which may be one.
+/// At uprobes, or at an event that a user names, which may be a uprobe.
 const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepoint"];
-/// Named by the object itself: no uprobe.
+/// Programs whose event the object names, which is no uprobe.
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 

@@ -2,8 +2,8 @@
  * Runs each instruction of a file of code and records what it changed.
  *
  * Arguments: FILE OF CODE, OUTPUT. For each number of slots on standard input the program maps the file, runs the
- * slots REPEAT times, writes a result a slot and unmaps the file. All addresses are fixed, below 4 GiB, because the
- * code contains some. opcodes.rs has a slot's layout.
+ * slots REPEAT times, writes a result a slot and unmaps the file. All addresses are fixed and below 4 GiB, because
+ * the code contains 32-bit addresses. opcodes.rs has a slot's layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,9 +20,9 @@
 
 enum {
     SLOT = 192, BEGIN = 128, REPEAT = 2,
-    /* Guarded on both sides: a copy that runs away ends there. */
+    /* Between unmapped pages, at which a copy that runs away ends. */
     DATA = 0x20000000, DATA_LEN = 0x3000,
-    /* Targets of jumps through memory and registers; the address has no bit of a harmful flag. */
+    /* Targets of jumps through memory and registers. Loaded as flags, the address sets no harmful one. */
     FAR = 0x30000000, FALL = 0x30001000,
     CODE = 0x40000000,
 };
@@ -75,7 +75,7 @@ static void caught(int signal, siginfo_t *info, void *context) {
     static uint64_t target;
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     (void)info;
-    /* Still running at the second tick, it would run forever. */
+    /* An instruction that still runs at the second tick would run forever. */
     if (signal == SIGVTALRM && (target != state.target || registers[REG_RIP] < DATA)) {
         target = state.target;
         return;
@@ -171,7 +171,7 @@ static struct result run(uint64_t slot) {
     run_instruction();
     memcpy(result.registers, state.out, sizeof state.out);
     result.flags = state.flags, result.exit = state.exit, result.signal = signal_seen;
-    /* The x87's last instruction may be in the copy. The processor decides which parts are in use. */
+    /* Differs with a probe: the address of the x87's last instruction, and which parts the processor has in use. */
     memset(state.after + 8, 0, 8), memset(state.after + 512, 0, 64);
     result.vectors = mix(0, state.after, sizeof state.after);
     result.memory = mix(0, (void *)(uintptr_t)DATA, DATA_LEN);

@@ -1,8 +1,8 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
 //! opcodes.c runs slots of code twice without probes, and once with them. A slot is `traps, instruction, nops, jmp
-//! FALL`. The nops, more than the kernel copies, also serve as immediates, so that an instruction's length need not be
-//! known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
+//! FALL`. There are more nops than the kernel copies. They also serve as immediates, so that an instruction's length
+//! need not be known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl Runner {
             .collect()
     }
 
-    /// Runs these instructions from a new file, because the kernel may still be removing a link to the last.
+    /// Runs these instructions from a new file, because the kernel may still be removing a link to the last file.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -185,7 +185,7 @@ fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     slot
 }
 
-/// Outside the VEX family.
+/// Prefixes outside the VEX family.
 const PREFIXES: [&[u8]; 13] = [
     &[],
     &[0x66],
@@ -284,7 +284,7 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Excludes what a hypervisor handles, and loops to themselves, because they run arbitrarily often.
+/// Excludes what a hypervisor handles, and loops to themselves, because loops run arbitrarily often.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);
@@ -295,7 +295,7 @@ fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok());
-    // Odd and prime, so that the step is no period of the generators.
+    // A prime, so that the steps do not keep pace with the generators' loops.
     let step = match scale.unwrap_or(0.01) {
         scale if scale < 1.0 => 101,
         _ => 1,

@@ -180,7 +180,7 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
         offset: probe.offset,
     };
     let set = UprobeSet::open(Process::new(child.id()).unwrap(), &[late]).unwrap();
-    // One byte at a time; the rest is the target's.
+    // The shell reads one byte at a time; the rest is the target's.
     child
         .stdin
         .take()

@@ -28,7 +28,7 @@ fn turn() -> File {
     file
 }
 
-/// Returns the rows after each of several threads stored 7, `STORES` times, and then its number.
+/// Lets each of several threads store 7, `STORES` times, and then its own number. Returns the rows.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchHits>, Watchpoints)> {
     // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
@@ -93,7 +93,7 @@ fn all_stores_of_all_threads_are_counted() {
     );
     let hits = set.hits(0).expect("hits");
     assert_eq!((hits.all, hits.wanted), (all, all));
-    // From 5 to 7, to 0, to 7, to 1 and so on; two stores are from 7 to 7.
+    // Each thread's first 7 and its number change the value, except thread 7's number and thread 8's first 7.
     let changed = rows.iter().map(|row| row.changed).sum::<u64>();
     assert_eq!(changed, 2 * THREADS - 2, "{rows:#?}");
     let sevens = rows.iter().flat_map(|row| &row.values);

@@ -1,15 +1,15 @@
-//! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files in
-//! a folder that only this user may enter ([`OwnFolder`]), valid for this build of tiptoe and these CPUs until the next
-//! boot. A cache that cannot be used is no error.
+//! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files
+//! in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is no error.
 //!
-//! A file is ignored unless it is exactly what would be written for this key, with possible numbers. A price may be
-//! outdated, because a virtual machine's host or clock rates change, or other threads share the core. So a file also
-//! has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by more than the factor
-//! [`FAMILY`], the CPUs are in another *state*. Each state has a file, because a busy machine changes between a few.
+//! A file is used only if it is exactly what this build of tiptoe would write on these CPUs since this boot, with
+//! possible numbers. A price may be outdated, because a virtual machine's host or clock rates change, or other threads
+//! share the core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick
+//! differs by more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a
+//! busy machine changes between a few states.
 //!
 //! The yardstick is measured before and after a price. If the two differ, the price is measured again, at most
 //! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
-//! kept with the later yardstick, because the state may have changed since the search.
+//! kept for the later yardstick's state, because the state may have changed since the files were read.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -24,9 +24,7 @@ use tiptoe_sys::host::own_folder::OwnFolder;
 use super::in_process::yardstick;
 use super::price::{Price, decode, encode};
 
-/// Two yardsticks within this factor show the same state.
 const FAMILY: f64 = 1.25;
-/// The most measurements of a price.
 const TRIES: usize = 3;
 /// The highest number of a state (7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
 const LAST_STATE: f64 = 40.0;
@@ -59,7 +57,8 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether all prices were cached or some measured, and in a steady state; `None` before the first price.
+    /// Returns whether all prices were cached or some were measured, and whether the state was steady; `None` before
+    /// the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
@@ -83,8 +82,8 @@ impl PriceCache {
         Some(price)
     }
 
-    /// Returns the price, the yardstick after its measurement, and whether the state was steady. The yardstick is `None`
-    /// if it or the one before is unknown.
+    /// Returns the price, the yardstick after its measurement, and whether the state was steady. The yardstick is
+    /// `None` if it was unknown before or after the measurement.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -141,7 +140,6 @@ fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Optio
     Some(base.join("tiptoe"))
 }
 
-/// Returns the key: lines for the boot, the CPUs' model and this build of tiptoe.
 fn key() -> io::Result<String> {
     let boot = std::fs::read_to_string(BOOT)?;
     let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);

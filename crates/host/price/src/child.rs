@@ -58,8 +58,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Closes `parents`, the parent's end of the socket, because otherwise no read would
-/// fail then.
+/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would not fail
+/// when the parent exits.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn it_answers_until_it_is_dropped() {
-        // SAFETY: a conversion of a number.
+        // SAFETY: `f64::from` only converts a number.
         let mut child = unsafe { Child::start(f64::from) }.expect("a child");
         assert_eq!(child.ask(7).expect("an answer"), 7.0);
         assert_eq!(child.ask(255).expect("an answer"), 255.0);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// For how long the clocks are compared at first.
 const FIRST_SPAN: Duration = Duration::from_millis(1);
 /// After this time the rate is used, however slow reading the clocks is.
 const SPAN: Duration = Duration::from_millis(20);
@@ -38,7 +37,7 @@ pub fn ns_per_tick() -> u64 {
 struct ClockPair {
     at: Instant,
     ticks: u64,
-    /// The most that `ticks` is later than `at`.
+    /// `ticks` was read at most this long after `at`.
     took: Duration,
 }
 

@@ -7,7 +7,7 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// A trampoline may be up to 832 MiB below its site, because the jump's displacement contains trap bytes.
+/// A trampoline may be 800 MiB below its site, because the top byte of the jump's displacement must be a trap.
 const RESERVED: usize = 1 << 30;
 /// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
@@ -22,8 +22,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Each layout has other addresses, because branch predictors use addresses, so
-    /// that equal code differs in speed.
+    /// Reserves addresses, without memory. Layouts have functions at different addresses, because a function's address
+    /// changes its speed (branch predictors use addresses).
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -58,7 +58,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Panics outside the opened parts.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);

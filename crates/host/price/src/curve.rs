@@ -1,5 +1,5 @@
-//! The cost of a hit, by the time since the last hit of the same function. The more code ran in between, the less of
-//! the detour is cached. That time, the gap, is estimated as the target's CPU time divided by the function's hits.
+//! The cost of a hit, by the time since the last hit of the same function (the gap). The more code ran in between, the
+//! less of the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits.
 
 use tiptoe_event::Cost;
 
@@ -35,7 +35,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve, equal in all surroundings, from the ns that a hit added in each loop.
+    /// Returns a curve of other machines, equal in all surroundings, from the ns that a hit added in each loop.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -62,8 +62,8 @@ impl Curve {
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval reaches from a
-    /// hot loop to code in between that empties all caches.
+    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval's low end is
+    /// for a hot loop, its high end for code that empties all caches between hits.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings
@@ -79,8 +79,8 @@ impl Curve {
     }
 }
 
-/// Returns the price: linear in the gap's logarithm between two points, the same share of the gap below the first,
-/// constant above the last.
+/// Returns the price. Below the first point it is proportional to the gap; between two points it is linear in the
+/// gap's logarithm; above the last point it is constant.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -94,7 +94,7 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price: above the last point the same share of the gap, but at most [`COLD_NS`].
+/// Returns the highest price. Above the last point it is proportional to the gap, up to [`COLD_NS`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

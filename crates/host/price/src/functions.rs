@@ -1,7 +1,7 @@
 //! Generates functions as varied as a compiler's, and loops that call them.
 //!
 //! In each function, %rdi is a random state, %rsi points to the memory, %rdx is the computed value, and %rax the
-//! result. As in most programs, none reads %rax at entry, so a probe's saving it delays nothing.
+//! result. As in most programs, no function reads %rax at its entry, so a probe that saves %rax delays nothing.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];

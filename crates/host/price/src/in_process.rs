@@ -28,12 +28,12 @@ const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 const YARDSTICK: usize = 2;
 const YARDSTICK_REPEATS: usize = 9;
 
-/// The possible ns of an unpatched call, and of what a patch adds: negative if other programs disturbed the
-/// measurements.
+/// The possible ns of an unpatched call.
 const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
+/// What a patch may add; negative if other programs disturbed the measurements.
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// The ns of a call in a loop: of an unpatched call, and those that each patched version adds.
+/// The ns of a call in a loop: of an unpatched call, then what each patched version adds.
 pub(super) type LoopTimes = [f64; VERSIONS.len()];
 
 /// By loop, surrounding and version.
@@ -57,7 +57,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop, measured in 1 ms. It shows whether earlier prices still hold.
+/// Returns the time of a counted call in one loop, which shows whether earlier prices still hold. Takes 1 ms.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -139,7 +139,7 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the medians of the differences from the plain version. Versions take turns, whose order rotates.
+    /// Returns the medians of the differences from the plain version. The versions take turns, in rotated order.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
@@ -170,7 +170,6 @@ fn words(len: usize) -> Box<[AtomicU64]> {
     (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Returns the offset of [`DESCRIPTOR`] from the thread pointer.
 fn tls_offset() -> io::Result<i32> {
     let thread: u64;
     // SAFETY: the word at the thread pointer holds the thread pointer (x86-64 ABI).

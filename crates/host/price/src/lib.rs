@@ -1,13 +1,13 @@
 //! What one hit costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! tiptoe generates a small program, and times it with and without the trampolines that targets get, in turns. A hit's
+//! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A hit's
 //! cost depends on how much code ran since the same function's last hit. Two jumps and an increment are nearly free in
 //! a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are timed, for a [`Curve`] of costs
 //! by the time between hits.
 //!
-//! The estimate is the median of three surroundings. The interval reaches from a hot loop to the dearest surrounding,
-//! with a margin for real programs.
+//! Loops have three *surroundings*: code, computation, and memory. The estimate is their median. The interval reaches
+//! from a hot loop to the dearest surrounding, with a margin for real programs.
 //!
 //! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
 //!
@@ -62,7 +62,7 @@ const DEARER: f64 = 1.5;
 /// Costs to measure, besides a counted hit's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// The hit of a trap, where no jump fits.
+    /// The hit of a trap, which is used if no jump fits.
     pub trap: bool,
     /// The hit of a kernel uprobe.
     pub kernel: bool,
@@ -186,8 +186,8 @@ impl TrapAlternatives {
     }
 }
 
-/// Returns the cost of a call followed to its return: two more detours, and a frame pushed and popped. A followed call
-/// took 2.8 ns in a hot loop, and 6.6 ns over 256 functions. A counted call took 0.6 and 2.5 ns.
+/// Returns the cost of a call followed to its return: a counted call, two more detours, and a frame pushed and popped.
+/// A followed call took 2.8 ns in a hot loop, and 6.6 ns over 256 functions. A counted call took 0.6 and 2.5 ns.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
@@ -198,8 +198,8 @@ pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more for few values, and 5 ns more without
-/// room for the value.
+/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more than a counted hit, or 5 ns more if
+/// the value found no room.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
@@ -216,7 +216,8 @@ pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of what a version adds. The gap between hits is a loop's lap, because a lap calls each function once.
+/// Returns the curve of what a version adds. The gap between hits is a loop's lap, because a lap calls each function
+/// once.
 fn curve(shown: &InProcess, version: Version) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -230,7 +231,7 @@ fn curve(shown: &InProcess, version: Version) -> Curve {
     }))
 }
 
-/// Adds the interval within which real programs deviated.
+/// Adds the interval in which real programs' costs were, for a measured cost.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)

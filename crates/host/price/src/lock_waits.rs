@@ -1,6 +1,6 @@
-//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. Waits for
-//! one lock return at once, those for 200 locks sleep; then sampling skips all waits. The call into the agent is not
-//! included, because it overlaps with the system call.
+//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. All waits
+//! for one lock return at once; all waits for 200 locks sleep. Then sampling skips all waits. The call into the agent
+//! is not included, because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -21,9 +21,7 @@ use crate::clock;
 
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
-/// The result of a wait that returned at once.
 const AT_ONCE: i64 = -11;
-/// The thread that holds the locks.
 const HOLDER: u32 = 4242;
 /// The library between the futex call and the user's code.
 const LIBC: Library = Library {

@@ -61,7 +61,6 @@ pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
     numbers.iter().all(is_sane).then_some(numbers)
 }
 
-/// Returns costs, each by its lower end, estimate and upper end.
 pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
     let (numbers, []) = numbers.as_chunks::<3>() else {
         return None;

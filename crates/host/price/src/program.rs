@@ -1,6 +1,6 @@
-//! The generated program and its patches. Its versions take turns at the same addresses, because even equal code is not
-//! equally fast elsewhere. No thread may run the program while its version changes, so only the thread that changes the
-//! version runs the program.
+//! The generated program and its patches. Its versions take turns at the same addresses, because equal code differs in
+//! speed at other addresses. No thread may run the program while its version changes, so only the thread that changes
+//! the version runs the program.
 
 use std::io;
 use std::ops::Range;
@@ -51,7 +51,8 @@ struct Edit {
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes `count` functions and all trampolines, which read the word at `tls` from the thread pointer.
+    /// Writes `count` functions and all trampolines. The trampolines read the word `tls` bytes from the thread
+    /// pointer.
     pub(super) fn new(
         surrounding: Surrounding,
         layout: u8,
@@ -61,8 +62,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // The trampolines' calls of the agent return at once (`ret $8`), because the thread has counters and no system
-        // call is hooked.
+        // `ret $8` replaces the agent's entries, which trampolines call only for a thread without counters, or at a
+        // system call.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,

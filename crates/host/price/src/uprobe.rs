@@ -14,8 +14,8 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// The ns of a hit at a no-operation, which the kernel may replace by a call; at a `push`, which the kernel emulates; and
-/// at an instruction that the kernel single-steps.
+/// The ns of a hit at a no-operation that the kernel may replace, at an emulated `push`, and at a single-stepped
+/// instruction.
 #[derive(Debug)]
 pub(super) struct Steps(pub(super) [f64; 3]);
 
@@ -34,7 +34,6 @@ impl Price for Steps {
 /// A function to probe, and how often a measurement calls it.
 type ProbeCase = (extern "C" fn(), u32);
 
-/// The cases for a kernel that optimises no-operations of five bytes, or of ten.
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 

@@ -70,7 +70,7 @@ impl Image {
     }
 }
 
-/// Returns the commands that bring a file of dwz's. Debian names it after its package,
+/// Returns the commands that bring a file made by dwz. Debian names the file after its package,
 /// `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
 pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
@@ -98,7 +98,7 @@ fn debuginfod(build_id: &[u8]) -> String {
     format!("`DEBUGINFOD_URLS=https://debuginfod.debian.net debuginfod-find debuginfo {id}`")
 }
 
-/// Returns a command that prints a file's package. dpkg may list the file in `/lib` or `/usr/lib`.
+/// Returns a command that prints a file's package, whether dpkg lists the file in `/lib` or `/usr/lib`.
 fn owner(path: &Path) -> String {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/usr").unwrap_or(path);

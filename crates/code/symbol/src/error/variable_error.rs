@@ -207,7 +207,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// Returns all members, or if many the most similar.
+/// Returns all members, or the most similar ones of many.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {

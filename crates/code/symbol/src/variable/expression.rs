@@ -36,7 +36,7 @@ pub enum Root {
 pub struct Name {
     /// The source file.
     pub file: Option<String>,
-    /// Whether it begins with `::`, so that it must be the whole path.
+    /// Whether the name begins with `::`, and so must be the whole path.
     pub is_global: bool,
     /// Namespaces, classes or functions, the variable last.
     pub parts: Vec<String>,
@@ -68,7 +68,7 @@ impl Name {
 }
 
 impl Expression {
-    /// Returns the expression up to an operator, excluded.
+    /// Returns the part of the expression before an operator.
     pub fn before(&self, operator: usize) -> String {
         let mut text = match &self.root {
             Root::Address(address) => format!("{address:#x}"),

@@ -91,7 +91,7 @@ impl<'d> Search<'_, 'd> {
                 _ => {}
             }
         }
-        // These are searched last, because a structure's own members hide theirs.
+        // Inner members are searched last, because a structure's own members hide them.
         for child in below.into_iter().filter(|_| depth < MAX_DEPTH) {
             let Shape::Compound(inner) = shape(units, type_of(units, &child)?)? else {
                 continue;

@@ -217,7 +217,6 @@ pub(super) fn function_of(path: &[PathPart]) -> String {
     joined(path.split_last().map_or(&[], |(_, above)| above))
 }
 
-/// Shows the name of each variable with a fixed address.
 pub(super) fn each_name(
     units: &Units<'_>,
     mut show: impl FnMut(String),

@@ -101,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators. The first `used` ones belong to the variable's name (Go).
+    /// Plans the operators. The first `used` operators belong to the variable's name, as in Go.
     fn plan_operators(
         &self,
         origin: &VariableOrigin,
@@ -143,7 +143,7 @@ impl Variables<'_> {
     }
 }
 
-/// Returns a Go variable's possible names, with the number of members that each takes from the expression: in
+/// Returns a Go variable's possible names, each with the number of members that it takes from the expression. In
 /// `main.Counter` the package is before the dot.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression

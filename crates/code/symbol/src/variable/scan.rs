@@ -1,6 +1,6 @@
 //! Searches a unit for a variable by reading all its entries in order. Most entries do not match, so their attributes
-//! are read only up to the name. Names are compared by their offset in `.debug_str`, where all offsets of the wanted
-//! text are found before.
+//! are read only up to the name. Names are compared by their offset in `.debug_str`, because all offsets of the wanted
+//! text are found first.
 
 use gimli::constants as dw;
 use gimli::{

@@ -1,7 +1,7 @@
 //! The sections that describe variables, and their files.
 //!
-//! A file's own sections come first, then its separate debug file's. Either may have a part in a file that several
-//! share (`.gnu_debugaltlink`, made by dwz).
+//! The sections are a file's own, or else its separate debug file's. A part may be in another file, which several
+//! files share (`.gnu_debugaltlink`, made by dwz).
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,6 @@ pub(super) struct Sections<'d> {
 }
 
 impl<'d> Sections<'d> {
-    /// All sections are empty if the file is unreadable.
     pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections::default();

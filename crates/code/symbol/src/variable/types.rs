@@ -16,7 +16,7 @@ const MAX_ALIASES: usize = 64;
 const MAX_NAME: usize = 256;
 const MAX_DIMENSIONS: usize = 32;
 
-/// A type, or an array's type after some indexes.
+/// A type, or what remains of an array's type after some indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeRef {
     /// `None` is `void`.

@@ -101,7 +101,7 @@ impl<'d> Units<'d> {
         self.files.iter().all(|file| file.units.is_empty())
     }
 
-    /// Returns all units, each as a place at offset 0.
+    /// Returns all units, each by its entry at offset 0.
     pub(super) fn all(&self) -> impl Iterator<Item = Die> {
         let offset = 0;
         let files = self.files.iter().enumerate();
@@ -175,7 +175,7 @@ impl<'d> Units<'d> {
                 };
                 let end = match read {
                     Ok(()) => raw.next_offset().0,
-                    // A text without an end was searched up to the unit's end.
+                    // A failed read may have searched for a text's end up to the unit's end.
                     Err(_) => unit.header.length_including_self(),
                 };
                 self.budget.pay_bytes(end.saturating_sub(offset))?;

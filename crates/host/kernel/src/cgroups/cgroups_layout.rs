@@ -95,13 +95,13 @@ impl CpuCounts {
     }
 }
 
-/// Faults of a count at switches or *by tasks*.
+/// Faults of a count at switches, unless marked *by tasks*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
-    /// Switches that the kernel hid. The fields were charged later; events may be in other cgroups' counts.
+    /// Switches that the kernel hid. The tasks' fields were charged later; events may be in other cgroups' counts.
     pub unseen: u64,
-    /// Hidden switches from tasks without kept fields, whose first counts are missing. By tasks: tasks for which there
-    /// was no room.
+    /// Hidden switches from tasks without earlier fields, whose first counts are missing. By tasks: tasks that found
+    /// no room.
     pub strangers: u64,
     /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the flush.
     pub moved: u64,

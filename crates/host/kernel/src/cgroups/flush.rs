@@ -61,8 +61,9 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks at the end, when no more begin to end. A round does not see a reaped task; a program charges
-    /// it when the kernel frees it, an RCU grace period later. Returns how many were not charged in time.
+    /// Charges all tasks at the end, when `ending` no longer runs. A round over all tasks does not see a reaped task;
+    /// a program charges such a task when the kernel frees it, an RCU grace period later. Returns how many tasks were
+    /// not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -73,7 +74,7 @@ impl Flush {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // `ended` is from before the round, because a task that ended after the round saw it must count once.
+            // `ended` must be read before the round, because a task that ends after the round saw it must count once.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {

@@ -1,4 +1,5 @@
-//! A thread that receives the programs' reports, and makes them charge running tasks if one may have been moved.
+//! A thread that receives the programs' reports. After a move of tasks that may run, it makes the programs charge
+//! running tasks.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -38,7 +39,6 @@ impl Follower {
         self.changes.try_iter()
     }
 
-    /// Ends the thread; returns the remaining reports.
     pub(super) fn end(mut self) -> Vec<(Instant, CgroupChange)> {
         self.join();
         self.changes.try_iter().collect()

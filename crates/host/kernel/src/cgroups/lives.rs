@@ -1,5 +1,4 @@
-//! Measures how often tasks begin and end, to choose the cheaper way to count: by tasks, with programs at each birth
-//! and end, or at switches, with a program at each switch.
+//! Measures how often tasks begin and end, to choose the cheaper way to count: by tasks or at switches.
 
 use std::time::Instant;
 
@@ -9,7 +8,7 @@ use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 /// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
-/// Births and ends may always cost one part in this many of a CPU's time.
+/// Births and ends may always cost 1/`SHARE` of a CPU's time.
 const SHARE: u64 = 100;
 
 #[derive(Debug)]
@@ -57,7 +56,7 @@ mod tests {
             (0, 100, false),
             (50, 20_000, false),
             (100, 500, false),
-            // 30,000 threads a second, with two switches each, and beside a busy server.
+            // 30,000 threads a second, with two switches each; then the same beside a busy server.
             (3_000, 6_000, true),
             (3_000, 60_000, false),
         ];

@@ -14,7 +14,7 @@ pub struct KernelEvent {
     pub name: String,
     /// The factor from a count to the unit.
     pub scale: f64,
-    /// The unit, if not events; that of clocks is ns.
+    /// The unit; empty for plain events, ns for clocks.
     pub unit: String,
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,

@@ -123,13 +123,11 @@ pub(super) fn cpu(cpu: FutexCpuWords) -> Cpu<FutexOwn> {
     transmute!(cpu)
 }
 
-/// Returns a CPU's runs for the process, and their time.
 pub(super) fn runs(words: FutexCpuWords) -> [u64; 2] {
     let cpu = cpu(words);
     [cpu.runs, cpu.run_ns]
 }
 
-/// Returns a thread's wait and its begin.
 pub(super) fn decode_wait(tid: u32, thread: FutexThreadWords) -> Option<(FutexKey, u64)> {
     let thread: FutexThread = transmute!(thread);
     let key = FutexKey {

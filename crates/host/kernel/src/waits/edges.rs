@@ -105,7 +105,7 @@ fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
         return;
     };
     assert_eq!(waits.times().expect("times").runs, 0);
-    // The flags fit; only the address shows that it is not the thread's own.
+    // The flags fit; only the address shows that it is not this process's mmap_lock.
     let waits = run(
         WaitSelection::ContendedMmap,
         &[Begin(LOCK, READER), Begin(LOCK, WRITER)],
@@ -182,7 +182,7 @@ fn a_sleeping_wait_may_contain_a_spinning_one() {
     check(&reports, &rows, WaitDrops::default(), 0);
 }
 
-/// A semaphore's begin follows its spinlock's, at the same address.
+/// A wait for a semaphore may contain one for its spinlock, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
     let reports = [

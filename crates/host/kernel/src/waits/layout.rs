@@ -175,7 +175,6 @@ pub(super) fn waited(row: WaitRowWords) -> WaitCounts {
     transmute!(row)
 }
 
-/// Returns how often, and for how long, programs ran on a CPU for the wanted processes.
 pub(super) fn runs(cpu: WaitCpuWords) -> [u64; 2] {
     let cpu: Cpu<WaitOwn> = transmute!(cpu);
     [cpu.runs, cpu.run_ns]

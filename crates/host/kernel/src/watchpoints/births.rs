@@ -1,5 +1,5 @@
-//! Loads `bpf/births.bpf.c`, which records which threads inherited the events of an *opening*, and which openings a
-//! clone(2) spoilt.
+//! Loads `bpf/births.bpf.c`. It records which threads inherited events, from which *opening* of a thread's events, and
+//! which openings overlapped with a clone(2) (*spoilt*).
 
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ pub(super) struct LostChanges {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inheritance {
-    /// The thread existed before its birth could be reported, or is being born.
+    /// No birth was reported: the thread is older than the programs, or is being born.
     Unknown,
     NoEvents,
     Events(u32),
@@ -74,7 +74,7 @@ impl Births {
     }
 
     /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
-    /// returns all later changes, and may repeat some that are included.
+    /// returns all later changes, and may repeat some that this result includes.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
@@ -83,7 +83,7 @@ impl Births {
         self.threads_with_events()
     }
 
-    /// Returns the living threads with events, those of unread changes included.
+    /// Returns the living threads with events, even if their births were not read.
     pub(super) fn threads_with_events(&self) -> Result<HashSet<u32>, Error> {
         let threads: HashMap<_, u32, u32> = typed_map(&self.bpf, "threads", FOLLOW)?;
         let threads = threads.iter().flatten();

@@ -2,9 +2,9 @@
 //!
 //! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
-//! 1. A tiptoe writes its file before it reads the others, so that of two at least one sees the other.
-//! 2. A file counts only while its writer lives: a process with its id and start time, in its PID namespace.
-//!    Afterwards the next tiptoe removes the file.
+//! 1. A tiptoe writes its file before it reads the others, so that of two tiptoes at least one sees the other.
+//! 2. A file counts only while its writer lives: the process with the file's id and start time, in the same PID
+//!    namespace. Later the next tiptoe removes the file.
 //! 3. Only the kernel knows other programs' registers, so it may refuse what is booked.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Accounts for the debug registers of threads that inherit events, as [`Births`] reports them. A birth does not
-//! wait for tiptoe, so a refused reservation is only counted.
+//! Accounts for the debug registers of threads that inherit events, as [`Births`] reports them. A new thread already
+//! has its registers, so a refused reservation is only counted.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ pub(super) struct Heirs {
 }
 
 impl Heirs {
-    /// Accounts for the threads that inherited events while the events of the threads `booked` were opened.
+    /// Accounts for the threads that inherited events during the openings. The threads `booked` have reservations.
     pub(super) fn begin(
         mut births: Births,
         booked: HashSet<u32>,

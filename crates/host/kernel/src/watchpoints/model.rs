@@ -210,6 +210,6 @@ pub struct Window {
     pub hits: u64,
     /// Throttled variables, a bit each.
     pub rested: u64,
-    /// Whether other processes' hits throttled them.
+    /// Whether other processes' hits throttled the variables.
     pub by_strangers: bool,
 }

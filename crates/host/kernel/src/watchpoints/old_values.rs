@@ -6,7 +6,7 @@
 //! | `FIRST` | invalid | `FOLLOWED`, by the next hit |
 //! | `FOLLOWED` | the variable's value | `GAP`, by tiptoe |
 //!
-//! While events are stopped, values are as in `GAP`.
+//! While events are stopped, values are as unknown as in `GAP`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -33,8 +33,8 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[(usize, Breakpoint)]) -> Re
 
 /// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
 ///
-/// Memory shows a store microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So
-/// `reach_cpus` must interrupt each CPU that has an event: an earlier store's trap precedes the interrupt.
+/// A store is in memory microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So
+/// `reach_cpus` must interrupt each CPU that has an event, because an earlier store's trap precedes the interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &File,

@@ -1,7 +1,7 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
-//! Threads start and exit while events are opened, and a new one inherits its parent's. So an opening that races with a
-//! birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
+//! Threads start and exit while events are opened, and a new thread inherits its parent's events. So an opening that
+//! races with a birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,9 +25,9 @@ const MANY: usize = 32;
 /// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A thread whose birth is not reported for this long existed before.
+/// A thread without a reported birth for this long is older than the programs.
 const OLD: Duration = Duration::from_millis(20);
-/// The longest wait for a clone(2); it may have failed, which is not reported.
+/// The longest wait for a clone(2) to end. A clone that failed is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether debug registers are reserved, because the thread lives. After the attach [`Heirs`] accounts for them.
+    /// Whether debug registers are reserved, as for living threads. After the attach [`Heirs`] accounts for them.
     is_accounted: bool,
 }
 
@@ -74,7 +74,7 @@ struct Attach<'a> {
 enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
-    /// No register is free: the thread may have inherited events that will be closed.
+    /// No register is free. Inherited events that will be closed may hold them.
     IsFull(Error),
 }
 
@@ -215,7 +215,7 @@ impl Attach<'_> {
                     quiet += 1;
                     sleep(PAUSE);
                 }
-                // No pause: births in between would spoil more openings. `LONGEST` is the bound.
+                // Without a pause, because births in between would spoil more openings. `LONGEST` is the bound.
                 false => quiet = 0,
             }
         }

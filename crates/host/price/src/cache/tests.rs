@@ -20,7 +20,6 @@ type Change = fn(&Path);
 thread_local!(static STATE: Cell<f64> = const { Cell::new(0.0) });
 
 impl PriceCache {
-    /// Returns a cache without a folder, which keeps nothing.
     pub(crate) fn none() -> PriceCache {
         PriceCache {
             folder: None,
@@ -42,7 +41,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run's cache. The yardstick stays until the next call.
+    /// Returns a run's cache. All measurements give this yardstick until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {
@@ -439,7 +438,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Loops have 4 or 8 times as many functions as the previous one, so gaps stay sorted.
+        // Loops grow by the factor 4 or 8, and calls by at most 2.9, so gaps are sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -1,5 +1,5 @@
-//! Messages about cgroups: the tree must equal a plain list, and the walk through ancestors must end. A piece's first
-//! byte gives its length, and whether its words are made here or are the piece itself.
+//! The tree that messages about cgroups build must equal a plain list, and a walk through ancestors must end. The first
+//! byte of a piece of input gives its length, and whether it is a whole message or gets two words before it.
 #![no_main]
 
 use std::collections::BTreeMap;

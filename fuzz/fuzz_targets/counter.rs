@@ -1,4 +1,4 @@
-//! Lists of counters: errors must name a part of the text, and each event must mean the same alone.
+//! Lists of counters. Errors must name a part of the text, and each event must be the same if parsed alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +33,8 @@ fuzz_target!(|list: &str| {
             let shown = shown.strip_suffix(':').unwrap_or(&shown);
             let again = counter_groups(shown).next().and_then(Result::ok);
             let again = again.and_then(|group| group.events().next());
-            // `a:u:W` is the tracepoint `u` with a hidden modifier; `a:u` is a wrong name.
+            // `a:u:W` is the tracepoint `a:u`, with an ignored modifier. Without it, `u` is the modifier of an unknown
+            // event `a`.
             let is_name_alone = shown == event.name && event.text != event.name;
             let again = again.map(|again| again.modifiers);
             assert!(is_name_alone || again == Some(all), "{shown:?}: {again:?}");

@@ -1,5 +1,5 @@
-//! No decoder may panic or return anything outside the shape, which the first two bytes give. An accepted site must
-//! decode to itself after encoding. A trap must find a head of the site that contains its address.
+//! No decoder may panic, or return anything outside the geometry, which the first two bytes give. An accepted site must
+//! decode to itself after encoding. If the table finds a site at an address, one of the site's heads must be there.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;

@@ -1,5 +1,5 @@
-//! Errors must be inside the text. A printed filter must read back as the same and decide alike. The first 48 bytes are
-//! the argument registers.
+//! Errors must be at an offset inside the text. A printed filter must parse to the same filter, which must decide as
+//! its comparisons do. The first 48 bytes are the argument registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

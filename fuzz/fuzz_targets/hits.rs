@@ -11,7 +11,7 @@ use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
 const FRONT: usize = 16;
-/// A cell's indices of its value and of the count of read bytes, and its length in words.
+/// The index of a cell's value, that of its count of readable bytes, and a cell's length in words.
 const VALUE: usize = 26;
 const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
@@ -46,7 +46,7 @@ struct Ring<'a> {
     hits: Hits<'a>,
     reader: HitReader,
     cells: Vec<usize>,
-    /// The reserved, unread cells: a complete hit and its count of bytes.
+    /// The reserved, unread cells: the hit and its count of bytes, `None` if abandoned.
     open: VecDeque<Option<(Hit, u64)>>,
     lied: Option<Vec<usize>>,
     number: u64,
@@ -162,7 +162,7 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// The calls must return whatever the words hold.
+    /// These calls must return, even with overwritten words.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

@@ -1,6 +1,5 @@
-//! Reading a mapped file must end soon, must not panic and must keep little. Then a stack is unwound by the file's
-//! tables. The first 26 bytes are registers (address in the file, stack pointer, %rbp), the file's role, and its mapped
-//! page.
+//! Reading a mapped file must end soon and must not panic. Then a stack is unwound by the file's tables. The first 26
+//! bytes are registers (address in the file, stack pointer, %rbp), the file's role, and its mapped page.
 #![no_main]
 
 #[path = "../../crates/host/attach/src/inject/mapped_files.rs"]

@@ -1,5 +1,5 @@
 //! The page table must agree with a plain model of pages, and probes must be found wherever their file is mapped. Each
-//! five bytes are a change. The last list then replaces another space's mappings.
+//! five bytes are a change. At the end the mappings of another space are replaced by these.
 #![no_main]
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use cells::{Cells, Change};
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// Half of the tables are for a move.
+/// Half of the tables are spare, for moves.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -61,7 +61,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// Offsets often fit, so that neighbours become one mapping.
+/// Offsets often continue a neighbour's, so that both become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {
@@ -117,7 +117,7 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// The first half of the changes makes another space's mappings.
+/// Replaces the mappings of a space with half of the changes.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

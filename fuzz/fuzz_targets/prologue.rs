@@ -1,6 +1,6 @@
-//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands: a branch
-//! in its near form, a call as the push of its return address and a jump. The first three bytes choose the function's
-//! size, the offset, and the body.
+//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands. A branch
+//! is in its near form, and a call is the push of its return address and a jump. The first three bytes choose the
+//! function's size, the offset, and the body.
 #![no_main]
 
 #[path = "../../crates/code/patch/tests/traps/mod.rs"]
@@ -87,7 +87,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call must stay one, so that its first byte may be restored alone.
+            // A call is patched by a call, because another tool may restore the first byte alone.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -105,7 +105,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // A guard's byte makes the first instruction invalid, so it need not trap.
+    // Heads that resume at the copy need not trap, because they may make the first instruction invalid.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;

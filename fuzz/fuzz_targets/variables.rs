@@ -1,5 +1,5 @@
-//! Planning must end soon and must not panic; a plan must lead to an address if all memory is readable. The input is a
-//! watch, up to a zero, and sections, each after the two bytes of its length.
+//! Planning must end soon and must not panic, and a plan must give an address if all memory is readable. The input is a
+//! watch, a zero byte, and sections, each preceded by its length in two bytes.
 #![no_main]
 
 #[path = "../../crates/code/symbol/tests/common/elf.rs"]

@@ -123,7 +123,7 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns the commands in a hint, and its other text. A command is the whole hint, or backquoted text with arguments.
+/// Also returns the hint's other text. Either the whole hint is a command, or its backquoted parts with arguments are.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());

@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
+        // Not written by this process, because another test's child could keep it open (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -90,7 +90,8 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD. So the kernel must count; if tiptoe may not use it, the program is not started.
+/// A setuid program ignores LD_PRELOAD, so the kernel must count. If tiptoe may not use the kernel's probes, the
+/// program is not started.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -237,7 +238,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Kills the target at moments spread over attach, trace and detach: one report or one error.
+/// Kills the target at moments spread over attach, trace and detach. tiptoe must print one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -258,7 +259,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Sends Ctrl-C at moments spread over attach, trace and detach: the program must continue without probes.
+/// Sends Ctrl-C at moments spread over attach, trace and detach. The program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {

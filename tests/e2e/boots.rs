@@ -12,7 +12,7 @@ use tiptoe_tests::{installed, target};
 
 use crate::install::{musl_and_busybox, said};
 
-/// The limit in seconds, because an emulated CPU is slow.
+/// In seconds; an emulated CPU is slow.
 const LIMIT: &str = "400";
 
 const COMMANDS: [(&str, &str); 11] = [
@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The machine's script. The test reads only the lines of [`run`](COMMANDS).
+/// The machine's script. The test reads only what its `run` prints for each of [`COMMANDS`].
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -132,7 +132,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that what doctor promises works, and that exactly `newer` of newer kernels' features do.
+/// Asserts that what doctor promises works, and that of the features of newer kernels exactly `newer` work.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

@@ -108,7 +108,7 @@ fn sections_of_gigabytes_cost_no_memory() {
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // GNU's older form of compression has a magic, the size and a stream.
+    // A section in GNU's older compressed form is a magic, the size and a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");

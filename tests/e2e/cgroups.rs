@@ -1,4 +1,4 @@
-//! `tiptoe stat --for-each-cgroup`. If the kernel counts all events for each task, tiptoe reads the tasks' fields;
+//! `tiptoe stat --for-each-cgroup`. If the kernel keeps all requested counts in fields of tasks, tiptoe reads these;
 //! otherwise it counts at switches.
 
 use std::fs;
@@ -15,7 +15,7 @@ mod without;
 /// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// What is counted besides; with `None`, tiptoe reads the tasks' fields.
+/// An additional event. With `None`, tiptoe reads the tasks' fields.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -24,7 +24,8 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns `check`, or a weaker one if the kernel hid ends of tasks, whose last work is then in no cgroup.
+/// Returns `check`, or a weaker one if the kernel hid ends of tasks, because the last work of these tasks is in no
+/// cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {

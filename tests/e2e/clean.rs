@@ -13,7 +13,7 @@ use crate::install::{folder, released, said};
 
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Starts a machine from its files; changes go to another folder.
+/// Starts a machine whose changes go to another folder than its files.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"
@@ -88,7 +88,6 @@ fn three_commands() -> Vec<String> {
     commands
 }
 
-/// Returns what an overlay added to or changed in a folder.
 fn changed(upper: &Path, lower: &Path, below: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(upper.join(below)).expect("a folder") {

@@ -117,7 +117,8 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
     }
 }
 
-/// Regression: after an inline system call the agent's thread kept the old namespace or root, or no filter.
+/// Regression: after an inline system call the agent's thread kept the old namespace or root, or stayed without the
+/// filter.
 #[test]
 fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     if !is_root() {
@@ -206,7 +207,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// A change of ids by the agent's thread clears the process's dumpable flag.
+/// If the agent's thread changes its ids, the process becomes undumpable.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

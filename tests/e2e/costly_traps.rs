@@ -1,5 +1,5 @@
-//! Where no jump fits, the kernel counts if its uprobe costs less than the agent's trap, unless only the agent can do
-//! what is requested.
+//! Where no jump fits, the cheaper of the kernel's uprobe and the agent's trap counts. The agent counts what the kernel
+//! cannot.
 
 use std::process::Command;
 

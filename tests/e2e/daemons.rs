@@ -19,8 +19,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the code is restored; after a killed tiptoe, only the program's own. It stopped no threads, so hooks in
-/// libc stay until another attach.
+/// Waits until the code is restored; after a killed tiptoe, only the program's own code. A killed tiptoe stopped no
+/// threads, so hooks in libc stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {

@@ -147,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages that show another end of the report. Lists of calls or fields are no reports.
+/// Returns the pages whose report ends with other lines than the printed one. `--record` and `--csv` print none.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");
@@ -195,7 +195,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// An unused replacement might change another command.
+/// An unused replacement might change a later command.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();

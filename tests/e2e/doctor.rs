@@ -38,7 +38,6 @@ fn find_row<'a>(report: &'a Value, name: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
 }
 
-/// Asserts that each row that is not fine has its limits and a command.
 fn is_whole(report: &Value) {
     for name in ROWS {
         let row = find_row(report, name);
@@ -104,8 +103,7 @@ fn through(words: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// Returns what does not work, and asserts that verdict and status of `doctor INSTRUMENT` agree. `pid` is a process of
-/// the same user.
+/// Returns what does not work. Asserts that doctor's verdict and status agree. `pid` is a process of the same user.
 fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
     let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));

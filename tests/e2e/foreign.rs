@@ -28,8 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Starts the program; `None`, with a note, if the kernel has no uprobes. Each test needs its own file: when a
-    /// uprobe is removed, the kernel restores the file's byte in each process with uprobes, even if the trap is ours.
+    /// Starts the program; `None`, with a note, if the kernel has no uprobes. Each test needs its own file, because the
+    /// kernel restores a removed uprobe's byte in each process with uprobes, even if the trap is ours.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -83,7 +83,6 @@ impl LoadedProgram {
         }
     }
 
-    /// Puts foreign probes on entries and returns of one function after another.
     fn disturb(&self, times: u64) {
         for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
             let foreign = match turn % 4 {
@@ -161,7 +160,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Beyond the first instruction, both tracers' probes must count.
+/// Both tracers' probes must count if ours is after the first instruction.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -170,7 +169,7 @@ fn sites_with_foreign_probes_are_refused() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // The kernel replaces some of its traps by calls.
+    // Waits for hits, at which the kernel replaces some of its traps by calls.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {
@@ -240,7 +239,8 @@ fn foreign_probes_outlast_ours() {
     load.ends_well();
 }
 
-/// A foreign probe inside our jump changes its target. tiptoe must remove the jump before a thread runs the function.
+/// A foreign probe inside our jump changes the jump's target. tiptoe must remove the jump before a thread runs the
+/// function.
 #[test]
 fn a_foreign_probe_is_inside_our_jump() {
     let function = "first_frame";
@@ -257,7 +257,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // If the kernel's trap byte equals our jump's byte, tiptoe notices the probe only at its removal.
+        // If our jump has the trap byte's value there, tiptoe notices the probe only when the kernel removes it.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }

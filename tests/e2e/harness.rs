@@ -61,7 +61,6 @@ fn a_test_program_that_is_killed_leaves_nothing() {
     }
 }
 
-/// Returns front, keeper and test process.
 fn chain(front: i32) -> Vec<i32> {
     let mut chain = vec![front];
     while chain.len() < 3 {

@@ -1,4 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio. It may be killed meanwhile.
+//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, even if tiptoe is killed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -61,8 +61,8 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is inside a followed call, so its stack cannot be unwound. tiptoe must still enter, because
-/// calling a loaded agent needs neither malloc nor an unwound stack.
+/// The only thread is inside a call whose return address tiptoe replaced, so its stack cannot be unwound. tiptoe must
+/// still enter, because calling a loaded agent needs neither malloc nor an unwound stack.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -118,7 +118,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// A stopped tiptoe holds the segments, so its probes stay.
+/// A stopped tiptoe still holds the shared segments, so the agent must keep the probes.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -159,7 +159,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // After a call each thread has its frame.
+    // After a call, each thread's frames are mapped.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -178,9 +178,9 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns a copy of tiptoe in which a byte of the agent's code differs; that byte never runs.
+/// Returns a copy of tiptoe with another byte in the agent.
 fn another_build() -> Vec<u8> {
-    // This no-operation before the code to which signal handlers return never runs.
+    // The first byte, before the code to which signal handlers return, never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -201,7 +201,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Another process writes the file, because a child forked by another test could keep it open (ETXTBSY).
+    // Not written by this process, because another test's child could keep it open (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

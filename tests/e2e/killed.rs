@@ -8,10 +8,10 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. Segments of other lengths split mappings. Two more arenas may be needed: a
-/// recording trampoline contains the distance from a slab to its ring, which grows with the counters.
+/// How many more mappings are allowed. Segments of other lengths split mappings. Two more arenas may be needed, because
+/// a recording trampoline contains the distance from a slab to its ring, which grows with the counters.
 const MORE_MAPS: usize = 8;
-/// Two arenas of 64 KB, in KB.
+/// In KB: two arenas.
 const MORE_SPACE: u64 = 128;
 
 fn modes() -> Vec<Probe> {

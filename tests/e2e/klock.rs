@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Counts by tiptoe and by perf; `None` if perf cannot count.
+/// `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -106,14 +106,14 @@ fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// Returns whether a thread waited while it exited. Some kernels have then already removed perf's events from it.
+/// Returns whether the row's threads waited while they exited, when some kernels have already removed perf's events.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts equal counts, but for waits of exiting threads, which perf may miss, and lost events.
+/// Asserts equal counts. perf may miss waits of exiting threads, and tiptoe the lost events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);

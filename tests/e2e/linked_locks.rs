@@ -8,7 +8,7 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer waits may be by tiptoe's clock. The first waits calibrate the clock and fault in memory, and a
+/// How much longer waits may be if tiptoe measures them. The first waits calibrate the clock and fault in memory, and a
 /// thread may be preempted between readings of both clocks.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first waits.
@@ -128,7 +128,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // Without a thread to borrow, the kernel counts, which does not know the locks' names.
+            // If no thread can be borrowed, the kernel counts, and locks have no names.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

@@ -10,7 +10,7 @@ use crate::locks::rows;
 const SCENARIOS: [&str; 9] = [
     // Regression: eight quick threads, which wake each other, were blamed for a slow thread's holds.
     "barging",
-    // Regression: each holder wakes one waiter, so all were blamed alike.
+    // Regression: each holder wakes one waiter, so all holders were blamed equally.
     "turns",
     "mixed",
     "many",
@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns a holder's function, which its thread has as its name.
+/// A thread has its function's name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {

@@ -31,7 +31,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 21] = [
     ("inline", "futex", "hot_word"),
 ];
 
-/// All waits of Rust's locks but joins call `syscall`, not glibc's locks.
+/// Rust's locks wait by `syscall`, not by glibc's locks; only joins wait in glibc.
 const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("mutex", "futex", "HOT_MUTEX"),
     ("rwlock", "futex", "HOT_RWLOCK"),
@@ -47,7 +47,7 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// The report, and the kernel's counts of waits and wakes.
+/// With the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
@@ -110,7 +110,7 @@ fn check_all_and<'a>(
     }
 }
 
-/// Up to this number of waits, all may be joins, because threads of a short run may never contend.
+/// Up to this many waits may all be joins, because threads of a short run may never contend.
 const JOINS: u64 = 4;
 
 fn check(

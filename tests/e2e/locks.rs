@@ -253,7 +253,7 @@ fn the_number_of_readers_is_reported() {
     let all = rows(report).iter();
     let locks: Vec<_> = all.filter(|row| row["type"] == "rwlock").collect();
     for mode in ["write", "read"] {
-        // A reader that meets a writer, holding or waiting, has its own row.
+        // Readers that meet a holding or waiting writer have a row of their own.
         let has_readers = |row: &&&Value| row["mode"] == mode && !row["readers"].is_null();
         let row = locks.iter().find(has_readers);
         let readers = &row.unwrap_or_else(|| panic!("{mode}: {locks:#?}"))["readers"];
@@ -290,7 +290,7 @@ fn holds_are_timed() {
         let [count, slow_ns] = held("slow_holder:slow_holder+");
         let own = run.expected().0;
         assert_eq!(count, own["holds"]);
-        // The program reads its clock within each hold, and around it.
+        // The program times each hold twice: within it and around it.
         let bounds = own["held_ns"]..=own["rounds_ns"];
         assert!(bounds.contains(&slow_ns), "{kind}: {slow_ns} in {bounds:?}");
         let [count, quick_ns] = held("slow_holder:quick+");

@@ -128,8 +128,8 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: trampolines took the first word of a thread's own block for libc's pointer. The agent must leave
-/// before the thread gets such a block.
+/// Regression: if a thread set its own thread-local block, trampolines took the block's first word for libc's pointer.
+/// The agent must leave before that.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -142,7 +142,7 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
-/// Regression: no hook sees a system call in generated code, so the next hit wrote to the thread's own block.
+/// Regression: generated code set the block by a system call, which no hook sees, so the next hit wrote to the block.
 #[test]
 fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     let run = Probe::new(&["own"]).run(&target("own_storage"), &["written"]);
@@ -190,7 +190,7 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     assert!(notes.contains("thread-local storage"), "{notes}");
 }
 
-/// Calls in children that end before tiptoe looks are not counted.
+/// The target forks three workers, and never calls the function.
 #[test]
 fn nothing_said_why_a_function_was_never_hit() {
     let report = |options: &[&str]| {

@@ -124,7 +124,7 @@ fn notes_were_printed_to_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // Every instrument has the note that SIGINT is ignored.
+            // SIGINT is ignored, because every instrument then has a note.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

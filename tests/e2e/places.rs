@@ -78,7 +78,7 @@ fn one_place_is_refused_and_another_counted() {
     }
 }
 
-/// The kernel accepts a probe on such an instruction, but never counts it.
+/// The kernel accepts a probe on an instruction with a LOCK prefix, but never counts it.
 #[test]
 fn what_the_kernel_cannot_run() {
     refused("locked", &["--via", "kernel"], "LOCK");

@@ -1,4 +1,4 @@
-//! The cache of prices between runs.
+//! Runs reuse measured costs (prices) from a cache.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -123,7 +123,7 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Regression: arenas were also planned above the stack, where no process has addresses. Without randomisation,
+/// Regression: trampolines were also planned above the stack, where nothing can be mapped. Without randomisation,
 /// libraries are right below the stack.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
@@ -131,7 +131,7 @@ fn trampolines_have_room_where_nothing_is_randomised() {
         return skipped("sqlite3", "not installed");
     };
     const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x40000;
-    // SAFETY: changes the layout only of programs that this thread, the test's own, starts from now on.
+    // SAFETY: the call changes only programs that this thread starts later.
     let before = unsafe { libc::personality(ADDR_NO_RANDOMIZE) };
     assert!(before >= 0, "personality(2)");
     let run = Probe::new(&["libsqlite3.so.0:*"])

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{ExpectedCounts, Process, Report, Site, command, skipped, target, target_with};
 
-/// The records that fit a thread's ring without a reader; one more cell announces the thread.
+/// How many records fit a thread's ring while nothing reads it. One more cell announces the thread.
 const ROOM: u64 = 8191;
 
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,6 @@ impl RecordedLines {
     }
 }
 
-/// Asserts the order: the calls' second argument counts up from 0.
 fn assert_in_order(calls: &[Call]) {
     for (number, call) in calls.iter().enumerate() {
         assert_eq!(call.args[1], number as i64, "in order: {call:?}");
@@ -249,7 +248,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
-/// Parameters are looked up when the thread that loads the library continues.
+/// tiptoe looks up parameters after the loading thread has continued.
 #[test]
 fn parameters_of_a_library_loaded_later_are_known() {
     let folder = tiptoe_tests::root().join("target/test-targets/described");

@@ -13,7 +13,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// A few threads are enough, because the accounting treats all alike.
+/// The accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// An idle child. A debugger is attached to it once it takes a register.
+/// A child that gets a debugger once it takes a register.
 struct Idle {
     child: Child,
     is_traced: bool,

@@ -1,5 +1,4 @@
-//! Probes on the ends of calls: a table of programs that return in all ways, and print how often each function was
-//! entered, returned and left.
+//! Probes on the ends of calls, in programs that print how often each function was entered, returned and left.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -102,7 +101,7 @@ fn bounded(program: &Path, modes: &[&str]) {
 }
 
 fn everything(program: &Path, modes: &[&str]) {
-    // One run with the library is enough, because returns use the same code as times.
+    // Returns are not run with libc, because they use the same code as times.
     let whole: [(EndsRequest, &[&str]); 3] = [
         (EndsRequest::Latency, &["*", "libc.so.6:*"]),
         (EndsRequest::Latency, &["*"]),
@@ -203,7 +202,8 @@ programs! {
     a_jump_is_the_last_event_of_a_thread: both ["ret_jump"] &["last"];
     longjmp_with_its_own_checks: both ["ret_jump", "-D_FORTIFY_SOURCE=2"] &["deep", "within", "layered"];
     sibling_calls: both ["ret_tail"] &["chain", "cycles"];
-    /// No table has room for these calls: the stack must not grow, and calls without room are counted.
+    /// The calls are more than a thread's table has room for. The stack must not grow, and calls without room are only
+    /// counted.
     #[ignore = "nightly: a million calls"]
     a_million_sibling_calls: bounded ["ret_tail"] &["cycle"];
     recursion_a_hundred_thousand_deep: both ["ret_tail"] &["recursion", "mutual"];

@@ -8,7 +8,6 @@ use tiptoe_tests::{Probe, Process, Report, Run, Site, each, scaled, target, targ
 use crate::returns::{ENDS, EndsRequest, alone, sites, text};
 use crate::returns_unwind::every_end_is_known;
 
-/// Compares a storm's report with the counts that the same run prints.
 fn storm(mode: &str, compare: impl Fn(EndsRequest, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);

@@ -5,7 +5,7 @@ use tiptoe_tests::{Probe, Report, target, target_with};
 
 use crate::returns::{ENDS, EVERY, EndsRequest, alone, text};
 
-/// The words at the entry point's return address are the program's arguments, and must not be replaced.
+/// The entry point has no return address: the program's arguments are there, and must not be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");

@@ -35,8 +35,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// The filter forbids the borrowed thread to map memory. tiptoe runs for a fixed time, because a changed text does
-/// not show that tiptoe counts: the failing injection changes it, too.
+/// Under the filter the borrowed thread may not map memory. tiptoe runs for a fixed time, because the failing injection
+/// also changes code, so changed code does not show that tiptoe counts.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =
@@ -53,7 +53,7 @@ fn force_is_refused_if_the_filter_refuses() {
     );
 }
 
-/// If the program has several threads, the filter refuses a call of the agent's own thread.
+/// The filter refuses a call that the agent's thread makes if the program has several threads.
 #[test]
 fn force_is_refused_if_the_filter_forbids_membarrier() {
     let report = under("unfenced", &["--force"]);

@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server, and waits for `DIR/socket`. `DIR`, also in the arguments, is the server's folder.
+    /// `DIR`, also in the arguments, is the server's folder.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)

@@ -147,7 +147,7 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     })
 }
 
-/// Exceptions leave probed frames of all four kinds.
+/// Exceptions leave probed frames of the program, libc, libstdc++ and libgcc.
 #[test]
 fn a_server_whose_threads_throw() {
     let program = target("serves");

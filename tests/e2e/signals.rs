@@ -254,7 +254,7 @@ fn a_thread_that_hits_an_inner_trap_byte_continues() {
     attached.finish();
 }
 
-/// Regression: the byte before the end of a single step was taken for an executed trap byte.
+/// Regression: after a single step, a trap byte before the next instruction was taken for the cause of the signal.
 #[test]
 fn a_program_that_steps_itself_runs_each_instruction_once() {
     check(&target("steps"), &[]);

@@ -2,7 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Returns the number and the bytes of mappings of code. Adjacent mappings of a file count as one.
+/// Returns the number and bytes of mappings of code. Adjacent ones of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -130,7 +130,7 @@ fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     }
 }
 
-/// Which file becomes executable by mprotect is known once the list of mappings is read.
+/// tiptoe learns from the list of mappings which file mprotect made executable, so early calls may be missed.
 #[test]
 fn calls_in_code_that_becomes_executable_were_missing() {
     let mut process = Process::waiting(&target("moved"), &["written", "1000"]);
@@ -143,8 +143,7 @@ fn calls_in_code_that_becomes_executable_were_missing() {
     check("written", &report, &ExpectedCounts::parse(&counted), true);
 }
 
-/// Regression: in arrays near libc's addresses or where a closed library had been, each byte of a trap's value was
-/// replaced.
+/// Regression: in arrays near libc or in a closed library's place, each byte with a trap's value was replaced.
 #[test]
 fn arrays_were_taken_for_code() {
     moved("array", false);

@@ -60,7 +60,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: call sites and wakers were in `std`, because BPF programs do not follow its frame pointers.
+/// Regression: call sites and wakers were in `std`, whose frame pointers BPF programs do not follow.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");

@@ -60,7 +60,7 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command runs only while tiptoe counts, so it lets the target begin; its end ends the count.
+    // tiptoe's command starts when tiptoe counts, so its `on` lets the target begin. The command's end ends the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",

@@ -44,7 +44,7 @@ impl Mapping {
             && self.path.starts_with("/memfd:tiptoe-plan")
     }
 
-    /// Returns whether the mapping is in the range for memory that need not be near code.
+    /// Memory that need not be near code is in this range.
     fn is_far(&self) -> bool {
         (0x5500_0000_0000..0x5555_5555_4000).contains(&self.start)
     }
@@ -126,7 +126,7 @@ fn only_what_security_md_lists_remains_in_a_program() {
     let data = data.expect("a data segment").clone();
     attached.interrupt();
     let mut left = Mapping::all(pid);
-    // The program may have enlarged its heap, or a mapping next to its own.
+    // The program's heap and mapped files may have grown.
     left.retain(|m| {
         !before
             .iter()
@@ -179,8 +179,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread that has the process's ids, so any process with the ids of the agent's
-/// thread could read and write root's memory.
+/// Regression: a process may trace a thread with equal ids, so a process with the ids of the agent's thread could read
+/// and write root's memory.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// In a short run, all waits may be joins, up to this number.
+/// In a short run, up to this many waits may all be joins.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
@@ -103,7 +103,7 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         "{kind}: {:#}",
         report.value
     );
-    // A libc that is linked into the program is not the user's.
+    // A statically linked libc's locks are not the program's own futexes.
     let is_futex = |row: &Value| row["type"] == "futex";
     assert!(
         is != "libc's own" || !rows(report).iter().any(is_futex),
@@ -459,7 +459,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // The first tiptoe's agent serves a request, and then waits again.
+    // To end the trace, the first tiptoe's agent wakes and then waits again.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -134,7 +134,7 @@ fn every_access_has_a_line() {
     });
 }
 
-/// A line may be one tick (10 ms) older than an earlier one, because its access may not have been readable then.
+/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe could not yet read the access.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -163,8 +163,8 @@ fn a_hot_variable_does_not_stop_its_program() {
         let number = |key: &str| watch["allowance"][key].as_u64().expect("a number");
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
-        // A window has its hits, and one for each CPU. The last window is not counted yet. Threads stop later than
-        // CPUs.
+        // A window has its hits, and up to one more for each CPU. `windows` lacks the last window. Threads stop later
+        // than CPUs, so they may have more.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);
@@ -245,7 +245,7 @@ fn a_debugger_keeps_its_registers() {
     let mut debugger = Process::start(&mut debugger);
     loop {
         let line = debugger.line();
-        // gdb prints empty lines, and only these at its end.
+        // An empty line may also mean that gdb has ended.
         assert!(!line.is_empty() || debugger.lives(), "gdb ended");
         if line.contains("armed") {
             break;

@@ -83,7 +83,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
     });
 }
 
-/// Only a turn's first access has an unknown value before it. The accesses per turn depend on the load.
+/// Only the value before a turn's first access is unknown. How many accesses a turn has depends on the load.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

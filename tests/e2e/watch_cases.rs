@@ -1,5 +1,5 @@
-//! `tiptoe watch`: each access counts once, on any thread, with the stored value. Tables of scenarios and refusals
-//! name the backends by which they hold.
+//! `tiptoe watch`: each access counts once, on any thread, with the stored value. Each row of the tables names its
+//! backends.
 
 use serde_json::{Map, Value, json};
 use tiptoe_tests::{Run, scaled, target};
@@ -100,8 +100,8 @@ fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &V
 }
 
 /// Makes a test of each row: the backends, the target with its arguments, the options, and the expected [`parts`]. Of
-/// strings, `~TEXT` and `!TEXT` are in the found text and not, `$WORD` is the number that the target prints after
-/// this word, `#` any number, and the key `*` every element.
+/// expected strings, `~TEXT` must be in the found text and `!TEXT` must not. `$WORD` is the number that the target
+/// prints after WORD, `#` any number, and the key `*` every element.
 macro_rules! scenarios {
     ($($(#[$about:meta])* $name:ident: $([$backends:ident] [$($argument:expr),*] [$($option:literal),*] $expected:tt)+)*) => {$(
         $(#[$about])*
@@ -188,8 +188,8 @@ scenarios! {
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "handled"] ["total"] {"whole": true, "hits/0": "$total"}
 
-    /// The agent hides its thread while the program enters a user namespace. Of 1,000 stores while the signal is
-    /// blocked the agent sees one pending signal, of no instruction.
+    /// The agent's thread leaves while the program enters a user namespace. 1,000 stores while the signal is blocked
+    /// leave one pending signal, of no instruction.
     a_programs_own_traps_reach_its_handler:
         [EVERY] ["trapping", "handled"] ["total"] {
             "whole": true, "stdout": "total 1200 traps 200\n", "rows/add/count": 1000, "rows/on_trap/count": 200
@@ -234,7 +234,7 @@ const REFUSALS: &[Refusal] = refusals! {
     [KERNELS] ["libc.so.6:environ"] "no binary `libc", "not loaded";
     [EVERY] ["owner", "--when", "new = 1"] "new = 1";
     [EVERY] ["share", "--when", "new > 1"] "share";
-    // Regression: the second of two watches of one variable, by an unset pointer, counted nothing.
+    // Regression: of two watches through one unset pointer, the second counted nothing.
     [EVERY] ["own_node->next"] "each thread has its own `own_node->next`";
     [EVERY] ["late->next", "late->next:4"] "are at the same address";
     [AUTO] ["stats.hits", "stats.state", "owner", "total"] "--all-slots";

@@ -134,7 +134,7 @@ fn unmapped_memory_ends_its_watch() {
     });
 }
 
-/// Regression: the pointers of an unmapped variable were not followed any more.
+/// Regression: a pointer to the address of an unmapped variable was never followed.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     on(EVERY, |via| {

@@ -10,8 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// The threads of a chain. All 50 chains have more than the accounting has room for (16,384), so ended threads must be
-/// released. The ring of births and ends has room for all (65,536), even if tiptoe reads it late.
+/// The threads of each of 50 chains. The accounting has no room for all (16,384), so ended threads must be released.
+/// The ring of births and ends has room for all (65,536).
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -32,7 +32,8 @@ fn total(program: &mut Process) -> u64 {
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Returns the hits without a cause, which the agent has on some virtual machines. Asserts that no others are lost.
+/// Returns the number of traps without a cause, which the agent gets on some virtual machines. Asserts that no other
+/// hits are lost.
 fn strays(report: &Report, via: &str) -> u64 {
     if via != "agent" {
         is_whole(report);
@@ -188,7 +189,8 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: the kernel does not say which program holds a register. A killed tiptoe must hold nothing.
+/// Regression: no holder was named, because the kernel does not report which program holds a register. A killed tiptoe
+/// must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };

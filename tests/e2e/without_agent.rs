@@ -1,5 +1,5 @@
-//! Commands that the agent cannot serve: the kernel counts, from the first call on if tiptoe knows beforehand or if
-//! the agent can hold the program back.
+//! The kernel counts commands that the agent cannot serve. It counts from the first call on if tiptoe knows that
+//! beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;

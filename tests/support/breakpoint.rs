@@ -112,7 +112,7 @@ fn answer(result: i64) -> io::Result<()> {
 pub struct RegisterLock(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl RegisterLock {
-    /// Waits for the right, also while tests of other checkouts have it.
+    /// Waits until no other test has the right, even one of another checkout.
     pub fn wait() -> RegisterLock {
         RegisterLock(turn::wait(Path::new(
             "/sys/bus/event_source/devices/breakpoint",

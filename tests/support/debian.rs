@@ -1,7 +1,8 @@
-//! Makes roots of Debian releases, programs for them, machines, and kernels, by apt in `target/test-roots`.
+//! Makes roots of Debian releases, programs for them, whole systems (machines) and kernels, by apt in
+//! `target/test-roots`.
 //!
-//! A program must run inside and outside of its root. So it names the loader and libraries by their paths outside;
-//! a link makes them valid after a chroot.
+//! A program must run inside and outside of its root. So it contains the outside paths of the loader and libraries, and
+//! a link in the root makes these paths valid inside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,7 +102,7 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a machine with these packages. Fails if they cannot be downloaded.
+/// Returns a whole system with these packages. Fails if they cannot be downloaded.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {

@@ -1,5 +1,5 @@
-//! The form of a report: what programs rely on, without numbers. A form is a set of lines, because the number and
-//! order of lines depend on chance.
+//! The form of a report is what programs rely on, so it lacks numbers. It is a set, because the number and order of
+//! lines depend on chance.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::Report;
 pub struct Form(BTreeSet<String>);
 
 impl Form {
-    /// Returns `PATH: VALUE` for each value; at the paths `any`, strings may be any text.
+    /// Returns `PATH: VALUE` for each value. Strings at the paths in `any` become `text`.
     pub fn of_json(lines: &str, any: &[&str]) -> Form {
         let mut form = Form::default();
         for line in lines.lines().filter(|line| line.starts_with('{')) {

@@ -55,7 +55,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Waits for the keeper, and forwards SIGTERM to it. Returns its exit status.
+/// Forwards SIGTERM to the keeper. Returns its exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {

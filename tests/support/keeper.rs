@@ -42,9 +42,9 @@ impl End {
 }
 
 /// Makes the caller end with its keeper; fails if the keeper has ended. Resets and unblocks signals, because nohup
-/// starts children with some ignored. Must make system calls only, because it runs between fork and exec.
+/// ignores some for its children. Must make system calls only, because it runs between fork and exec.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: neither call touches memory. Children must not inherit a runner's descriptors.
+    // SAFETY: the calls touch no memory. Children must not inherit a runner's descriptors.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
@@ -121,7 +121,8 @@ pub fn adopt() {
 /// Blocks the keeper's signals. This must precede the fork; otherwise a signal could be lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set outlives the call. SIGCHLD gets its default, because ignored children cannot be waited for.
+    // SAFETY: the set outlives the call. SIGCHLD gets its default, because children cannot be waited for if it is
+    // ignored.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());

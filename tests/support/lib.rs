@@ -1,6 +1,6 @@
 //! Helpers of the end-to-end tests.
 //!
-//! Targets print `expect FUNCTION COUNT`, and check their own results: one that exits with 0 was not disturbed.
+//! Targets print `expect FUNCTION COUNT`, and check their own results. A target that exits with 0 was not disturbed.
 
 pub mod breakpoint;
 pub mod cgroup;

@@ -60,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there, not only an injection's temporary bytes.
+    /// Waits until a probe is there. Bytes that change within 10 ms are an injection's.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();

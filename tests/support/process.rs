@@ -115,7 +115,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command as `Command::output` does, within the time of a test.
+/// Runs a command as `Command::output` does, for at most 60 s.
 pub fn output(command: &mut Command) -> Output {
     let child = command
         .stdin(Stdio::null())

@@ -30,7 +30,7 @@ fn schema<Line: JsonSchema>(name: &str, option: &str) -> String {
     format!("{schema:#}\n")
 }
 
-/// Removes defaults, line breaks and links. Removes `null` where a key is absent instead.
+/// Removes defaults, line breaks and links, and `null` from optional keys, which are absent instead.
 fn tidy(schema: &mut Value) {
     let Value::Object(map) = schema else {
         schema.as_array_mut().into_iter().flatten().for_each(tidy);

@@ -12,13 +12,14 @@ pub fn target(name: &str) -> PathBuf {
     target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a target with additional flags, which extend its name: `hot-static`. Fails with the compiler's message.
+/// Builds a target with additional flags. They become part of its name, as in `hot-static`. Fails with the compiler's
+/// message.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`; the flags do not extend its name.
+/// Builds a target into `folder`; its name stays the same.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);

@@ -69,7 +69,7 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `lock`.
+    /// Returns a `lock` command.
     pub fn lock() -> Probe {
         Probe::lock_within("off")
     }
@@ -83,7 +83,7 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `watch`.
+    /// Returns a `watch` command.
     pub fn watch() -> Probe {
         Probe::watch_within("off")
     }
@@ -97,7 +97,7 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
-    /// Returns a `stat`.
+    /// Returns a `stat` command.
     pub fn stat() -> Probe {
         Probe {
             instrument: Some("stat"),

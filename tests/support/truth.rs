@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// Asserts the target's numbers, that every entry has an end, and that only entries have times.
+    /// Asserts the target's numbers, that every entry has an end, and that only events of entries have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");

@@ -21,7 +21,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// The thread of this child already has counters.
+// Here a thread that already has counters forks.
 static void be_child(void) {
     int status;
     call(NULL);

@@ -243,7 +243,7 @@ static void *contend(void *number) {
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // All must end after the same round, because they wait for each other. The first is never behind.
+        // All must end after the same round, because they wait for each other. No other thread is ahead of the first.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }
@@ -259,7 +259,7 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // Creating a priority-inheriting lock makes a system call, so locks are created before the count.
+    // Creating a priority-inheriting lock makes a futex call, so locks are created while calls are counted.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

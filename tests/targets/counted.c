@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: makes N events of one of perf's names.
+// counted faults N | calls N THREADS | sleeps N | spins MS [wait]: causes N of perf's events.
 #include "common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-// Returns voluntary switches, because a sleep whose time is already over makes none.
+// Counts switches, not sleeps, because a sleep whose time is already over makes none.
 static uint64_t switches(void) {
     struct rusage used;
     CHECK(!getrusage(RUSAGE_SELF, &used));

@@ -36,7 +36,7 @@ first first_mov
         add $4, %rax
 last first_mov
 
-first first_mov32                       // five bytes, which nothing guards: the site is the next instruction
+first first_mov32                       // no jump can be guarded here, so the site is the next instruction
         mov $5, %eax
         add %rdi, %rax
 last first_mov32
@@ -99,7 +99,7 @@ first first_two                         // two bytes in all: a short jump to an 
         pop %rax
 last first_two
 
-first first_loop                        // a loop back into every window but a trap's
+first first_loop                        // jumps back into any patch but a trap
         xor %eax, %eax
 1:      inc %eax
         cmp $16, %eax

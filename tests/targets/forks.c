@@ -1,5 +1,5 @@
 // cflags: -O2
-// forks FORKS [wait]: starts children in each way; FORKS of them get a copy of its memory.
+// forks FORKS [wait]: starts children in each way; FORKS of them get a copy of the parent's memory.
 #include "common.h"
 #include <spawn.h>
 #include <sched.h>
@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i + 1 < forks; i++) forked(fork());
     forked((pid_t)syscall(SYS_fork));
-    // These children share its memory until they exec.
+    // These children share their parent's memory.
     for (int i = 0; i < 3; i++) {
         pid_t child = vfork();
         if (child == 0) _exit(0);

@@ -51,7 +51,7 @@ static void call(const char *name, long number, long first, const char *text, lo
         else regs.rdi = room;
     }
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &regs) == 0);
-    // A single step would raise SIGTRAP, which the thread blocks: for a blocked fault the kernel resets the program's
+    // A single step would raise SIGTRAP. The thread blocks it, and for a blocked fault the kernel resets the program's
     // handler.
     for (int stop = 0; stop < 2; stop++) {
         CHECK(ptrace(PTRACE_SYSCALL, thread, 0, 0) == 0);

@@ -61,7 +61,7 @@ static void *work(void *which) {
     return NULL;
 }
 
-// Waits for two rounds, because one may have begun before.
+// Waits for two updates of `made`, because one may count earlier calls.
 static void wait_for_calls(uint64_t threads) {
     static uint64_t before[256];
     for (uint64_t i = 0; i < threads; i++) before[i] = atomic_load(&made[i]);

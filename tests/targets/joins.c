@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // joins THREADS CALLS [wait]: for each line, threads call the probed function CALLS times, and each time enter a
-// namespace of host names, for which the agent's thread must leave.
+// namespace of host names. The agent's thread must end before each call.
 #include "common.h"
 #include <sched.h>
 

@@ -12,7 +12,7 @@ static double arguments[ARGUMENTS];
 static const int MODES[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
 static uint64_t sum;
-// FNV-1a. A long double has 10 bytes of value. NaNs are skipped, because their sign and payload are unspecified.
+// FNV-1a. A long double has 10 bytes of value. All NaNs are equal, because their sign and payload are unspecified.
 static void add(const void *value, size_t bytes, int is_nan) {
     const unsigned char *at = value;
     for (size_t i = 0; i < bytes; i++) sum = (sum ^ (is_nan ? 1 : at[i])) * 1099511628211ULL;

@@ -85,7 +85,8 @@ static void *holds(void *none) {
     return none;
 }
 
-// The locks' threads must sleep whenever this one prints, so its stack has no locks. It maps no memory after `ready`.
+// This thread has no locks on its stack, because the threads with locks must sleep whenever it prints. It maps no
+// memory after `ready`.
 static void *speaks(void *none) {
     char line[64];
     puts("ready");

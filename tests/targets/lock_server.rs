@@ -12,7 +12,7 @@ use tiptoe_lock::{Histogram, Mutex, RwLock, Waits, is_traced, waits};
 
 const CONNECTIONS: u64 = 8;
 const KEYS: u64 = 64;
-/// The time within which tiptoe must attach.
+/// tiptoe must attach within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 tiptoe_lock::class! {

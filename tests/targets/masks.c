@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -Wl,-z,now shapes.S
 // masks MODE [wait]: waits for SIGTRAP and SIGILL, also under masks, while functions are probed. `held` sets its masks
-// before its start.
+// before it waits for a line.
 #include "common.h"
 #include <poll.h>
 #include <pthread.h>
@@ -123,7 +123,7 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// The sender's thread may take the signal while it begins, and is then about to hold it back.
+// The sender's thread may get the signal while it starts. The signal is pending once the agent holds it back.
 static int becomes_pending(int signal) {
     while (!pending(signal)) sched_yield();
     return 1;

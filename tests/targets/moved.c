@@ -7,8 +7,8 @@
 //   written maps their page to write, and makes it executable
 //   fixed   maps their page of the file in its place
 //   array   grows an array past the code of libc
-//   stale   moves an array of traps' bytes, from where a closed library was
-//   Others move their page: themselves, in a child, or by an inline system call.
+//   stale   moves an array of trap bytes, mapped where a closed library was
+//   Others move their page: `child` in a child, `inline` by an inline system call.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

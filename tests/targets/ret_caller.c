@@ -9,7 +9,7 @@
 enum { ROUNDS = 20, MOST = 64 };
 #define FRAMED __attribute__((optimize("no-omit-frame-pointer")))
 
-// A tracer's code is in no file.
+// `dladdr` fails for a tracer's code, which is in no file.
 static void show(const char *what, void *place) {
     Dl_info info;
     CHECK(place && dladdr(place, &info));
@@ -100,7 +100,7 @@ void ask_next(void) {
 }
 
 // Generated code without unwind information: `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`. Like Java's runtime, the
-// program looks for its return address in another function's frame.
+// program looks for that code's return address in the callee's frame.
 static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
 enum { AFTER_CALL = 6 };
 static void **volatile frame;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Its stop function prints each frame, as object and
-// offset: the same with probes.
+// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Its stop function prints each frame as object and
+// offset. The output must be the same with probes.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <pthread.h>

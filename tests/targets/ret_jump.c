@@ -42,7 +42,7 @@ PROBED int lands(int depth, int value) {
     return got;
 }
 
-// The first jump ends above this frame, the second one below it.
+// The first jump lands in a callee of this frame, the second one in a caller.
 PROBED int between(int depth, int value) {
     ENTER(between);
     lands(depth, value);
@@ -56,7 +56,7 @@ static void deep(void) {
     for (volatile int depth = 0; depth < 200; depth++)
         if (sigsetjmp(place, 0) == 0) deeper(depth, depth % 5); else landed++;
 }
-// No other call returns past the left frame.
+// No call returns between the jumps, so none shows a tracer the left frames.
 static void repeated(void) {
     volatile int i = 0;
     sigsetjmp(place, 1);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_trace MODE [wait]: prints its stack inside probed frames, as object and offset: the same with probes. The truth
-// of `profiled` and `profiled_threads` varies.
+// ret_trace MODE [wait]: prints its stack inside probed frames as object and offset. The output must be the same with
+// probes. The truth of `profiled` and `profiled_threads` varies.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -59,7 +59,7 @@ static void by_vfork(void) {
     expect("vfork", ROUNDS / 10);
 }
 
-// dlsym identifies its caller by its return address, which after this sibling call is in next_tail's caller.
+// dlsym finds its caller by the return address, which after this sibling call is in next_tail's caller.
 PROBED void *next_tail(const char *name) {
     ENTER(next_tail);
     LEAVE(next_tail);

@@ -90,7 +90,7 @@ static void *faults(void *unused) {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Holds of 2 ms, waited for in scopes by turns.
+// Threads hold a mutex for 2 ms each. Half of them wait for it in read, the others in write.
 static void *waits(void *number) {
     const tiptoe_scope *scope = (size_t)number % 2 ? &read_scope : &write_scope;
     for (unsigned round = 0; round < rounds; round++) {

@@ -21,7 +21,7 @@ KEPT static void on_trap(int signal) {
     total++;
 }
 
-// The instruction pointer that an `int1` saves is after the instruction, but under KVM on AMD at it.
+// An `int1` saves the address of the next instruction, but under KVM on AMD its own address.
 static void on_int1(int signal, siginfo_t *info, void *context) {
     greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     (void)info;

@@ -255,8 +255,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Until each line the number of a new object is stored repeatedly, so that the test sees when the watch has moved to
-// it. A hundred stores follow.
+// Stores the number of a new object repeatedly until the next line, so that the test sees when the watch has moved to
+// the object. A hundred stores follow.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {
@@ -273,8 +273,8 @@ static void moved(void) {
     }
 }
 
-// The pointers are null at first, and then equal. Until a line a store is repeated, so that the test sees when the
-// watch has moved there. A hundred stores follow.
+// The pointers are null at first, and then equal. A store is repeated until the next line, so that the test sees when
+// the watch has moved there. A hundred stores follow.
 struct node *late, *late_alias;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }
@@ -378,7 +378,7 @@ static void vforked(void) {
     }
 }
 
-// A child could share the value's memory as well.
+// The mapping is shared, so a child could store to the value, too.
 static void shared(void) {
     long *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(word != MAP_FAILED);

@@ -1,16 +1,16 @@
-//! Joins passes, each of which ran every bench once in a process of its own (`scripts/costs.sh`), to one record.
+//! Joins passes to one record. Each pass ran every bench once, in a process of its own (`scripts/costs.sh`).
 //!
-//! A process's addresses and calibration are the same for all its rounds, and the machine's speed drifts over minutes. So
-//! the passes of a bench are minutes apart. A joined row has the median, and as its spread the distance within which all
-//! passes are but the farthest, which another program may have disturbed. A row keeps its value in each pass, because two
-//! rows of one pass have the same drift, so that their difference has less.
+//! A process's addresses and calibration are the same for all its rounds, and the machine's speed drifts over minutes.
+//! So minutes separate the passes of a bench. A joined row has the median of all passes. Its spread is the second
+//! largest distance from the median, because another program may have disturbed the farthest pass. A row keeps each
+//! pass's value, because the drift, equal for two rows of one pass, cancels in their difference.
 
 use serde_json::{Map, Value};
 
 /// The numbers of a row, besides `spread`. The other fields say what was measured.
 const NUMBERS: [&str; 3] = ["value", "waiting_percent", "asleep_percent"];
 
-/// Joins files of passes, with the benches of the record `file` that no pass ran, and writes `file`.
+/// Joins files of passes, and writes the record `file`. Benches that no pass ran are kept from the old `file`.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ fn joined(old: &Value, passes: &[Value]) -> Option<Value> {
     Some(record)
 }
 
-/// Keeps the notes that most passes have, and no lines in another tool's form.
+/// Joins tables. Keeps the notes that most passes have, and drops `lines`.
 fn table(passes: &[&Value]) -> Value {
     let list = |table: &Value, field: &str| table[field].as_array().cloned().unwrap_or_default();
     let (mut rows, mut notes): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
@@ -101,12 +101,12 @@ fn row(first: &Value, all: &[&Value]) -> Value {
     joined
 }
 
-/// Returns a number with six digits, more than any bench knows.
+/// To six digits, because no bench is more exact.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// Returns the median, and the distance within which all values are but the farthest; of two values, both are.
+/// Returns the median, and the second largest distance of a value from it; of two values, the largest.
 pub(crate) fn median_and_spread(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -148,7 +148,7 @@ mod tests {
         serde_json::json!({"cpus": 2, "benches": {"lock": {"command": "bench lock", "table": table}}})
     }
 
-    /// Regression: six of ten values of a second process were outside of the spread.
+    /// Regression: six of ten values of a second process were outside the spread of the first.
     #[test]
     fn a_rows_spread_reaches_all_passes_but_one() {
         let old = serde_json::json!({"benches": {"lock": 1, "scope": 2}});

@@ -1,7 +1,7 @@
 //! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench` (`docs/costs`, by
 //! `scripts/costs.sh`).
 //!
-//! A table begins with a comment that names the run and the bench, and selects rows from its JSON:
+//! A table begins with a comment that names the run and the bench, and selects rows from the bench's JSON:
 //!
 //! ```text
 //! <!-- costs epyc lock
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
-//! subtracts another recorded row, which differs in the fields of `less`; `over` divides by it. A cell is empty if no
-//! row meets the conditions; two rows are an error.
+//! subtracts, and `over` divides by, another recorded row, whose conditions on some fields `less` or `over` replaces. A
+//! cell is empty if no row meets the conditions; two rows are an error.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -118,7 +118,7 @@ struct Measured {
 }
 
 /// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text with the others. Fails if a run cannot be read, or the runs share no row.
+/// text that lists those that are not. Fails if a run cannot be read, or the runs share no row.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))
@@ -321,7 +321,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with as many decimals as its spread needs, otherwise with three digits.
+/// Formats a number with the decimals that its spread needs; without a spread, with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,

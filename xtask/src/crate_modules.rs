@@ -1,4 +1,4 @@
-//! A crate's modules, and the names that files use of other files. Items for tests, loom and miri are excluded.
+//! A crate's modules, and the names that each file uses from others. Items for tests, loom and miri are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -109,8 +109,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other. Excludes `pub use`, and names of modules that enclose the using
-    /// one.
+    /// Returns the names that files use of each other. Excludes `pub use`, and names from modules around the module
+    /// that uses them.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -135,7 +135,7 @@ impl CrateModules {
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// Returns the file of a path's item; `None` if the path names a module or another crate's item.
+    /// Returns `None` if the path names a module or another crate's item.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -167,7 +167,7 @@ impl CrateModules {
         if here.defined.contains(first) {
             return Some(here.file);
         }
-        // In `use name::…` that imports `name` itself, the first `name` is another crate.
+        // If `use name::…` imports `name` itself, the path begins with another crate.
         let is_ours = |path: &&Vec<String>| path.first() != Some(first);
         let follow = |before: &Vec<String>, after: &[String]| {
             let whole = [before.as_slice(), after].concat();
@@ -218,7 +218,7 @@ impl Module {
     }
 }
 
-/// The paths of `use` items, each with its name in this module; paths with `::*` have none.
+/// The paths of `use` items, each with its name in this module; `None` for `::*`.
 #[derive(Default)]
 struct UseItems {
     paths: Vec<(Option<String>, Vec<String>)>,

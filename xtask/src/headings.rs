@@ -22,7 +22,7 @@ pub fn broken(pages: &[String]) -> Vec<String> {
                     .unwrap_or(Path::new(""))
                     .join(target),
             };
-            // A missing file is another rule's fault.
+            // `pages::broken_links` reports missing files.
             let page = std::fs::read_to_string(root().join(path));
             page.is_ok_and(|page| !ids(&page).contains(heading))
         };
@@ -59,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the ids of a page's headings, as mdBook and GitHub make them.
+/// As mdBook and GitHub make them.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {

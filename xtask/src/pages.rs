@@ -66,7 +66,6 @@ fn broken_in(page: &str, text: &str) -> Vec<String> {
     targets.filter(|target| !is_file(target)).collect()
 }
 
-/// Returns the files to which links lead.
 fn targets(line: &str) -> Vec<String> {
     let of_kind = |(opening, ends): (&str, &[char])| {
         let is_link = opening != "]: " || line.starts_with('[');
@@ -81,7 +80,6 @@ fn targets(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the words that begin with a digit.
 fn numbers(page: &str) -> Vec<String> {
     let is_part = |letter: char| letter.is_alphanumeric() || "-_.,".contains(letter);
     let mut numbers = Vec::new();

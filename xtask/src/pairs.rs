@@ -25,7 +25,7 @@ pub fn build() -> PathBuf {
         ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
-        // Shipped programs lack symbols, but here these name the functions.
+        // Symbols name the functions, but the release profile strips them.
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .current_dir(root())
         .output()
@@ -38,7 +38,7 @@ pub fn build() -> PathBuf {
     target.join("release/examples/pairs")
 }
 
-/// Returns the instructions that a free lock executes bare, and with the hook `Waits`.
+/// Returns how many instructions each way to take a free lock executes: bare, and with the hook `Waits`.
 pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
     let output = Command::new("nm").arg(program).output();
     let output = output.unwrap_or_else(|error| panic!("nm: {error}"));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 const FONT: &str = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\"";
-/// The width of a character: the font has 14 pixels.
+/// A character's width in a font of 14 pixels.
 const CHARACTER: f64 = 8.43;
 const LINE: usize = 19;
 const MARGIN: usize = 16;

@@ -1,5 +1,6 @@
-//! Rules inside a crate: no circle of files, because a circle has no first file to read; no type name twice, no tuple
-//! as a parameter, at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A module may use those around it.
+//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, and at most
+//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle has no first file to read. Uses of enclosing
+//! modules make none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::crate_modules::{CrateModules, Edges, attributes, is_for_tests};
 /// The most lines, without blank lines and comments.
 pub const MOST_IMPL_LINES: usize = 400;
 
-/// Returns the faults but `exceptions`, and exceptions without a fault.
+/// Returns the faults that are not in `exceptions`, and the exceptions that match no fault.
 pub fn faults<'a>(folders: impl Iterator<Item = &'a str>, exceptions: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = folders.flat_map(of_crate).collect();
     let unused = exceptions.iter().filter(|exception| {
@@ -132,7 +133,7 @@ impl Visit<'_> for Definitions {
     }
 
     fn visit_item_impl(&mut self, item: &syn::ItemImpl) {
-        // The trait decides the parameters.
+        // The trait, not this `impl`, chose the parameters.
         if item.trait_.is_some() {
             return;
         }

@@ -25,7 +25,7 @@ pub fn missing_attributes(rows: &[CrateLayer]) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a file has an attribute. `#![no_std]` may be conditional, because unit tests link std.
+/// `#![no_std]` may be conditional, because unit tests link std.
 fn has(text: &str, attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
     text.lines().map(str::trim).any(|line| {
@@ -71,7 +71,7 @@ pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()
 /// root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Code that makes a sentence, although a note must have a kind.
+/// Code that makes a note from a text. A note must have a kind instead.
 pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "notes.push(format!",
     "notes.push(\"",

@@ -48,7 +48,7 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// A traced child, which is killed on drop.
+/// Killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {

@@ -1,4 +1,4 @@
-//! Counts words of the dialect, and words that carry reasons. A count shows only what to read again.
+//! Counts words of [`DIALECT`], and words that carry reasons. A count only shows which texts to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,10 +57,10 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The most words of the dialect in 1,000.
+/// In 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The row of pages. Help is in the rows of crates, because its text is comments of the source.
+/// The row of pages. The text of `--help` is in the rows of crates, because it is made from comments.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -174,7 +174,7 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Returns a text's words. Empty lines become empty words, so that no phrase continues across them.
+/// Empty lines become empty words, so that no phrase continues across them.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -184,7 +184,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Only renaming could change names of code, so text in backticks is omitted.
+            // Text in backticks is omitted, because names of code could be changed only by renaming.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -200,7 +200,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns the string literals, each followed by an empty line.
+/// An empty line follows each literal.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -219,7 +219,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns the comments. An empty line separates those with code in between.
+/// An empty line separates comments that have code between them.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -254,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Returns a literal's length, because slashes inside strings and characters are no comment.
+/// Needed because slashes in strings and characters begin no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

@@ -15,10 +15,10 @@ use xtask::{
 /// The crates that may use serde. Each of their serializable types is a contract.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// How many more instructions a mutex has with the hook `Waits`: a prefetch, four of parking_lot's `try_lock`, which
-/// loads and tests the state first, a copy of the address, and a jump. A reader-writer lock has the prefetch.
+/// How many more instructions a mutex executes with the hook `Waits`: a prefetch, a copy of the address, a jump, and
+/// four of parking_lot's `try_lock`, which loads and tests the state first. A reader-writer lock has the prefetch.
 const MOST_OF_WAITS: usize = 7;
-/// How many more a bump has. With a hook it releases the lock and takes the lock again.
+/// How many more `bump` executes, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
 
 const LONG_FILES: &[&str] = &[];
@@ -136,7 +136,7 @@ fn only_one_module_writes_to_stderr() {
     ));
 }
 
-/// Only the report makes sentences of notes, and a new kind must choose its severity.
+/// Only the report makes sentences of notes. No `match` on kinds has `_`, so a new kind must choose its severity.
 #[test]
 fn notes_have_kinds() {
     let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
@@ -273,7 +273,7 @@ fn the_bill_of_materials_is_whole() {
     }
 }
 
-/// A new version has not been reviewed, so the table lists exactly the current ones.
+/// SECURITY.md must list exactly the current versions, because a new version has not been reviewed.
 #[test]
 fn dependencies_with_unsafe_code_are_listed() {
     let page = read("SECURITY.md");

@@ -1,4 +1,4 @@
-//! Reads watches, and follows the plans of their variables.
+//! Parses watches, and computes addresses from the plans of their variables.
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 

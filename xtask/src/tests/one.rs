@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A test's time. The programs that a test started are killed earlier.
+/// The programs that a test starts have a shorter limit.
 const LIMIT_S: &str = "120";
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! Tests that need what the machine has once run one at a time, all others concurrently.
+//! Runs tests: those of `tests/owners.txt` one at a time, all others concurrently.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;

@@ -4,7 +4,7 @@
 pub(crate) enum ReassignCause {
     /// A switch, or a group was added, removed or changed.
     Change,
-    /// Waiting groups get slots.
+    /// A rotation, in which waiting groups get slots.
     Turn,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     /// A flexible group's share.
     pub(crate) share: u32,
-    /// Whether it is after others of an equal share.
+    /// Whether other groups of the same share are first.
     pub(crate) gives_way: bool,
     /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,

@@ -16,7 +16,7 @@ pub struct Context<P> {
     policy: Policy,
 }
 
-/// A task's events, while it does not run.
+/// A task's events, kept here while the task does not run.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
     sets: Vec<GroupSet>,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// An event by its PMU's number.
+/// An event, by its number in its PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Event(pub u32);
 

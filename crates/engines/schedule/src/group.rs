@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The enabled time over which a share is computed. When it is exceeded, half of it is forgotten.
+/// The longest enabled time over which a share is computed. A longer time is halved.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// A new group begins as if it had had an even share for this time; a share of 0 would put it first.
+/// A new group begins as if it had had an even share for this time, because a share of 0 would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -21,7 +21,7 @@ pub(crate) struct Group {
     running_since: u64,
     /// The time enabled before `enabled_at`, and the time running up to the last removal from the PMU.
     until: Times,
-    /// When the group was enabled, by the target's running time.
+    /// The target's running time when the group was enabled.
     enabled_at: u64,
     /// The part of the times that is too old for the share.
     forgotten: Times,
@@ -123,7 +123,7 @@ impl Group {
         times
     }
 
-    /// Returns the counted share of the recent enabled time, in 1 / [`WHOLE`]; at first `even`.
+    /// Returns the counted share of the recent enabled time, in 1 / [`WHOLE`]. A new group has `even`.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

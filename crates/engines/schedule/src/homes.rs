@@ -71,7 +71,7 @@ impl Homes {
         core::iter::successors(from, |at| self.up(*at))
     }
 
-    /// Returns the innermost home of both.
+    /// Returns the innermost home that contains both.
     pub(crate) fn common(&self, mut one: HomeIndex, mut other: HomeIndex) -> HomeIndex {
         while one != other {
             let (a, b) = (one?, other?);
@@ -94,7 +94,6 @@ impl Homes {
         self.largest = self.largest.max(groups);
     }
 
-    /// Returns the label's home, made if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;

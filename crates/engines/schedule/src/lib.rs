@@ -1,16 +1,16 @@
 //! Event scheduling: which events count when more are requested than a *PMU* has slots. It makes no system calls, so
 //! that switches can be simulated.
 //!
-//! Other schedulers delete and add all events of a CPU at a switch of cgroups, so events of the whole system miss what
-//! happens between. Here a switch touches only events of the cgroups left and entered.
+//! At a switch of cgroups, other schedulers delete and re-add all events of a CPU, so events of the whole system miss
+//! what happens in between. Here a switch touches only events of the cgroups left and entered.
 //!
 //! A [`Context`] is a CPU or a thread. It holds groups of events, each for a [`Target`]: the system, the current task,
 //! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope in a thread ([`Tree`]). While its
 //! target runs, a group counts if there are slots for all its events. Groups are *pinned* or *flexible* ([`Priority`]).
 //!
-//! A switch between labels without groups reads only two words for each PMU on which other labels have events. While
-//! all groups fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them
-//! need. Otherwise it sorts all groups that could count. It allocates only for a task with more groups than any before.
+//! A switch between labels without groups reads two words for each PMU that counts for other labels. While all groups
+//! fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them need.
+//! Otherwise it sorts all groups that could count. It allocates only for a task with more groups than any before.
 //!
 //! Invariants:
 //!
@@ -18,12 +18,12 @@
 //!    entered label.
 //! 2. Whenever its target runs, a pinned group counts or is in error. It never makes room for another group.
 //! 3. All flexible groups take turns in one order, whatever their targets (see `order.rs`).
-//! 4. What a group missed is known: [`Times`].
+//! 4. [`Times`] has the time that a group missed.
 //!
 //! All contexts share a tree. Its owner must call [`Context::forget`] before it deletes a label, otherwise that label's
 //! groups would stay.
 //!
-//! [`Rotation`] is a simpler scheduler: addresses take turns in breakpoint events that stay open.
+//! [`Rotation`] is a simpler scheduler, for breakpoint events that stay open while their addresses take turns.
 //!
 //! The idea is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), refused for their unfair
 //! rotation.

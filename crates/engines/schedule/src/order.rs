@@ -2,9 +2,9 @@
 //!
 //! Pinned groups are first: those that count, then the system's, then labels' from the outermost inwards, then the
 //! task's. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which it
-//! counted, divided by the time in which it could have. An order by the last turn would always put cgroups that run
-//! seldom first, so that many of them would starve the system's events. If cgroups had only the slots that the system
-//! leaves, they would starve.
+//! counted, divided by the time in which it could have. If the oldest last turn were first, cgroups that run seldom
+//! would always be first, and many of them would starve the system's events. If cgroups had only the slots that the
+//! system leaves, they would starve.
 //!
 //! Only groups that lose or gain slots are touched. At a *change* (a switch, or a group added or removed) a running
 //! group keeps its slots until its share exceeds a waiting group's by [`LEAD`], because switches may come every few
@@ -83,8 +83,8 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group).is_running() || set.put_in(candidate.group, now_ns, pmu)
     }
 
-    /// Removes flexible groups, from the last on, until the PMU accepts the first, which it refused beside them. The
-    /// caller tries them again in order.
+    /// Removes flexible groups, the last one first, until the PMU accepts the first group of `order`. The caller then
+    /// adds the removed groups again where they fit.
     #[cold]
     fn evict_for_first(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {

@@ -4,7 +4,7 @@ use crate::Event;
 
 /// Slots for events: hardware counters, debug registers, or a budget.
 pub trait Pmu {
-    /// Returns how many events can count at a time, or `u32::MAX`.
+    /// Returns how many events can count at a time; `u32::MAX` is no limit.
     fn slots(&self) -> u32;
 
     /// Starts counting an event.
@@ -14,6 +14,6 @@ pub trait Pmu {
     fn delete(&mut self, event: Event);
 }
 
-/// The event can use no free slot beside the others.
+/// No free slot can count this event while the others count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoUsableSlot;

@@ -1,4 +1,4 @@
-//! Rotation of open events over slots.
+//! Lets events take turns in slots.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -5,9 +5,8 @@ use alloc::vec::Vec;
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that arrive and leave with their target. `wanted` counts the slots of all groups that are neither off nor in
-/// error; `pinned` and `running` are parts of it. These sums are updated when a group changes, so that a switch need
-/// not look at targets that stay.
+/// The groups of a target. `wanted` counts the slots of groups that are neither off nor in error; `pinned` and
+/// `running` are parts of it. A change of a group updates the three, so that a switch need not visit targets that stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,

@@ -1,11 +1,11 @@
-//! Simulates which events would count, by a trace of switches, reproducibly. CPUs share nothing, so each is run
+//! Simulates, reproducibly, which events would count in a trace of switches. CPUs share nothing, so each is run
 //! separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
 //! - Which group has slots is exact: the scheduler itself decides.
 //! - Events added or deleted in a switch are its cost ([`Outcome::operations`]).
-//! - Operations follow each other, so an event deleted and added in one switch misses what happens in between
+//! - Operations take time one after another. So an event that a switch deletes and adds misses what happens in between
 //!   ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at a random rate between half and one and a half of the mean, so a
 //!   scaled count has an error ([`GroupOutcome::error`]).

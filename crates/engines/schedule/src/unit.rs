@@ -13,7 +13,7 @@ pub enum Policy {
     /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
     #[default]
     Changed,
-    /// All events, on PMUs with events of labels; only for comparison.
+    /// All events of PMUs that count for labels. For comparison only.
     Everything,
 }
 
@@ -124,7 +124,6 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// Returns the target's set, made if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -165,7 +164,6 @@ impl<P: Pmu> Unit<P> {
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Visits the sets of all running targets.
     fn each_set(&mut self, mut visit: impl FnMut(&mut GroupSet, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;

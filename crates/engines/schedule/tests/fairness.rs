@@ -46,7 +46,6 @@ impl Cpu {
         cpu
     }
 
-    /// Runs the cgroups by turns, with a rotation every 4 ms.
     fn run(&mut self, slices_ns: &[u64], for_ns: u64) {
         let end = self.now_ns + for_ns;
         let mut turn = self.now_ns + 4 * MS;
@@ -65,7 +64,7 @@ impl Cpu {
         }
     }
 
-    /// Returns the least and greatest share, in percent.
+    /// Least and greatest, in percent.
     fn shares(&self, ids: &[GroupId]) -> (u64, u64) {
         let share = |id: &GroupId| {
             let times = self.context.times(*id, self.now_ns).unwrap();

@@ -14,7 +14,6 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts this thread's calls.
 struct CountingAllocator;
 
 // SAFETY: every call goes unchanged to the system's allocator.

@@ -14,7 +14,7 @@ use tiptoe_schedule::{
 const LABELS: usize = 7;
 const TASKS: usize = 3;
 
-/// Two cgroups, an empty one, and cgroups inside them.
+/// The parents of labels 1 to 6: two cgroups, and cgroups inside them.
 const PARENTS: [usize; LABELS - 1] = [0, 0, 1, 1, 3, 2];
 
 #[derive(Clone, Debug)]

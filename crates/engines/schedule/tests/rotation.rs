@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use tiptoe_schedule::{Rotation, Slots, TooManyPinned};
 
-/// Refuses every n-th change.
+/// Slots that refuse each `refuse_each`-th change.
 struct Recorder {
     running: Vec<usize>,
     puts: u64,

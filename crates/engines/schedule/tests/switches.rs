@@ -1,4 +1,4 @@
-//! Cases: the groups that count after each switch, and those touched.
+//! After each switch the right groups must count, and no others may be touched.
 
 mod support;
 

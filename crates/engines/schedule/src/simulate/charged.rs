@@ -60,7 +60,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Charges the growth of the groups' counts before a switch.
+/// Charges what the groups counted since the last switch to the labels that run now.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

@@ -25,8 +25,8 @@ pub struct Outcome {
 pub struct GroupOutcome {
     /// The times enabled and counted.
     pub times: Times,
-    /// How long the first event was absent in switches that deleted and added it. A real scheduler does not know that
-    /// time, so `times` lacks it.
+    /// How long the group's first event was absent during switches that deleted and added it. A real scheduler cannot
+    /// measure that time, so `times` lacks it.
     pub blind_ns: u64,
     /// Whether the group is pinned and had no slot on some CPU.
     pub in_error: bool,

@@ -15,7 +15,7 @@ pub struct Counters {
     /// The events that count, with `work` when they were added.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
-    /// Added (`true`) and deleted, since it was cleared.
+    /// Events added (`true`) and deleted since the log was cleared.
     pub log: Vec<(bool, Event)>,
     /// Only one of these can count at a time.
     pub rivals: BTreeSet<Event>,

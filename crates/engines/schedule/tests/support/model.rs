@@ -1,4 +1,4 @@
-//! A slow model, which keeps only each group's state, and computes all anew at each change.
+//! A slow model. It stores only each group's state, and recomputes everything at each change.
 
 /// As in the scheduler.
 const MEMORY_NS: u64 = 1 << 28;
@@ -24,7 +24,7 @@ pub struct Group {
     pub is_gone: bool,
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// For the group's share.
+    /// The recent enabled and running ns, for the share.
     recent: (u64, u64),
 }
 

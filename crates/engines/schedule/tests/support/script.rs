@@ -1,8 +1,8 @@
-//! Cases as text, a line for each change, which takes 1 ms.
+//! Cases as text. Each line takes 1 ms, and has changes separated by `;`.
 //!
-//! `enter a -> S A !P | -T +A`: afterwards S and A count and P is in error; T was taken from the PMU's slots, and A was
-//! put there. Nothing after `|`: no group was touched; no `|`: any may have been. `;` separates changes. A line without
-//! `->` is not checked.
+//! In `enter a -> S A !P | -T +A`, S and A must count afterwards, P must be in error, and only T was deleted from the
+//! PMU and A added. If nothing follows `|`, no group was touched; without `|`, any may have been. A line without `->`
+//! is not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,7 +33,7 @@ pub struct BugArgs {
     pub folder: PathBuf,
 }
 
-/// Writes the files into a new folder and lists them. Removes the folder if one cannot be written.
+/// Writes the files into a new folder and lists them. Removes the folder if a file cannot be written.
 pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
     let new = DirBuilder::new().mode(0o700).create(folder);
     new.map_err(|error| not_created(folder.to_owned(), error))?;

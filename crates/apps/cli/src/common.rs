@@ -1,4 +1,4 @@
-//! The options that instruments share. Each must mean the same for every instrument.
+//! The options that instruments share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -22,7 +22,6 @@ pub struct GenerateArgs {
     pub folder: PathBuf,
 }
 
-/// Writes `man/*.1` and a completion for each shell, for the whole command line.
 pub fn run(folder: &Path, cli: &Command) -> Result<ExitCode, Failure> {
     write(folder, cli).map_err(|error| Failure::NotGenerated {
         folder: folder.to_owned(),

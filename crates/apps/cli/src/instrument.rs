@@ -16,7 +16,7 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::{interrupt, processes, target_names};
 
-/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread, and for `--force` if
+/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread. Also fails for `--force` if
 /// nothing enters the process.
 pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     match via {
@@ -101,7 +101,6 @@ pub fn begin(
     })
 }
 
-/// Returns the first given option.
 pub fn given<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static str> {
     let mut options = options.into_iter();
     options.find_map(|(is_given, option)| is_given.then_some(option))

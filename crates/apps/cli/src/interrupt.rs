@@ -51,10 +51,10 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag that ends the trace, and the number of a signal (0 for none).
-/// With a command, the driver must forward that signal to the command; it is never Ctrl-C, because the terminal itself
-/// sends Ctrl-C to the command. Without a command, that signal set the flag, and a second one ends tiptoe. Fails if a
-/// handler or the thread cannot be installed.
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag by which a signal ends the trace, and the signal's number (0
+/// for none). With a command, the driver must forward the signal of that number; Ctrl-C leaves the number at 0, because
+/// the terminal itself sends Ctrl-C to the command. Without a command, a second signal ends tiptoe. Fails if a handler
+/// or the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
@@ -149,7 +149,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this
     // flag, because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    // With `-o` nothing is printed: stderr is the command's, and no report that could contain the note is
+    // With `-o` nothing is printed, because stderr is the command's. The report, which would contain the note, is not
     // written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {

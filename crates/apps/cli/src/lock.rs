@@ -1,5 +1,5 @@
-//! `tiptoe lock`: which threads wait for which locks, how long, and where: of programs ([`user`]) or of the
-//! kernel ([`kernel`]).
+//! `tiptoe lock`: which threads wait for which locks of programs ([`user`]) or of the kernel ([`kernel`]), how long,
+//! and where.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -171,7 +171,6 @@ pub struct LockArgs {
     pub common: Common,
 }
 
-/// The words of `lock --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LockByWord {
     /// The code that takes the lock, with its callers
@@ -191,7 +190,7 @@ pub enum LockByWord {
 }
 
 impl LockByWord {
-    /// Returns the split. Fails if only the program's locks have it, or only the kernel's.
+    /// Returns the split. Fails if locks of this kind, the kernel's or the program's, do not have it.
     fn split(self, is_kernel: bool) -> Result<Split, Failure> {
         match (self, is_kernel) {
             (LockByWord::Callsite, _) => Ok(Split::Callsite),
@@ -208,7 +207,6 @@ impl LockByWord {
     }
 }
 
-/// Runs `tiptoe lock`. Returns the exit status.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     instrument::check_via(args.common.via, args.force)?;
@@ -230,7 +228,7 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option would do nothing: without `--kernel` one that needs it, with `--kernel` one of the agent.
+/// Fails if an option would do nothing, because it needs `--kernel`, or because `--kernel` excludes it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

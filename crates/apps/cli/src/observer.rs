@@ -29,7 +29,7 @@ pub struct LiveLines {
     to: Box<dyn Write>,
     /// `None` if notes must only be in the report.
     notes: Option<LiveNotes>,
-    /// Set, which ends the run, if a line cannot be written, because the reader closed the pipe or the disk is full.
+    /// Ends the run. Set if a line cannot be written, because the reader closed the pipe or the disk is full.
     stop: Arc<AtomicBool>,
 }
 
@@ -70,7 +70,7 @@ impl LiveLines {
 }
 
 impl Terminal {
-    /// Intervals never go to the report's file. Fails if the descriptor of `output` cannot be duplicated.
+    /// Intervals never go to the report's file.
     pub fn new(
         output: &Output,
         notes: NotesTo,

@@ -67,8 +67,8 @@ impl Output {
         }
     }
 
-    /// Returns where the notes and the cost go if the report is fields for scripts: if the report goes into a file, as
-    /// comments into the same file, because otherwise they would be lost.
+    /// Returns where the notes and the cost go if the report is fields for scripts. If a file gets the fields, it also
+    /// gets these as comments, because otherwise they would be lost.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,

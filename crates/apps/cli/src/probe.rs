@@ -15,7 +15,6 @@ mod checks;
 
 use args::ProbeArgs;
 
-/// Runs `tiptoe probe`. Returns the exit status.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let probes = args.specs.iter().map(|text| {
         processes::refuse_pid(text, "function", &args.common.pids)?;

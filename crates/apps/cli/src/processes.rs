@@ -9,8 +9,8 @@ use crate::failure::Failure;
 /// The kernel keeps this many bytes of a name, so a longer one is compared by its beginning.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`). Larger numbers may be addresses, because no variable has an
-/// address below this one.
+/// Process ids are below this number (proc(5), `pid_max`), but variables' addresses are not. So a larger number may be
+/// an address.
 const PID_LIMIT: u32 = 1 << 22;
 
 pub fn is_pid(word: &str) -> bool {
@@ -27,8 +27,8 @@ pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), 
     }
 }
 
-/// Returns the processes whose comm is `name`, in order. Excludes this one, and zombies and kernel threads, which
-/// cannot be traced. Fails if there is none.
+/// Returns the processes whose comm is `name`, in order. Excludes tiptoe itself, and zombies and kernel threads, which
+/// cannot be traced. Fails if no process is left.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name).map_err(Failure::UnreadableProcesses)?;
     match found.is_empty() {
@@ -55,7 +55,6 @@ fn runs_a_program(proc: &Path, pid: u32) -> bool {
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
 }
 
-/// Returns a process's comm; `None` if the process has ended.
 fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(proc.join(pid.to_string()).join("comm")).ok()?;
     comm.pop_if(|last| *last == b'\n');

@@ -208,7 +208,6 @@ pub struct StatArgs {
     pub command: Vec<OsString>,
 }
 
-/// The words of `stat --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatByWord {
     /// Each scope that the program enters
@@ -223,7 +222,6 @@ enum Form {
     Json,
 }
 
-/// Runs `tiptoe stat`. Returns the exit status.
 pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     if args.by.is_some() {
         return scopes::run(args);
@@ -277,8 +275,8 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock: for the whole system that of CPUs, otherwise that
-/// of tasks, which shows how long tasks or cgroups ran.
+/// Returns the lists of events. Without `-e` they begin with a clock. For the whole system this is the CPUs' clock,
+/// otherwise the tasks' clock, which shows how long tasks or cgroups ran.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();

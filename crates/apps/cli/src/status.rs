@@ -1,4 +1,4 @@
-//! What the status line shows while a run attaches and counts, and when.
+//! What the status line shows while a run attaches and counts, and when it is drawn.
 //!
 //! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
@@ -30,7 +30,7 @@ static RUN: Mutex<Option<ShownRun>> = Mutex::new(None);
 
 struct ShownRun {
     description: RunDescription,
-    /// Whether the target writes to the same terminal, so that the line must end when counting begins.
+    /// Whether the target writes to the same terminal. If so, the line must end when counting begins.
     is_shared: bool,
     begun: Instant,
     counting: Option<Instant>,
@@ -51,7 +51,7 @@ pub struct RunDescription {
     pub noun: &'static str,
     pub delay: Option<Duration>,
     pub duration: Option<Duration>,
-    /// Whether programs read the report, so that no line may be in its stream.
+    /// Whether programs read the report. If so, no line may be in the report's stream.
     pub is_for_programs: bool,
 }
 

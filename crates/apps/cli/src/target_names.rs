@@ -5,7 +5,7 @@ use std::path::Path;
 use tiptoe_collector::{CountedProcess, RequestTarget, few};
 use tiptoe_sys::host::Process;
 
-/// Returns one name for the target: the status line has no room for more.
+/// Returns one name for the target, because the status line has no room for more.
 pub fn one(target: &RequestTarget) -> String {
     match target {
         RequestTarget::Command(command) => {

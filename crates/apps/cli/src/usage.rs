@@ -25,8 +25,8 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint (its tip, unless that says how to pass a
-/// mistyped option as a word). Otherwise the hint is the command's help, because clap's usage line cannot be typed. An
+/// Splits clap's message into what failed (its first paragraph) and a hint: its tip or, without a tip, the command's
+/// help, because clap's usage line cannot be typed. A tip on how to pass a mistyped option as a word is ignored. An
 /// unexpected number after `-p` is taken for a process id.
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -33,7 +33,6 @@ pub fn run(args: &VersionArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the version, commit, target, and the contained agent and BPF programs.
 pub fn verbose() -> String {
     short() + DESCRIPTION
 }

@@ -142,7 +142,6 @@ pub struct WatchArgs {
     pub common: Common,
 }
 
-/// The words of `watch --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WatchByWord {
     /// All threads of one name together
@@ -151,7 +150,6 @@ pub enum WatchByWord {
     Thread,
 }
 
-/// Runs `tiptoe watch`. Returns the exit status.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     let variables = args.variables.iter().map(|text| {

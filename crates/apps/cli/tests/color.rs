@@ -25,7 +25,6 @@ fn piped(line: &str) -> Output {
     command.output().expect("tiptoe runs")
 }
 
-/// Runs tiptoe on a terminal, with this variable.
 fn on_a_terminal(line: &str, variable: (&str, &str)) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{TIPTOE} {line}"), "/dev/null"]);

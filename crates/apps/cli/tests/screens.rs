@@ -20,7 +20,7 @@ fn check_width(shown: &str) {
     assert_eq!(wide, None, "{shown}");
 }
 
-/// Replaces words with a digit by `…`, except names of BPF programs.
+/// Replaces each word that contains a digit by `…`.
 fn without_numbers(text: &str) -> String {
     let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
         true => "…".to_owned(),
@@ -32,7 +32,6 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn the_verbose_version_looks_as_kept() {
-    // These rows depend on the build.
     const OF_BUILD: [&str; 6] = [
         "commit",
         "target",

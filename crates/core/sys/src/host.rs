@@ -1,4 +1,4 @@
-//! What tiptoe itself asks the machine that it runs on. Process ids are those of tiptoe's pid namespace.
+//! Requests of tiptoe's own process to the machine. Process ids are those of tiptoe's pid namespace.
 
 pub mod attach_progress;
 pub mod bpf;

@@ -14,8 +14,8 @@ pub struct Rights {
     places: [u64; PLACES.len()],
 }
 
-/// Links in a thread's /proc folder that differ with its root or a namespace. Namespaces for children do not
-/// confine a thread.
+/// Links in a thread's /proc folder that differ with its root or a namespace. Omits namespaces for children,
+/// which do not confine the thread.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -55,8 +55,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ids whose saved id differs from the effective one
-    /// give none, because the agent's thread takes such ids.
+    /// Returns whether another thread has all these rights. Ids whose saved id differs from the effective one are
+    /// ignored, because the agent's thread takes such ids.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {

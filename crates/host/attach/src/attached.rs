@@ -1,4 +1,4 @@
-//! One process to be traced. It was already running, or tiptoe started and holds it.
+//! One process to be traced: a running process, or a command, which tiptoe started and holds.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
 
-/// The longest time that a process without memory may take to end.
+/// How long to wait for the end of a process without memory.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// A process to be traced. Dropping it kills a command that is still held, because such a command must not run.
@@ -32,11 +32,11 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The agent in the process.
     pub link: Option<Link>,
-    /// An agent that does not serve, but may still hold a command.
+    /// An agent that tiptoe no longer uses, but that may still hold a command.
     retired: Option<Link>,
     /// Set if tiptoe started the process.
     hold: Option<Hold>,
-    /// A pidfd, if the kernel has them, because the id could be reused.
+    /// The process's pidfd, because its id could be reused; `None` before Linux 5.3.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
@@ -64,8 +64,8 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. `passed` brings the
-    /// agent into it.
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. With `passed`, the
+    /// command will load the agent.
     pub fn start(
         program: &Path,
         command: &[OsString],
@@ -87,20 +87,21 @@ impl Attached {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and stops it before any of its code has run. The same thread must release the
-    /// command, because only its tracer can.
+    /// Lets a command call exec, and stops it before any of its code has run. The calling thread becomes the
+    /// command's tracer, and must also release the command.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
 
-    /// Lets a command call exec. The agent in it then holds it; without an agent, the command runs.
+    /// Lets a command call exec. If the command has an agent, the agent then holds it; otherwise the command
+    /// runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
         self.comm = self.process.comm().unwrap_or_default();
         Ok(())
     }
 
-    /// Gives up the agent. A command that it holds still begins only at [`Attached::release`].
+    /// Stops using the agent. If the agent holds a command, the command still waits for [`Attached::release`].
     pub fn retire_agent(&mut self) {
         self.retired = self.link.take();
     }
@@ -165,7 +166,7 @@ impl Attached {
         self.cpu_at_start.get()
     }
 
-    /// Counts from this CPU time on, an earlier result of [`Attached::counted_from`].
+    /// Sets the CPU time at which counting began to an earlier result of [`Attached::counted_from`].
     pub fn count_from(&self, cpu_time: Duration) {
         self.cpu_at_start.set(cpu_time);
     }
@@ -253,8 +254,8 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
 
 /// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested, then of the available fields.
-    /// The last 4 are the exit code.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested fields; the call replaces it by
+    /// the available fields. The last 4 are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];

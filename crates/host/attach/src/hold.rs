@@ -26,7 +26,6 @@ pub(crate) enum Hold {
 }
 
 impl Hold {
-    /// Returns the child, if it has called exec.
     pub(crate) fn child(&mut self) -> Option<&mut Child> {
         match self {
             Hold::BeforeExec(_) => None,
@@ -48,7 +47,7 @@ pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     proceed_to_exec(started)
 }
 
-/// Lets a command that is held at exec begin.
+/// Lets a command begin that is held at exec.
 pub(crate) fn detach(pid: u32) -> Result<(), AttachError> {
     ptrace::detach(of(pid), None).map_err(|why| AttachError::CannotContinue {
         pid,
@@ -64,8 +63,8 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a seized command run to exec. Joins the starter thread only afterwards, because of the deadlock at
-/// [`StartedCommand::join`].
+/// Lets a seized command run to exec. Only then joins the thread that started the command, because of the
+/// deadlock at [`StartedCommand::join`].
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
@@ -75,8 +74,8 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     }
     let at_exec = until_exec(pid);
     if at_exec.is_err() {
-        // SAFETY: takes two numbers. `until_exec` fails only while the child is not reaped, so the id is still
-        // the child's.
+        // SAFETY: takes two numbers. If `until_exec` fails, the child is not yet reaped, so the id is still the
+        // child's.
         unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
     }
     let mut child = started.join()?;
@@ -95,7 +94,7 @@ fn until_exec(pid: u32) -> Result<bool, Errno> {
             Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
             Ok(Stop::Signal(signal)) => signal,
             Ok(Stop::Event(_) | Stop::None) => 0,
-            // If exec failed, the starter has waited for the child.
+            // If exec failed, the thread that started the child has reaped it.
             Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
             Err(errno) => return Err(errno),
         };

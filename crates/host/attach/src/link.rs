@@ -1,7 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of tiptoe holds the owner word as a robust futex. However tiptoe dies, the
-//! kernel then marks the word and wakes the agent, which restores everything.
+//! While a [`Link`] lives, a thread of tiptoe holds the owner word as a robust futex. In whatever way tiptoe
+//! dies, the kernel then marks the word and wakes the agent, which restores everything.
 
 use std::fs::File;
 use std::io;
@@ -43,13 +43,13 @@ pub struct Terms {
     pub scope_slot: u32,
     /// Whether trap bytes are allowed from the start.
     pub trap_bytes: bool,
-    /// Whether the probes of traps are looked up only under the lock.
+    /// Whether a trap's probe is looked up only under the lock, never speculatively.
     pub locked_lookups: bool,
 }
 
 /// The segments shared with one agent.
 pub struct Link {
-    /// Must be dropped before the segments, because the agent reads them until then.
+    /// Must be dropped before the segments, because the agent uses them until the owner word is released.
     owner: Option<Owner>,
     data: Segment,
     /// The plan, then the code.
@@ -124,7 +124,7 @@ impl Link {
 
     /// Records the agent's process and program.
     pub fn is_in(&self, process: Process, program: RunningProgram) {
-        // Without a pulse, only missing answers show that the process called exec.
+        // If the memory cannot be opened, only missing answers show that the process called exec.
         if self.pulse.get().is_none()
             && let Ok(memory) = process.open_memory()
         {
@@ -176,7 +176,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent's own wait ended first, so it settled without this request.
+                // The agent has stopped waiting for this request, and has settled without it.
                 return Ok(());
             }
             if wait.is_over() {
@@ -329,7 +329,8 @@ impl Link {
             .map(drop)
     }
 
-    /// Sets the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
+    /// Sets the code to which calls that the agent follows may return: at most [`MAX_EXTENTS`] ranges, sorted and
+    /// disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
@@ -349,7 +350,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Releases the program's thread that loads a library and waits for the answer to this change.
+    /// Releases the program's thread that waits in the loader for the answer to this change.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -358,7 +359,7 @@ impl Link {
         }
     }
 
-    /// Makes the agent count the open calls of ended threads as left without a return.
+    /// Makes the agent treat ended threads' unfinished calls as left without a return.
     pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }

@@ -18,7 +18,6 @@ pub(crate) fn memfd(name: &CStr, len: u64) -> io::Result<OwnedFd> {
     Ok(OwnedFd::from(file))
 }
 
-/// Adds seals to a memfd.
 pub(crate) fn seal(fd: impl AsFd, seals: i32) -> io::Result<()> {
     fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::from_bits_retain(seals)))?;
     Ok(())

@@ -1,8 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! The driver's loops check `stop` every few milliseconds. The code before them reads what targets made, which
-//! may take for ever. So there a signal must end tiptoe itself; the agents then restore their targets. The phase
-//! is a static, because a signal concerns the whole process.
+//! The driver's loops check `stop` every few milliseconds. Before these loops, tiptoe reads what targets made,
+//! which may take for ever. So until then a signal must end tiptoe itself; the agents then restore their targets.
+//! The phase is a static, because a signal concerns the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -59,7 +59,6 @@ pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
 
-/// Records whether the calling thread is starting the command.
 pub(crate) fn set_starter(is_starting: bool) {
     STARTER.store(if is_starting { gettid() } else { 0 }, Relaxed);
 }
@@ -82,7 +81,7 @@ pub fn has_no_command() -> bool {
 }
 
 /// Ends the command because tiptoe ends. A command that has not begun is killed, so that it never begins;
-/// another gets the signal.
+/// otherwise it gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {

@@ -9,8 +9,8 @@ use crate::phase::Phase;
 pub type CountedProcess = (u32, String);
 type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
-/// A callback that runs once, when counting has begun. A command begins only after it returned, unless `delay`
-/// is set.
+/// A callback that runs once, when counting has begun. A command begins only after the callback has returned,
+/// unless counting is delayed.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 

@@ -14,8 +14,8 @@ use crate::inject::Resident;
 /// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots of earlier sessions' sites, more than 65,536 timed functions need. The program can write the
-/// table, whose largest slot determines each thread's number of words.
+/// The most slots of earlier sessions' sites; 65,536 timed functions need fewer. The program can write the table,
+/// and the largest slot in it determines each thread's number of words.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -124,8 +124,9 @@ pub fn is_agent(path: &Path) -> bool {
 }
 
 /// Returns the sites in an agent's own table, the last patched last. A site that was planned twice is listed
-/// twice: threads may still be inside the earlier trampoline, or return through it, so its address, slot and
-/// number remain in use. Fails if no agent can have written the table, which the program may change at any time.
+/// twice, because threads may still be inside the earlier trampoline, or return through it. So the earlier site's
+/// address, slot and number remain in use. Fails if no agent can have written the table, which the program may
+/// change at any time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -164,7 +165,7 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
-/// Returns the thread of an agent that serves another tiptoe, which sleeps in the agent's code.
+/// If a process's agent serves another tiptoe, returns the agent's thread, which sleeps in the agent's code.
 pub fn agent_thread_of_another(process: Process) -> Option<u32> {
     // One list is not enough: the thread may be running, and the kernel may omit threads while others start and
     // end.

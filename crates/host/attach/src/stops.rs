@@ -18,8 +18,8 @@ pub enum Stop {
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if not
-/// traced, or reaped.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if the
+/// thread is not traced, or was reaped.
 pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
@@ -86,7 +86,8 @@ mod tests {
             });
             traced.join().expect("it ends");
         });
-        // A join returns before the kernel has ended the thread's tracing, and `Child::wait` would consume the stop.
+        // `join` returns before the kernel has ended the thread's tracing. `Child::wait` would then consume the
+        // stop, so the loop peeks.
         while peek(pid, 0) != Ok(Stop::Ended) {
             std::thread::yield_now();
         }

@@ -65,7 +65,6 @@ const C_LIBRARIES: [&str; 5] = [
     "/lib/ld-musl-x86_64.so.1",
 ];
 
-/// Describes the machine with this root directory.
 pub fn describe(root: &Path) -> String {
     let read = |path: &str| read(root, path);
     let cpu = read("/proc/cpuinfo");

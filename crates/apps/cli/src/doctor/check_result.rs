@@ -51,8 +51,8 @@ pub enum Fix {
     Advice(String),
     /// A command that `--fix` runs.
     ///
-    /// INVARIANT: the command is constant, because it runs as root and text from this machine, such as a path, could
-    /// be crafted to do harm.
+    /// INVARIANT: the command is constant, because root runs it, and text from this machine, such as a path, could be
+    /// crafted to do harm.
     Command(&'static [&'static str]),
 }
 

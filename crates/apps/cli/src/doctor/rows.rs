@@ -22,7 +22,7 @@ const WITHOUT_FILTER: &str =
 /// A smaller limit on open files is reported, because a watch needs a descriptor for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
-/// Returns the table, most important first. `hidden` counts processes that refused to be read.
+/// Returns the table, most important first. `hidden` is the number of unreadable processes.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     let grant = Grant { is_root: uid == 0 };
     vec![

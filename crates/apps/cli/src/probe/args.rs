@@ -138,7 +138,6 @@ pub struct ProbeArgs {
     pub common: Common,
 }
 
-/// The words of `probe --by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ByWord {
     /// Each thread

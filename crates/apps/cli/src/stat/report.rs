@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
 use crate::terminal;
 
-/// Writes the report. It has no fields if they were printed at intervals.
+/// Writes the report. Fields are left out if they were printed at intervals.
 pub(super) fn write(
     session: Session,
     output: Output,
@@ -24,7 +24,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes the counts as fields between `separator`s, or as CSV if it is `None`, and the comments.
+/// Writes the counts and the comments. The counts are fields between `separator`s, or CSV if `separator` is `None`.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

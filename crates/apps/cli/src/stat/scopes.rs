@@ -1,5 +1,4 @@
-//! `tiptoe stat --by scope`. The instrument of probes counts, because only an agent in the program sees its
-//! scopes.
+//! `tiptoe stat --by scope`. It runs as probes do, because only an agent in the program sees the program's scopes.
 
 use std::process::ExitCode;
 

@@ -59,8 +59,8 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good, unless that would wait for another writer or for a terminal that takes no output;
-/// then the next output erases it.
+/// Erases the line for good. If that would wait for another writer or for a terminal that takes no output, leaves it to
+/// the next output.
 pub fn end_without_waiting() {
     if is_on()
         && let Ok(mut shown) = SHOWN.try_lock()
@@ -70,7 +70,7 @@ pub fn end_without_waiting() {
     }
 }
 
-/// Disables the line. A panicking thread must call this before it prints: it may hold the line's lock and would
+/// Disables the line. A panicking thread must call this before it prints, because it may hold the line's lock and would
 /// deadlock.
 pub fn give_up() {
     IS_ON.store(false, Relaxed);
@@ -90,7 +90,6 @@ pub fn with_line_erased<R>(ends_line: bool, write: impl FnOnce() -> R) -> R {
     written
 }
 
-/// Writes to the terminal above the status line.
 pub struct AboveStatusLine<W>(pub W);
 
 impl<W: Write> Write for AboveStatusLine<W> {

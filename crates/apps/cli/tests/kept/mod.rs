@@ -1,4 +1,4 @@
-//! Compares what a command prints with a file.
+//! Screens that are kept as files.
 
 /// Compares `shown` with a file in this folder. `TIPTOE_WRITE_SCREENS=1` writes it.
 #[track_caller]

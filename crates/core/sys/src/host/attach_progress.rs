@@ -1,5 +1,5 @@
-//! The progress of the process's one attach, and whether the user ends it early. Statics, because many layers
-//! work on it.
+//! The progress of the process's one attach, and whether the user ends it early. These are statics, because many
+//! layers use them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -95,8 +95,8 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// Each word that the command takes for a pointer must be one, to as many bytes as it accesses, writable where
-/// it writes.
+/// Each word that the command uses as a pointer must point to all bytes that the command accesses, writable if it
+/// writes them.
 unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     // SAFETY: `words` is as long as stated; the caller guarantees its pointers.
     let result = unsafe {

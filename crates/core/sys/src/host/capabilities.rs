@@ -1,6 +1,6 @@
-//! What this machine and this user can do, probed once, in a few milliseconds, by the smallest harmless
-//! instance of each operation. A sysctl or capability bit is not enough, because a container, seccomp or a
-//! security module may refuse what they allow.
+//! What this machine and this user can do, probed once, in a few milliseconds, by the smallest harmless instance
+//! of each operation. Sysctls and capability bits are not enough, because a container, seccomp or a security
+//! module may refuse an operation that these allow.
 
 use std::prelude::rust_2024::*;
 

@@ -69,7 +69,7 @@ impl Cgroups {
     }
 }
 
-/// Returns the version 2 cgroups at and below this mount point, parents first, with their ids: directories'
+/// Returns the version 2 cgroups at and below this mount point, parents first. Their ids are their directories'
 /// inodes.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];

@@ -1,11 +1,11 @@
-//! Opens a file that a user names for writing, such as `-o`'s. No other code may, because in an attacker's
-//! folder tiptoe could write another file, or hang. Rules:
+//! Opens a file that a user names for writing, such as `-o`'s. No other code may open such files, because in an
+//! attacker's folder tiptoe could write the wrong file, or hang. Rules:
 //!
 //! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
 //!    folder's owner, as with `fs.protected_symlinks`.
 //! 2. A pipe or device must belong to this user or root, or be tiptoe's descriptor. A pipe must have a reader,
 //!    because otherwise the open would wait.
-//! 3. A new file replaces an old one as a whole, in its folder, with its mode and owner.
+//! 3. A new file replaces an old one as a whole, in the same folder, with the old mode and owner.
 //! 4. Other users may not read a new file if root writes it or it is `private`.
 //!
 //! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: the part
@@ -41,7 +41,7 @@ pub enum Destination {
     Direct(File),
 }
 
-/// A file under a temporary name until [`WholeFile::appear`]. Dropping it before removes it.
+/// A file under a temporary name until [`WholeFile::appear`]. A drop before that removes the file.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -153,7 +153,8 @@ impl WholeFile {
         self.appear()
     }
 
-    /// Gives the file its name, which then stays, although it may be incomplete or not yet on the disk.
+    /// Gives the file its name. From then on the file stays, although it may be incomplete or not yet on the
+    /// disk.
     pub fn appear(&self) -> io::Result<()> {
         // Relaxed: only one thread writes a report.
         if self.has_name.load(Relaxed) {

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
 /// Lets signals end [`Ends::wait`]: their handlers must write to the returned pipe, after they have stored what
-/// the waiting thread must see. Fails if the process already has one.
+/// the waiting thread must see. Fails if the process already has such a pipe.
 pub fn wake_by_signals() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let for_handlers = writer.try_clone()?;
@@ -27,13 +27,13 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Watched processes. The end of one wakes a single wait, and the process is dropped, because it would wake all later
-/// waits.
+/// Watched processes. The end of a process wakes a single wait. Then the process is dropped, because otherwise it
+/// would wake all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Watches processes. One that cannot be waited for, as before Linux 5.3, wakes nothing.
+    /// Watches processes. A process without a pidfd, as before Linux 5.3, wakes nothing.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
         Ends(pids.into_iter().filter_map(pidfd).collect())
     }

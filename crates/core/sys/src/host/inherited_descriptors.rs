@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited writable descriptor above stderr, which later programs do not inherit. `EBADF` for
-/// others.
+/// Takes over an inherited writable descriptor above stderr, and makes exec close it. `EBADF` for other
+/// descriptors.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: with these commands fcntl takes and returns integers.
     let (flags, mode) = unsafe {

@@ -2,8 +2,8 @@
 //!
 //! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user, otherwise tiptoe's rights could create what this user
-//!    could not.
+//! 1. The folder and its parent must belong to this user. Otherwise tiptoe could create, by its rights, what this
+//!    user could not.
 //! 2. The folder must be no link, and only this user may enter it.
 //! 3. A file that is read must be regular, no link, with one name, and only this user's.
 //! 4. A file is written under another name and renamed, so that readers see it whole.
@@ -73,7 +73,7 @@ impl OwnFolder {
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // A file that was just replaced has no name left.
+        // A file that was just replaced has no name left, and is accepted.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }

@@ -103,7 +103,8 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns a living thread as the process, because the files of an ended one show no memory and no descriptors.
+    /// Returns a living thread in place of a main thread that has ended, whose files show no memory and no
+    /// descriptors.
     fn alive(self) -> Self {
         let ended = |tid| self.thread_status(tid).is_ok_and(|s| s.has_ended());
         if !ended(self.pid) {

@@ -6,7 +6,7 @@ pub fn words<const N: usize>() -> [u64; N] {
     let len = size_of_val(&words);
     // SAFETY: the kernel writes at most the buffer's length.
     let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), len, 0) };
-    // The kernel never cuts up to 256 bytes.
+    // The kernel never shortens a request of up to 256 bytes.
     assert_eq!(usize::try_from(got), Ok(len), "getrandom(2)");
     words
 }

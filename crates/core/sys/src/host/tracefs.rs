@@ -1,4 +1,4 @@
-//! Reads tracefs, which does not show the events of perf_event_open, nor the reverse.
+//! Reads tracefs, whose events are separate from those of perf_event_open.
 
 use std::prelude::rust_2024::*;
 

@@ -1,7 +1,7 @@
 //! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
 //!
-//! All of this must run on a new thread of tiptoe, because only at its end does the kernel detach from a thread
-//! that does not stop.
+//! All of this must run on a new thread of tiptoe. If the target's thread does not stop, only the end of the
+//! tracing thread makes the kernel detach.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ const MAX_FILES: usize = 64;
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was free within this time, holds are short, so the borrowed thread may wait for the
-/// lock. Otherwise tiptoe could never enter a program that often opens libraries.
+/// If the loader's lock was free within this time, holds are short. Then a thread is borrowed although it may
+/// have to wait for the lock. Otherwise tiptoe could never enter a program that often opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
 /// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
@@ -42,13 +42,13 @@ pub(super) struct BorrowedThread {
     /// When tiptoe began to stop the thread.
     pub since: Instant,
     pub home: u64,
-    /// The cave's address and old bytes, which tiptoe must restore if the stub cannot.
+    /// The address and old bytes of the [`Cave`], which tiptoe must restore if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// Where the stub starts, and the address of its home.
+/// Where the stub starts, and the address of its home (two pages).
 pub(super) struct StubStart {
-    /// The cave in which the stub starts; `None` if it starts at the home that an earlier injection left.
+    /// `None` if the stub starts at the home that an earlier injection left.
     cave: Option<Cave>,
     home: u64,
 }
@@ -69,8 +69,8 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread. If `needs_loader`, no frame on its stack may be in code whose locks the loader needs,
-/// because that would be a deadlock.
+/// Borrows a thread. If `needs_loader`, no frame of its stack may be in code that may hold locks which the loader
+/// needs, because `dlopen` would deadlock.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -111,8 +111,8 @@ struct Holds {
 }
 
 impl Holds {
-    /// Records the loader's state, `None` if no lock is held. Returns whether a lock is held, probably for
-    /// long.
+    /// Records the loader's state, `None` if no lock is held. Returns whether a lock is held and the hold is
+    /// probably long.
     fn is_long(&mut self, state: Option<Vec<u8>>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.duration_since(*at) <= SHORT_HOLDS;
         let Some(state) = state else {
@@ -192,8 +192,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads to try, best first. Until [`Search::is_late`], omits threads in calls whose time-outs
-    /// would restart, because a polling thread soon leaves its call.
+    /// Returns the threads to try, best first. Before [`Search::is_late`], omits threads whose call would restart
+    /// its time-out, because such a call soon ends by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -224,14 +224,14 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the search has lasted so long that time-outs may restart.
+    /// Returns whether the search has lasted so long that calls with time-outs are included.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. The thread runs while tiptoe reads a
-    /// file of its stack, because that takes milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. While tiptoe reads a file to which the
+    /// stack leads, the thread runs, because that takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -244,7 +244,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             let why = match self.stacks.judge(&regs) {
-                // This reads no file, because the first call, in `run`, did.
+                // `is_loader_locked` reads no file here, because `run` called it before.
                 StackState::Free if self.is_loader_locked() => UnfitThread::LoaderLocked,
                 StackState::Free => return self.send(tid, held, regs),
                 StackState::Unfit(why) => why,
@@ -383,7 +383,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: then its control block contains its robust list.
+/// Returns whether libc made this thread. If so, the thread's control block contains its robust list.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)

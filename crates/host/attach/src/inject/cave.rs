@@ -18,8 +18,8 @@ pub(super) struct Cave {
     pub page: u64,
 }
 
-/// Finds a cave in a file that `dlclose` never unmaps. The cave's page must be the file's own, because dropping
-/// our private copy must restore the file's bytes.
+/// Finds a cave in a file that `dlclose` never unmaps. The process must not have changed the cave's page, because
+/// the stub restores the page by dropping the process's private copy.
 pub(super) fn find(
     process: &Process,
     mappings: &[Mapping],
@@ -73,7 +73,7 @@ fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
 
 /// Returns a random unmapped address in the upper half of the largest gap, far from a growing heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    // More than a new thread's heap or stack, which the kernel maps right below the lowest mapping.
+    // The distance to the gap's end, where the kernel maps a new thread's heap and stack.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
@@ -95,7 +95,7 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     Thread,
-    /// A thread about to arrive, or none: tiptoe died first, or a fork copied only the home.
+    /// A thread that is about to arrive, or none, if tiptoe died first or a fork copied only the home.
     Unknown,
 }
 

@@ -1,9 +1,9 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
 //! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So threads only *believe*
-//! to block these signals: the agent's hooks record that in a word of the thread. [`Masks::free_all`] unblocks
-//! them before the first trap byte, while all threads are stopped and the calls that change masks are hooked.
-//! [`Masks::give_back`] later blocks what each thread believes to block.
+//! to block these signals: the agent's hooks record the belief in a word of the thread. [`Masks::free_all`]
+//! unblocks them before the first trap byte, while all threads are stopped and the calls that change masks are
+//! hooked. [`Masks::give_back`] later blocks what each thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -26,13 +26,13 @@ pub type HookedCall = (u64, u64);
 pub enum MaskFailure {
     /// Not all threads could be stopped, or one did not leave a hooked call.
     NotStopped,
-    /// The C library did not lay out a thread's block, so the agent has no words in it.
+    /// The C library did not lay out a thread's control block, so the agent has no words in it.
     ForeignBlock,
 }
 
 impl Masks {
-    /// Runs `act` while all threads are stopped, and unblocks their signals. These can be blocked later only
-    /// through `ways`, whose hooks must be in place when `act` returns. Signal handlers return to `restorer`.
+    /// Runs `act` while all threads are stopped, and unblocks their signals. `ways` are the calls that can block
+    /// these signals later; they must be hooked when `act` returns. Signal handlers return to `restorer`.
     pub fn free_all<R: Send>(
         &self,
         ways: &[HookedCall],
@@ -65,8 +65,8 @@ impl Masks {
     }
 
     /// Makes private copies of the pages at these addresses, because otherwise the kernel would copy each at its
-    /// first patch, while all threads are stopped. The addresses must be inside an instruction, so that no other
-    /// thread writes them.
+    /// first patch, while all threads are stopped. Each byte is written back as it was read, so the addresses
+    /// must be inside instructions, where no other thread writes.
     pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
         let Ok(process) = Process::open(self.pid, &self.program) else {
             return;
@@ -87,9 +87,8 @@ impl Masks {
 
     /// Runs `act` while all threads are stopped, and blocks in each thread what it believes to block.
     ///
-    /// A thread must first leave the agent's signal handler, because the handler's return restores a mask
-    /// without the signals. No thread is changed before all are outside, because a hook that is changing a mask
-    /// would overwrite the change.
+    /// All threads must first be outside the agent's code. Its signal handler returns to a mask without the
+    /// signals, and a hook that is changing a mask would overwrite the change.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));
@@ -125,7 +124,7 @@ impl Masks {
         }
         let at = self.words.at(regs.fs_base, tls::BELIEVED);
         let now = process.read_u64(at).unwrap_or(0);
-        // In a handler, a thread believes to block what the mask will block after the return.
+        // A thread in a signal handler believes to block what its mask will block after the handler returns.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
         // Ignored: a thread that libc did not make has no words.

@@ -1,4 +1,5 @@
-//! Changes the signal masks that a stopped thread will get later, from a call or handler.
+//! Changes the masks that a stopped thread will get later, from its system call or from a returning signal
+//! handler.
 
 use libc::user_regs_struct;
 use tiptoe_wire::tls;
@@ -18,8 +19,9 @@ const MASK: usize = 8 + 40 + 32 * 8;
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// If a thread sleeps in a call with a mask that blocks the signals, makes the call restart with a copy that
-/// does not, in the thread's words. Returns whether it did. `regs` must be those at the stop.
+/// If a thread sleeps in a call with a mask that blocks the signals, copies the mask without the signals into the
+/// thread's words, and makes the call restart with the copy. Returns whether it did. `regs` must be those at the
+/// stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {

@@ -11,7 +11,7 @@ use object::read::elf::{
 };
 use object::{Endianness, ReadRef, SectionIndex, elf};
 
-/// Longer names are not read, because names that share bytes could need far more memory than the file has bytes.
+/// Longer names are not read. Otherwise a file whose names share bytes could need far more memory than its size.
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
@@ -19,8 +19,8 @@ pub(super) struct MappedFile {
     pub bias: u64,
     /// From the file's first mapping to the end of its last.
     pub span: Range<u64>,
-    /// The unwind tables' addresses in the file, and their bytes. The file's own index is not used, because the
-    /// unwinder computes unchecked with its hostile numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's index of them is not used, because
+    /// the unwinder would not check its hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
     /// Each one's start, end and name, by address in the file. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
@@ -94,7 +94,6 @@ impl MappedFile {
     }
 }
 
-/// Returns the load bias from a text mapping.
 fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
     segments(bytes)?.into_iter().find_map(|segment| {
         let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
@@ -196,7 +195,6 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
     functions
 }
 
-/// Returns the state of glibc's loader, `_rtld_global`.
 fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
     /// The state has 2 to 5 KB; a hostile file may claim more.
     const MOST: u64 = 64 << 10;
@@ -230,7 +228,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range between the nearest other functions, where the allocator also has functions without names.
+/// Returns the range up to the nearest functions outside the allocator, which includes the allocator's functions
+/// without names.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]

@@ -65,8 +65,8 @@ impl Words {
         true
     }
 
-    /// Returns whether a block contains its own address, as libc's does, or cannot be read, because an ending
-    /// thread may have lost it.
+    /// Returns whether a block contains its own address, as libc's does. An unreadable block counts, too, because
+    /// an ending thread may have lost it.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

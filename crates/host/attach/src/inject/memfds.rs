@@ -104,8 +104,8 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     Ok(file.into())
 }
 
-/// Sets and seals a length. Then checks it, because the target may have changed it before the seal: an access
-/// after the end would kill tiptoe by SIGBUS.
+/// Sets and seals a length. Then checks the length, because the target may have changed it before the seal, and
+/// an access after the end would kill tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
     file.set_len(len).map_err(explain_file_size)?;

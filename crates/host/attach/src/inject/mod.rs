@@ -1,4 +1,4 @@
-//! Brings the agent into a running process, which continues even if tiptoe dies in between.
+//! Brings the agent into a running process. The process continues even if tiptoe dies during the injection.
 //!
 //! tiptoe borrows one thread of the target for some milliseconds, while the others run.
 //!
@@ -14,7 +14,7 @@
 //! starts. The bytes of a file's segments never change. Only the unused rest of one text page changes, for some
 //! microseconds.
 //!
-//! The program may call exec at any time, even of a setuid file, while another process keeps the old memory in
+//! The program may call exec at any time, even for a setuid file, and another process may keep the old memory in
 //! use. So tiptoe must check a stopped thread's program again before it changes registers. Otherwise the old
 //! program's memory could decide where a thread of the new program continues.
 //!
@@ -291,8 +291,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Returns a loaded agent's entry, when no other injection is in progress. This wait prevents a second agent,
-/// because a thread that another, dead tiptoe borrowed may be about to load one.
+/// Waits until no other injection is in progress, and returns a loaded agent's entry. Otherwise a thread that a
+/// dead tiptoe borrowed could load a second agent later.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,

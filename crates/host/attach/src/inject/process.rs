@@ -17,11 +17,10 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// The most tries. A try fails if the thread whose /proc folder is read is just ending.
+/// The most tries. A try fails if tiptoe reads the /proc folder of a thread that is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory: the first thread if possible, but others may outlive
-/// it.
+/// Returns a thread whose /proc folder shows the memory. This is the first thread, unless others outlived it.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let shows =
         |tid: &u32| status(pid, *tid).is_ok_and(|status| !status.has_ended() && status.has_memory);
@@ -71,8 +70,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, repeats it in
-    /// another's.
+    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, calls `look`
+    /// again with another thread's folder.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -119,7 +118,6 @@ impl Process {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
-    /// Returns the mappings by address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
         let text = self
             .look(|folder| fs::read(folder.join("maps")))
@@ -207,8 +205,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether no process uses an open /proc/PID/mem any more: then a read far above any mapping returns
-/// nothing, not an error.
+/// Returns whether no process uses the memory of an open /proc/PID/mem. If so, a read far above any mapping
+/// returns nothing instead of an error.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory

@@ -1,8 +1,8 @@
 //! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
 //! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw
-//! EINTR. They have done nothing, so they can be made again, but a time-out starts again. Calls that may return
-//! a part of their work must not be interrupted, because the program would see a short result.
+//! EINTR. Those have done nothing, so they can be made again, but their time-outs start again. Calls that may
+//! return a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -26,7 +26,7 @@ pub(super) enum Restart {
     NeverHandled = 2,
 }
 
-/// How good a thread is to borrow, best first: the program should not notice.
+/// How little a program notices that this thread is borrowed, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call that is restarted without a trace.
@@ -141,7 +141,6 @@ pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
     has_time_out(regs.orig_rax as i64, regs.rdx, regs.r10)
 }
 
-/// Returns whether a call with this third and fourth argument may have a time-out.
 fn has_time_out(number: i64, third: u64, fourth: u64) -> bool {
     match number {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => fourth as i32 >= 0,

@@ -1,11 +1,11 @@
 //! Stops all threads of a program at once.
 //!
-//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because that would cut the
-//! transfer short. That is safe if it blocks none of the signals: to run into half a patch, it would have to
-//! wake and reach one of a few instructions within microseconds.
+//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
+//! short. It could run into half a patch only if it woke and reached one of a few instructions within microseconds.
+//! But a thread that blocks a trap's signal must be stopped, because a trap would then kill the process.
 //!
-//! While threads end, the kernel's list may lack others. So threads are listed until as many are stopped as the
-//! process has; then none is left that could create another.
+//! While threads end, the kernel's list may lack others. So threads are listed until as many are stopped as the process
+//! counts. Then no thread is left that could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a new thread of tiptoe, because only its end detaches from threads that do not stop. It
+/// Makes one attempt on a new thread of tiptoe, whose end detaches it from threads that do not stop. This thread
 /// also runs `act`, because a switch would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,

@@ -46,7 +46,7 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// Polls of `go` before each nap, which take 10 to 25 us, depending on the CPU's `pause`.
+/// Polls of `go` before each nap. All of them take 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
 /// All fields are words, so there is no padding.

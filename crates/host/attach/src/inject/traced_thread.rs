@@ -42,8 +42,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. `Late` after `until`. `Ended` also if the id now belongs to another process, whose
-    /// thread continues.
+    /// Waits for the stop. Returns `Late` after `until`, and `Ended` also if the id now belongs to another
+    /// process's thread, which then continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -134,7 +134,7 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Makes a ptrace request that takes the size of `words`, and reads or writes them. Returns its result.
+    /// Makes a ptrace request that reads or writes `words`, and takes their size. Returns the request's result.
     fn transfer(&self, request: libc::c_uint, words: &mut [u64]) -> Result<i64, Errno> {
         let (tid, size) = (self.tid.as_raw(), size_of_val(words));
         // SAFETY: the kernel accesses at most `size` bytes of `words`, which outlive the call.
@@ -153,7 +153,7 @@ impl StoppedThread {
         regs.orig_rax = u64::MAX;
         ptrace::setregs(self.tid, regs)?;
         self.is_attached = false;
-        // This blocks all signals until the code at `rip` blocks them itself.
+        // No signal handler may run before the code at `rip` blocks all signals itself.
         let _ = self.set_signal_mask(u64::MAX);
         ptrace::detach(self.tid, None)?;
         Ok(())

@@ -1,7 +1,7 @@
 //! Decides whether a stopped thread's stack is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by its files' tables. At code without tables (generated or hand-written), the rest of
-//! the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
+//! The stack is unwound by the mapped files' tables. At code without tables (generated or hand-written), the rest
+//! of the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
 //! which costs one more attempt, but must never accept one wrongly.
 
 use std::borrow::Cow;
@@ -242,9 +242,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether these bytes contain a held recursive lock. Its offset differs between versions of glibc, but
-/// not its first words: the lock word, how often the owner took it, the owner, the number of users (1), the kind
-/// (1, recursive).
+/// Returns whether these bytes contain a held recursive lock. The lock's offset differs between versions of
+/// glibc, but its first five words do not: the lock word, how often the owner took it, the owner, the number of
+/// users (1), the kind (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;
@@ -260,11 +260,12 @@ fn has_held_lock(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
-    // Also an unlinked file, because an upgrade replaces libc under running programs.
+    // An unlinked file counts, too, because an upgrade replaces libc under running programs.
     name(mapping).is_some_and(|name| name == "libc.so.6" || name.starts_with("libc-2."))
 }
 
-/// Returns whether a mapped file has this name; an unlinked one has none, because another file may now have it.
+/// Returns whether a mapped file has this name; `false` if it was unlinked, because another file may have its
+/// name now.
 pub(super) fn is_named(mapping: &Mapping, wanted: &str) -> bool {
     !mapping.deleted && name(mapping).is_some_and(|name| name == wanted)
 }

@@ -1,8 +1,8 @@
 //! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent maps it.
 //!
 //! The program can only read and execute this memory, and forked children share it. So a child, which may have
-//! fewer rights, cannot change what its parent executes. No byte is written twice, because children run what
-//! their parent had at the fork.
+//! fewer rights, cannot change what its parent executes. No byte is written twice, because children still run the
+//! code that their parent had at the fork.
 
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl Link {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped: not if the
+    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped; `false` if the
     /// segment is full, or the address in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code().next;
@@ -68,7 +68,7 @@ impl Link {
         Ok(planned.into_iter().map(&mut map).collect())
     }
 
-    /// Maps callers' arenas. Returns whether each is mapped.
+    /// Maps arenas of [`MapContent::Words`]. Returns whether each is mapped.
     pub fn map_callers(&self, bases: &[u64]) -> Result<Vec<bool>, AttachError> {
         let maps = bases.iter().map(|base| Map {
             base: *base,

@@ -17,7 +17,7 @@ struct RobustList {
     first: *const RobustList,
     futex_offset: libc::c_long,
     pending: *const RobustList,
-    /// The only entry. It links back to the head, and its futex is at `futex_offset` from it.
+    /// The only entry, which links back to the head. Its futex is `futex_offset` bytes after the entry.
     entry: *const RobustList,
 }
 
@@ -85,8 +85,8 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     list.entry = head;
     list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
     let len = std::mem::offset_of!(RobustList, entry);
-    // SAFETY: the list outlives this thread, at whose end the kernel reads it. The list replaces libc's, but
-    // this thread holds no robust mutex of libc.
+    // SAFETY: the list lives until this thread has released the word. The list replaces libc's, but this thread
+    // holds no robust mutex of libc.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
     // Release: the agent's thread that sees the word must see the plan's header.
     word.store(gettid() | FUTEX_WAITERS, Ordering::Release);

@@ -23,8 +23,8 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the agent's memory is no longer in use. First waits until the reason is visible: an
-    /// ending process drops its memory before `has_ended` is true, and exec before the new memory is listed.
+    /// Returns whether the agent's memory is no longer in use. If so, first waits until the reason is visible,
+    /// because both the end of a process and exec first drop the memory.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
         // After exec, a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {

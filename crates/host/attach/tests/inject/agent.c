@@ -10,7 +10,7 @@ static long call6(long n, long a, long b, long c, long d, long e, long f) {
     return n;
 }
 
-// An agent may use any register, but these must be restored.
+// Changes registers, which the stub must restore.
 static void scribble(void) {
     __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm7, %%xmm7\n pcmpeqd %%xmm15, %%xmm15\n"
                      "fld1\n fstp %%st(0)\n std\n cld" ::: "xmm0", "xmm7", "xmm15", "cc");

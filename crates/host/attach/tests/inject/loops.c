@@ -1,6 +1,6 @@
-// Two threads that make one kind of library call in a loop and check its results. argv: the control page's
-// file, the kind. Words of the page: stop, rounds, errors, ready, end the first thread (of "keeps": the id of
-// the thread that calls exec).
+// Two threads that make one kind of library call in a loop and check its results. argv: the control page's file,
+// the kind. Words of the page: stop, rounds, errors, ready, go (to the exec of "becomes", or the end of the first
+// thread of "leaves"; in "keeps" the id of the thread that calls exec).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -74,8 +74,8 @@ static int becomes_at_a_byte(void *argv) {
     return 5;
 }
 
-// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls exec. libc
-// did not make the other thread, so neither may be borrowed.
+// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls exec. Neither
+// may be borrowed: the first is inside vfork, and libc did not make the other.
 static int keep(char **argv) {
     static char stack[1 << 16] __attribute__((aligned(16)));
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;

@@ -36,7 +36,7 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word, old or new while a program writes it; 0 past the end.
+    /// Returns a word; 0 past the end. While a program writes the word, returns the old or the new one.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;

@@ -1,7 +1,7 @@
 //! Counts uprobes in BPF, for a whole process.
 //!
-//! A place's cookie is its counter's index. The program must add atomically, because its thread may be
-//! preempted, and another thread may hit the place on the same CPU.
+//! A probed place's cookie is the index of its counter. The program must add atomically, because its thread may
+//! be preempted, and another thread may hit the place on the same CPU.
 //!
 //! INVARIANT: the program uses less than 64 bytes of its stack, because with more a kernel from Linux 6.13 on
 //! may panic at a uprobe.

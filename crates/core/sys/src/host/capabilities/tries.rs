@@ -42,7 +42,7 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
-/// Returns whether the kernel has this version, a later or an unknown one.
+/// Returns whether the kernel's version is this one, later, or unknown.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     is_release(&release, major, minor)
@@ -86,7 +86,7 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, CountedOn::Thread(0)))
 }
 
-/// Links a uprobe to our file's first byte, which is no code.
+/// Links a uprobe to our file's first byte, which never runs, because it is no code.
 pub(super) fn process_uprobes() -> Check {
     let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
     let place = UprobeTarget {
@@ -112,7 +112,8 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
-/// Opens a breakpoint on a word that is never written. Its signal needs Linux 5.13, as watching does.
+/// Opens a breakpoint on a word that is never written. Like a watch's breakpoint, it raises a signal (Linux
+/// 5.13).
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     perf(PerfEvent::signal_accesses(&Breakpoint {
@@ -180,8 +181,8 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Maps a memfd as code. Like the agent's, it lacks `MFD_EXEC`: `vm.memfd_noexec=2` refuses that flag, but not
-/// the mapping.
+/// Maps a memfd as code. The memfd, like the agent's, lacks `MFD_EXEC`, because `vm.memfd_noexec=2` refuses that
+/// flag, but not the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let refusal =

@@ -1,7 +1,8 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when it last charged a thread, by the clock of that thread's CPU. These clocks omit
-//! interrupts and the hypervisor, and drift from each other, so the time must be compared on that CPU.
+//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. These
+//! clocks omit interrupts and the hypervisor, and drift from each other, so the recorded time must be compared
+//! with the same clock.
 
 use std::prelude::rust_2024::*;
 
@@ -56,7 +57,7 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     let mut there = CpuSet::new();
     there.set(cpu);
     sched_setaffinity(None, &there).ok()?;
-    sched_yield(); // charges the caller until here
+    sched_yield(); // makes the scheduler charge the caller now
     let own = fs::read("/proc/thread-self/sched");
     // The result is valid even without the move back.
     let _ = sched_setaffinity(None, &allowed);

@@ -1,5 +1,5 @@
 //! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name. Only
-//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes a file really called so.
+//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes a file whose own name ends so.
 
 use std::prelude::rust_2024::*;
 
@@ -61,7 +61,7 @@ impl Mapping {
             .collect()
     }
 
-    /// Returns whether this is code from a file, which the process neither writes nor shares.
+    /// Returns whether this is code from a file, neither writable nor shared.
     pub fn is_text(&self) -> bool {
         self.has_perms(b"r-xp") && self.inode != 0
     }
@@ -156,7 +156,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// Undoes the kernel's escapes: only newlines.
+/// Undoes the kernel's escapes, which are only of newlines.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

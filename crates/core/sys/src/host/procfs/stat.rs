@@ -79,7 +79,7 @@ impl Process {
     }
 }
 
-/// Returns a field, counted from the last parenthesis, because the name, field 2, may contain some.
+/// Returns a field. Counts from the last parenthesis, because the name, field 2, may contain parentheses.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;
@@ -87,7 +87,7 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
-    // Not rustix's function, which panics if it cannot read /proc/self/auxv, as with file capabilities.
+    // rustix's function for this panics if it cannot read /proc/self/auxv, as with file capabilities.
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))

@@ -9,7 +9,7 @@
 //! | 160 | the address of the gate, a byte |
 //! | 168 | the address of the table of return thunks |
 //!
-//! Callers' arenas, of the same length, hold return addresses, because those change.
+//! *Callers' arenas*, of the same length, hold return addresses and are writable.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,8 +43,8 @@ const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
 /// Shorter runs are dropped: no trampoline fits.
 const SHORTEST: u64 = 32;
-/// Arenas without a longer free run take only short trampolines if possible, because the ends of arenas compete for
-/// the same cache sets.
+/// Arenas without such a free run take long trampolines only if no other can, because arenas' ends compete for the same
+/// cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
@@ -73,7 +73,7 @@ pub struct Space {
     pub mapped: Vec<Range<u64>>,
     /// Mapped callers' arenas.
     pub callers: Vec<CallerArena>,
-    /// Chooses among free places, which must be unpredictable for attackers.
+    /// Chooses among free places. Attackers must not be able to predict it.
     pub seed: u64,
 }
 
@@ -118,7 +118,7 @@ impl Arena {
     }
 }
 
-/// Returns where an arena has room for trampolines, lowest first.
+/// Lowest first.
 fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     let offsets = match rotation(base) {
         0 => [CODE..END, ARENA_LEN..ARENA_LEN],
@@ -148,12 +148,12 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// The displacements of `any`, and those whose last byte traps only together with the next.
+    /// Those of `any`, and those whose last byte traps only with the next.
     pub(crate) pairs: Displacement,
     /// The trampoline's lowest and highest address with all links in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// The number of first bytes that most hits execute.
+    /// How many of the trampoline's first bytes most hits execute.
     pub(crate) hot: u64,
     pub(crate) unwind_len: u64,
     pub(crate) needs_callers: bool,
@@ -284,8 +284,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room, preferably on few cache lines, and where single bytes trap. Ranges into which the heap grows are
-    /// last.
+    /// Reserves room: preferably on few cache lines, and where each head traps with one byte. Tries ranges into which
+    /// the heap grows last.
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -342,8 +342,8 @@ impl Arenas {
         })
     }
 
-    /// Returns a place in a new arena in a free range that begins in a band. Searches from the seed's address, then
-    /// from the start, so that arenas of overlapping bands are adjacent.
+    /// Returns a place that begins in a band, in a new arena in a free range. Searches from the seed's address, then
+    /// from the start. All bands share the seed, so arenas of overlapping bands are adjacent.
     fn granule(
         &self,
         want: &RoomRequest,

@@ -21,8 +21,7 @@ pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     known.get(&Register::RDI).copied().filter(|_| is_call)
 }
 
-/// Returns the first instruction for which `is_wanted` is true, and the registers with the same constant there on all
-/// ways.
+/// Returns the first wanted instruction, and the registers that have the same constant on all ways to it.
 pub(crate) fn constants_before(
     function: &FunctionCode,
     survey: &Survey,

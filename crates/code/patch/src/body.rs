@@ -49,13 +49,13 @@ pub enum Body {
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the
-    /// hook made it and left the result in %rax.
+    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the hook made it and
+    /// left the result in %rax.
     Syscall {
         /// The call's number.
         nr: u32,
-        /// %fs offset of a word: if it is set, a signal was held back after the hook looked, and the thread calls
-        /// the hook again. `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
+        /// %fs offset of [`tiptoe_wire::tls::RECALL`]. The word is set if a signal is held back after the hook looked;
+        /// the thread then calls the hook again. `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
         recall: Option<i32>,
     },
     /// Calls the hook with -1 before a system call whose number is only in %eax.
@@ -79,7 +79,8 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the body's shape, which is at the entry if the body reads an argument overwritten before the site.
+    /// Returns the body's shape: the entry's if the body works only there, or reads an argument overwritten before the
+    /// site.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));

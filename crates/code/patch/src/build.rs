@@ -15,8 +15,8 @@
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
-//! If the window starts with a call, the patch calls the trampoline, and `pass` is a `jmp` to the callee. A second
-//! entry pushes the return address for threads that have not made the call.
+//! If the window starts with a call, the patch calls the trampoline, and `pass` is a `jmp` to the callee. Threads that
+//! trapped have not made the call; a second entry pushes the return address for them.
 //!
 //! Inside a function the trampoline steps over the red zone and saves the flags, until `pass`.
 //!
@@ -32,7 +32,7 @@
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
 //! +24     nop                        unwinders look up the byte before a return address
-//! +25     lea  128(%rsp),%rsp        returned to if the hook made the call
+//! +25     lea  128(%rsp),%rsp        the hook returns here if it made the call
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
@@ -169,8 +169,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry; it preserves the flags. The copy must be 14 bytes after the hook's return
-/// address, because the agent calls it there.
+/// Calls the hook at a function's entry, and keeps the flags that it returns. The displaced instructions' copy must be
+/// 14 bytes after the hook's return address, where the agent calls it.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -179,7 +179,7 @@ fn intercept(code: &mut Code, what: u32) {
         .put(&STEP_BACK);
 }
 
-/// Appends the program's code up to the system call. Returns the address after the call.
+/// Appends the program's code before the system call. Returns the address after it.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.set_unwind_state(step.offset, 0).append(&step.copy);
@@ -189,7 +189,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// A nop as long as the recall check, because the agent relies on distances in this code.
+/// As long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
@@ -241,7 +241,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// Counts or records a hit; %rax has the counters. The caller must bind the returned jumps.
+    /// %rax has the counters. The caller must bind the returned jumps.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

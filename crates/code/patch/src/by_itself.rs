@@ -6,7 +6,7 @@
 //!         another caller (CALLER is 0: not yet): general
 //! follow: end of a page of frames, or counters removed: general
 //!         decq credit; incq calls; push a frame
-//! call:   lea  8(%rsp),%rsp          each call has its ret
+//! call:   lea  8(%rsp),%rsp          drop the return address: calls and rets pair
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
@@ -14,12 +14,13 @@
 //! copy:   ...
 //! general:                           on to the table of thunks
 //! ```
-//! Registers are saved in the red zone, which is free at an entry. Unwinders take the return address after `call
-//! copy` for the program's. The agent writes `CALLER` once, for good. If calls are timed, `spent` follows the test
-//! of credit, because most hits have none.
+//! Registers are saved in the red zone, which is free at an entry. Unwinders take the return address after `call copy`
+//! for the program's. The agent writes `CALLER` only once. If calls are timed, `spent` is directly after the test of
+//! credit, because most hits have none.
 //!
 //! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk (`tiptoe-dev bench
-//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and a frame's owner is not rewritten.
+//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and a frame's unchanged words are not
+//! written.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, words};
@@ -44,18 +45,16 @@ const TAKE_BOTH: [u8; 10] = [
 pub(crate) struct JoinOffsets {
     /// Where each caller's call is made, with the registers restored and the return address on the stack.
     pub(crate) call_offsets: [usize; WAYS],
-    /// Each caller's call of the copy, unbound.
     pub(crate) call_jumps: [ForwardJump; WAYS],
-    /// The code after both calls.
     pub(crate) exit: usize,
 }
 
-/// A write that is skipped if the word has the value already: the jump to it, its code, where to continue.
+/// A write that is skipped if it changes nothing: the jump to it, its code, where to continue.
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows calls from the two known callers. Calls from others continue after this code, with all registers
-    /// restored; hits that the filter refused continue at `copy`, by `missed`.
+    /// Follows calls from the two known callers. Other calls continue after this code, with all registers restored;
+    /// hits that the filter refused jump to `copy` by `missed`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -168,7 +167,7 @@ fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     [full, none]
 }
 
-/// Pushes a frame without time: reserved first, its first word last, because a signal handler may push in between.
+/// Pushes a frame without a time. Reserves it first and writes its first word last (invariant 3 in `timed`).
 fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
@@ -177,7 +176,7 @@ fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite
     code.put(&[0x48, 0x81, 0x78, 0xe8]).put(&whose); // cmpq $whose,-24(%rax)
     let other = code.jump_ahead(IF_NOT_EQUAL, true);
     let same = code.len();
-    code.put(&[0x48, 0x83, 0x78, 0xf8, 0]); // cmpq $0,-8(%rax): in callees
+    code.put(&[0x48, 0x83, 0x78, 0xf8, 0]); // cmpq $0,-8(%rax): time in callees
     let some = code.jump_ahead(IF_NOT_EQUAL, true);
     let none = code.len();
     code.put(&[0x48, 0x89, 0x60, 0xe0]); // mov %rsp,-32(%rax): last
@@ -200,7 +199,7 @@ fn push_timed(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<Conditiona
     code.put(&[0x48, 0x81, 0x79, 0xe8]).put(&whose); // cmpq $whose,-24(%rcx)
     let other = code.jump_ahead(IF_NOT_EQUAL, true);
     let same = code.len();
-    code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): in callees
+    code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): time in callees
     now(code);
     code.put(&[0x48, 0x89, 0x41, 0xf0]); // mov %rax,-16(%rcx)
     code.put(&[0x48, 0x89, 0x61, 0xe0]); // mov %rsp,-32(%rcx): last

@@ -14,7 +14,7 @@ pub(crate) struct NumberedCall {
 
 /// Returns whether a call must run at its own address:
 /// - it returns twice, in another program, or never;
-/// - the kernel may restart it under another number, which a trap in between makes the kernel forget;
+/// - the kernel may restart it under another number, but forgets what to restart if the thread traps before;
 /// - a patch may hook it: signals, credentials, mappings, locked memory.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
@@ -35,7 +35,7 @@ const MASKS: &[u32] = &[
 ];
 
 /// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
-/// known if a constant leads straight to it, or its register has only constants.
+/// known if straight code sets its number to a constant, or if the number's register is set only to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);
     let known = known_calls(function, &targets, constant);
@@ -207,7 +207,7 @@ mod tests {
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1007]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
-        // No call is found: another number, an unknown number, or a jump in between.
+        // Another number, an unknown one, or a jump in between.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
@@ -244,7 +244,7 @@ mod tests {
         check_masks(&held(14), true);
         // mov (%rdi),%ebx
         check_masks(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
-        // Nothing sets it.
+        // Nothing sets %eax.
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 

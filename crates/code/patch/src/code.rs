@@ -1,4 +1,4 @@
-//! Code without an address.
+//! Machine code before it has an address.
 
 /// The target of a 32-bit relative field. `Cold` to `Futex`: the arena's thunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,8 @@ struct Link {
     to: LinkTarget,
 }
 
-/// The program's state at a place in our code: `offset` bytes after the site, with `depth` more bytes on the stack.
+/// The program's state that a place in our code represents: `offset` bytes after the site. Our code has pushed `depth`
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -83,8 +84,8 @@ impl Code {
         &self.unwind_states
     }
 
-    /// Appends a call that the trampoline follows by itself, for [`Code::bind_at`]. The next [`LinkTarget::Caller`]
-    /// is its return address; the probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target. The next
+    /// [`LinkTarget::Caller`] appended is its return address; the probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
@@ -137,7 +138,7 @@ impl Code {
         self
     }
 
-    /// Appends a jump to be bound; unless `near` it reaches 127 bytes.
+    /// Appends a jump to be bound. It reaches 127 bytes, or everything if `near`.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);

@@ -13,8 +13,8 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
-/// Calls the agent's cold entry for a thread without counters. A forked child must not, because the session is its
-/// parent's; it continues at `out`.
+/// Calls the agent's cold entry for a thread without counters. A forked child continues at `out` instead, because the
+/// session is its parent's.
 pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])
@@ -22,7 +22,7 @@ pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
         .relative(&[0xe8], LinkTarget::Cold, &[]);
 }
 
-/// Sends a forked child to `out`. Changes %rax.
+/// Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Gate, &[]); // mov GATE(%rip),%rax
     code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)

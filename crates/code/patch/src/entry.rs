@@ -5,7 +5,7 @@
 //! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
 //!
 //! If a skipped instruction sets flags, stores through the stack pointer or copies it, the hit must preserve the flags
-//! and the red zone. Compares directly before the site are repeated instead (`twice`).
+//! and the red zone. But compares directly before the site are run again after the hit (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
@@ -149,8 +149,8 @@ fn copies_stack_pointer(instruction: &Instruction) -> bool {
     copied || computes && is_stack_pointer(instruction.memory_base())
 }
 
-/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark stays if a loop
-/// jumps to its end, because that is no call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
+/// loop jumps to its end, which is no call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -172,8 +172,8 @@ fn mark(code: &[u8]) -> Option<usize> {
     pad.then_some(PAD)
 }
 
-/// Returns whether the code reads flags before it sets them. A function's entry never does, whatever the symbol says.
-/// `syscall` only saves the flags.
+/// Returns whether the code reads flags before it sets them. Such code is no function's entry, even with a symbol.
+/// `syscall` does not count: it only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);

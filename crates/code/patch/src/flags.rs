@@ -1,5 +1,5 @@
-//! Flags that one instruction leaves for another. Trampolines do not change x87's C0 to C3 and the interrupt flag,
-//! which the decoder also reports.
+//! Flags that one instruction leaves for another. x87's C0 to C3 and the interrupt flag, which the decoder also
+//! reports, are left out, because trampolines keep them.
 
 use iced_x86::{Instruction, RflagsBits};
 

@@ -66,7 +66,7 @@ impl FollowedCall {
         self.hits.by.filter(|_| self.is_timed)
     }
 
-    /// Jumps if the thread has credit to follow the call, as always in a gate. Otherwise only counts it.
+    /// Jumps if the thread has credit to follow the call; a gate needs none. Otherwise only counts the call.
     pub(crate) fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
         if self.is_gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -95,11 +95,11 @@ impl FollowedCall {
         }
     }
 
-    /// Ends a gate's call. Jumps if the agent must, because the call may have begun on another thread or in an
-    /// earlier session.
+    /// Ends a gate's call. Jumps if the agent must end it, because the call began on another thread or in an earlier
+    /// session.
     fn ends(&self, code: &mut Code, abi: &Abi) -> [ForwardJump; 2] {
         let none = counters::load(code, abi.tls, true);
-        code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
+        code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: the frame's counters?
         let other = code.jump_ahead(IF_NOT_EQUAL, true);
         remove_frame(code);
         code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
@@ -132,8 +132,8 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Clears the frame's first word. Must come after the last jump to code in which the agent looks for the frame, and
-/// before the return is counted (invariant 3).
+/// Clears the frame's first word. Must come after the last jump to the agent, which looks for the frame, and before the
+/// return is counted (invariant 3).
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }

@@ -1,8 +1,8 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may still sleep in the call after the patch is removed, or be cancelled in it, so the call must be made at
-//! its own address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`.
-//! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
+//! A thread may sleep in the call beyond the patch's removal, or be cancelled in it, so the call must run at its own
+//! address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`. Neither may touch
+//! the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
 //! ```text
 //! before:   the program's code up to the `syscall`
@@ -14,8 +14,8 @@
 //! ```
 //! The red zone is kept. The flags are free at both sites, because code reads only the result.
 //!
-//! If a function pushes the number for another that makes the call (`pushed`), the patch before is on the `push
-//! $202`, also five bytes, and the patch after is where the way back leads, mostly after a plain call.
+//! If a function pushes the number for another function that makes the call (`pushed`), the patch before is on the
+//! `push $202`, which also has five bytes. The patch after is on the way back, mostly where that of a plain call is.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -103,7 +103,7 @@ pub struct FutexSite {
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function at an address, because that may make the calls.
+/// Finds a function's futex calls. `other` returns the function at an address, which may make the calls.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -141,8 +141,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Makes the site of a pushed number. Reuses the shape after a `plain` call if the way back leads there, because
-/// patches must not overlap.
+/// Reuses the shape after a `plain` call if the way back leads there, because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {

@@ -7,16 +7,16 @@
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
-//! | a short jump, as the patch is | any | the patch; while it is written, the original jump |
-//! | a jump or call of five bytes, as the patch is | the original's `d0 d1 d2` | the patch; in a race, the original |
+//! | a short jump, if the patch is one, too | any | the patch; while it is written, the original jump |
+//! | a 5-byte jump or call, if the patch is one, too | the original's `d0 d1 d2` | the patch; in a race, the original |
 //! | a system call | the original's `d0` | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | none: the strategy is refused |
 //!
-//! `int3` must not follow a prefix: if it is removed after a thread hit it, the kernel has the thread run the bytes
-//! there, without the prefix.
+//! `int3` must not follow a prefix: if it is removed after a hit, the kernel has the thread run the bytes there,
+//! without the prefix.
 //!
 //! The removal may race with the write of the patch. So the guarding byte must be written first, with the heads,
 //! and restored last ([`Guard::offset`]). For a jump or call only one byte of the displacement changes, which is
@@ -30,7 +30,7 @@ use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Free,
-    /// The first three bytes stay. The patch is a call, too, so it leaves the same return address on the stack.
+    /// The first three bytes stay. The patch is a call, too, with the same return address.
     Call {
         tail: [u8; 3],
     },
@@ -70,8 +70,8 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The patch must reach past the next head. A short jump over two bytes need not, because the bytes after
-        // it stay.
+        // The patch must reach past the next head. A short jump over an instruction of two bytes need not, because the
+        // next head is unchanged.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }

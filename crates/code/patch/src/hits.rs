@@ -1,6 +1,6 @@
 //! Which hits of a probe count.
 //!
-//! In a hot loop a hit outside the gate costs 1.0 ns, inside 0.8, as without a gate.
+//! In a hot loop a hit costs 1.0 ns outside the gate (`--under`), and 0.8 inside or without a gate.
 
 use tiptoe_event::Filter;
 

@@ -70,8 +70,8 @@ impl Draft<'_> {
 /// All bytes to write for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry if a filter needs an argument that is overwritten before
-    /// the site.
+    /// The first patched byte: the shape's site, or the entry if a filter needs an argument overwritten before the
+    /// site.
     pub site: u64,
     /// The strategy.
     pub strategy: Strategy,
@@ -91,7 +91,7 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the return addresses' [`tiptoe_wire::arena::CALLER_BYTES`], or 0.
+    /// The address of the trampoline's return addresses ([`tiptoe_wire::arena::CALLER_BYTES`]), or 0.
     pub callers: u64,
     /// The copy's offset in `code`. Threads that resume there are not counted.
     pub copy: u16,
@@ -122,8 +122,7 @@ impl Planner {
         }
     }
 
-    /// Plans a site's patch by the best strategy with room. Only if no jump fits, it calls `islands`, which is
-    /// slow.
+    /// Plans a site's patch by the best strategy with room. Calls `islands`, which is slow, only if no jump fits.
     pub fn plan(
         &mut self,
         shape: &Shape,
@@ -162,12 +161,12 @@ impl Planner {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all callers' arenas, the [`Space`]'s too. Each must be mapped before its patches are written.
+    /// Returns all callers' arenas, the [`Space`]'s too. Each must be mapped before patches that use it are written.
     pub fn caller_arenas(&self) -> &[CallerArena] {
         &self.arenas.space.callers
     }
 
-    /// Returns the arenas opened since the last call. They must be mapped before their patches are written.
+    /// Returns the arenas opened since the last call. They must be mapped before patches that use them are written.
     pub fn new_arenas(&mut self) -> Vec<Arena> {
         self.arenas.take_fresh(&self.abi)
     }
@@ -203,8 +202,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five free bytes of padding in a short jump's reach, because short jumps from before the
-    /// padding reach only the earlier bytes.
+    /// Returns the last five free bytes of padding that a short jump reaches, because farther sites reach only the
+    /// earlier bytes.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

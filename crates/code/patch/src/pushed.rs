@@ -1,7 +1,7 @@
 //! Finds system calls that another function makes, with the number pushed: `push $nr; …; call MAKER`.
 //!
-//! From 2.41 on, glibc makes all calls at which a thread can be cancelled in one `syscall`, whose address shows
-//! whether the thread is before or after it.
+//! From 2.41 on, glibc makes all cancellable calls by one `syscall`, so that its address shows whether a thread is
+//! before or after the call.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -17,7 +17,7 @@ const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PushedNumber {
-    /// [`SyscallSite::syscall`] is the call of the maker.
+    /// [`SyscallSite::syscall`] is the call to `maker`.
     pub(crate) site: SyscallSite,
     pub(crate) maker: u64,
     pub(crate) way_back: Vec<usize>,
@@ -77,14 +77,13 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     found
 }
 
-/// Returns whether no patch may precede the instruction, because it sets an argument or reads the flags.
+/// Returns whether the instruction forbids a patch before it, because it sets an argument or reads the flags.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let arguments = [Register::RDI, Register::RSI];
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets of the instructions that surely run after a return to `offset`, up to the first that may use
-/// the result.
+/// Returns the offsets of the instructions that surely run from `offset` on, up to the first that may use the result.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();

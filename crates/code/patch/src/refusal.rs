@@ -54,7 +54,7 @@ pub enum Refusal {
         /// The index.
         slot: u32,
     },
-    /// Not an entry, so that it is unknown where the return address is.
+    /// The site is no entry.
     #[error("the return address is at no known place there")]
     NotEntry,
     /// [`crate::syscall_sites`] did not return the site.

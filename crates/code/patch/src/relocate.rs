@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | operand relative to the instruction pointer | the same bytes, displacement adjusted |
 //! | `jmp`, `jcc`, short or near | the near form |
-//! | `jrcxz`, `loop` | taken: to a near jump, else past it: `op +2; jmp +5; jmp near` |
+//! | `jrcxz`, `loop` | if taken, leads to a near jump, otherwise past it: `op +2; jmp +5; jmp near` |
 //! | `call` | pushes the original return address, then jumps |
 //! | system calls, breakpoints, and other instructions that depend on their address | refused |
 //! | all others | the same bytes |
@@ -127,7 +127,7 @@ fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> 
         instruction.memory_index(),
     ];
     if on_stack.iter().any(|r| r.full_register() == Register::RSP) {
-        // The pushed return address moves the stack pointer of the operand.
+        // The copy pushes first, which changes the operand's stack pointer.
         return Err(unrelocatable(instruction, "call through the stack pointer"));
     }
     let prefix =

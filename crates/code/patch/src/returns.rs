@@ -1,10 +1,10 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
-//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find the
-//! address of one of tiptoe's thunks there, so its calls must not be followed. These are found:
+//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find one of
+//! tiptoe's thunks there, so its calls must not be followed. These are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
-//! - level N: one more `mov (%rax),%rax` each.
+//! - level N: one more `mov (%rax),%rax` per level.
 //!
 //! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not
 //! found: computed addresses (`lea`, a loop over frames), and reads through a pointer from another function.

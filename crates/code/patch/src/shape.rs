@@ -1,8 +1,8 @@
-//! Finds what can be patched at a site, wherever the trampoline will be.
+//! Finds what can be patched at a site, before the trampoline's address is known.
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces. Threads trap on the heads inside it,
-//! so a strategy is refused if branches, or a displaced call's return, lead to a head, or if nothing guards the
-//! site (`guard`). An entry's site may be a later instruction (`entry`).
+//! A site's *window* is the run of whole instructions that a patch displaces. A strategy is refused if nothing guards
+//! the site (`guard`), or if a branch or a displaced call's return leads to an inner head, because threads trap there.
+//! An entry's site may be a later instruction (`entry`).
 
 use iced_x86::Instruction;
 
@@ -50,7 +50,7 @@ pub(crate) struct Window {
     pub(crate) strategy: Strategy,
     pub(crate) steps: usize,
     pub(crate) displaced: usize,
-    /// Heads inside the patch but the first.
+    /// Heads inside the patch, without the first.
     pub(crate) heads: Vec<u8>,
     pub(crate) guard: Guard,
 }
@@ -73,7 +73,7 @@ impl Window {
         allowed
     }
 
-    /// Returns the jump, and the byte after it if the jump's last byte traps only with that.
+    /// Returns the jump. If its last byte traps only with a second byte, adds that.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
@@ -88,9 +88,9 @@ pub struct Shape {
     pub(crate) original: [u8; 8],
     pub(crate) run: Vec<Step>,
     pub(crate) windows: Vec<Window>,
-    /// Copies of compares before the site, repeated because the displaced instructions read the flags.
+    /// Copies of compares before the site, whose flags the displaced instructions may read.
     pub(crate) repeats: Code,
-    /// The address after the system call to which the run leads.
+    /// The address after the system call at the run's end.
     pub(crate) after_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,
@@ -99,8 +99,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the first patched address. If a filter needs the function's entry, the patch begins there instead: see
-    /// [`Patch::site`](crate::Patch::site).
+    /// Returns the first patched address, unless a filter needs the entry ([`crate::Patch::site`]).
     pub fn site(&self) -> u64 {
         self.site
     }
@@ -120,7 +119,7 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Preserves flags and red zone, as a fragment needs into which other functions jump (gcc's `.cold`).
+    /// Preserves flags and red zone, for a fragment into which other functions jump (gcc's `.cold`).
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -222,7 +221,7 @@ pub(crate) fn shape_in(
 }
 
 /// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or an instruction that cannot be
-/// copied. Fails if that is the first.
+/// copied. Fails if the first cannot be copied.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -256,8 +255,8 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns where a function returns from a signal handler: `mov $15,%eax; syscall` (rt_sigreturn), a few bytes
-/// after the symbol if unwind information starts in the padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). It is a few bytes after the start if
+/// that is from unwind information, which begins in the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];

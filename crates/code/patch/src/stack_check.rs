@@ -1,6 +1,6 @@
-//! Finds Go's check at a function's beginning that the stack has room: `cmp 0x10(%r14),%rsp; jbe more`, or with a
-//! large frame's end in %r12. If there is no room, or the goroutine is preempted, `more` calls `runtime.morestack` and
-//! starts again. So the site must be after the check; otherwise the call would count twice.
+//! Finds the check at a Go function's beginning that the stack has room: `cmp 0x10(%r14),%rsp; jbe more`. For a large
+//! frame, it compares %r12, the frame's end. If there is no room, or the goroutine is preempted, `more` calls
+//! `runtime.morestack` and starts again. So the site must be after the check; otherwise the call would count twice.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -94,7 +94,6 @@ mod tests {
 
     #[test]
     fn other_code_is_counted_at_its_first_instruction() {
-        // The way back leads elsewhere, or has no call.
         let elsewhere = [
             0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf3,
         ];

@@ -1,4 +1,4 @@
-//! Decodes an instruction's memory access, because a breakpoint reports it only afterwards.
+//! Decodes a memory access, which a breakpoint reports only afterwards.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};

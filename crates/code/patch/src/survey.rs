@@ -71,7 +71,6 @@ impl Survey {
         self.targets.contains(address)
     }
 
-    /// Returns the length of the filler that follows, unless control may reach it.
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;

@@ -1,11 +1,11 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
 //! A jump fits on the `mov`, of five bytes or more, with no head inside. Between it and the system call must be no
-//! branch, branch target or other write to %eax; otherwise a thread that passes the `mov` might not make that call.
-//! In libc's `syscall`, which has the number in a register, the site is the instruction before the call.
+//! branch, branch target or other write to %eax; otherwise a thread might pass the `mov` and not make the call. In
+//! libc's `syscall`, which has the number in a register, the site is the instruction before the call.
 //!
-//! A patch may displace a call that is known and not in [`stays`](crate::call_numbers::stays), because many of
-//! libc's functions are only a call.
+//! A patch may displace a system call whose number is known and not in [`crate::call_numbers::stays`], because many of
+//! libc's functions are little else.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 
@@ -21,7 +21,7 @@ pub struct SyscallSite {
     pub address: u64,
     /// The call's number; `u32::MAX` if only %eax has it.
     pub nr: u32,
-    /// The address of the `syscall`, or of the call of its function.
+    /// The address of the `syscall`, or of the call to the function that makes it.
     pub syscall: u64,
     /// The patch's shape.
     pub shape: Shape,
@@ -36,7 +36,7 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
     sites.flatten().collect()
 }
 
-/// Finds the system calls before which a loop copies a register that may hold `nr`. The patch must compare %eax.
+/// Finds the system calls whose number is copied from a register that may hold `nr`. The patch must compare %eax.
 pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite> {
     let held: Vec<Register> = function
         .decoder(0)
@@ -60,8 +60,8 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.flatten().collect()
 }
 
-/// Finds the only system call of a function like `syscall(3)`. The site is the instruction before it, of five bytes
-/// or more; [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the only system call of a function like `syscall(3)`. The site is the instruction of five bytes before it;
+/// [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();
@@ -84,8 +84,8 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?)
 }
 
-/// Returns whether code may replace its thread's thread-local block unnoticed: by `wrfsbase`, or by an arch_prctl
-/// that no hook fits.
+/// Returns whether code may replace its thread's thread-local block unnoticed: by `wrfsbase`, or by an arch_prctl at
+/// which no hook fits.
 pub fn may_replace_block(function: &FunctionCode) -> bool {
     const ARCH_PRCTL: u32 = 158;
     let code: Vec<Instruction> = function.decoder(0).into_iter().collect();

@@ -1,6 +1,6 @@
 //! Trampolines that follow a call from its entry to its return.
 //!
-//! The path of a call from all but the first two callers ([`crate::by_itself`]), of gates and of `--by`:
+//! The path of gates, of `--by`, and of calls from others than the first two callers ([`crate::by_itself`]):
 //! ```text
 //! entry:  no counters: slow
 //!         no credit: incq only counted; copy
@@ -24,17 +24,17 @@
 //! ```
 //! # Invariants
 //! 1. Each `call` has its `ret`, for the return predictor and a shadow stack.
-//! 2. Only the thunk, or the trampoline's word, determines where a call returns. Frames serve only times and the
-//!    count of calls that never return, so a program that copies, moves or leaves stacks loses only a time.
-//! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler in
-//!    between pushes after it. On return the first word must be cleared before the call is counted; otherwise the
-//!    call would count as left, too, if a handler jumps away.
-//! 4. The clock is read only with a frame, on return only with counters. So it is never read by a thread that may
-//!    not (prctl PR_SET_TSC), whose frames the agent hides, by a forked child, or after the session.
+//! 2. Only the thunk, or the trampoline's word, determines where a call returns. Frames serve only times and the count
+//!    of calls that never return, so programs that copy, move or leave stacks lose only times.
+//! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler may push
+//!    another in between. On return the first word must be cleared before the call is counted; otherwise a handler that
+//!    jumps away would have it counted as left, too.
+//! 4. The clock is read only with a frame, and on return only with counters, too. So it is never read in a forked child
+//!    or after the session, nor if prctl PR_SET_TSC forbids it, because the agent then hides the thread's frames.
 //!
-//! A *gate*, the function of `--under`, needs no credit. Its calls atomically raise a word while the thread is inside.
-//! A frame holds the counters with that word, because the call may end on another thread or in a later session. A
-//! call costs 7.5 ns, 6.8 without a gate.
+//! A *gate*, the function of `--under`, needs no credit. Its calls atomically raise a word of the thread, and lower it
+//! on return. Their frames point to the counters with that word, because the call may end on another thread or in a
+//! later session. A call costs 7.5 ns, 6.8 without a gate.
 //!
 //! In a hot loop a call through a thunk costs 6 ns more than a count, and 23 with times, because two `rdtsc` take 22
 //! in a virtual machine. Over 256 functions, which evict each other's branch targets, it costs 25 to 30.
@@ -79,7 +79,7 @@ impl Trampoline {
         }
         let code = &mut self.code;
         code.bind(has_credit);
-        // Saves the frame's last word, or two registers.
+        // With a value, both registers are already saved, and %rcx is the frame's last word.
         match call.by() {
             Some(_) => code.put(&[0x51]),
             None => code.put(&[0x51, 0x52]),
@@ -165,8 +165,8 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &FollowedCall) {
     set_frames(code, abi);
     code.put(&[0x48, 0x89, 0x41, 0xe8]); // mov %rax,-24(%rcx): the thunk
     match call.by() {
-        Some(_) => code.put(&[0x8f, 0x41, 0xf8]), // popq -8(%rcx): its set, and none in callees
-        None => code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0), // movq $0,-8(%rcx): in callees
+        Some(_) => code.put(&[0x8f, 0x41, 0xf8]), // popq -8(%rcx): its set, no time in callees
+        None => code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0), // movq $0,-8(%rcx): time in callees
     };
     match call {
         FollowedCall { is_gate: true, .. } => counters::of_thread(code, abi.tls),
@@ -187,7 +187,8 @@ struct SlowCall {
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame is not above this call's. Such a frame may have been left, and keep its gate open.
+/// Jumps if the uppermost frame's call is not above this one on the stack. A jump may have left that call, and its gate
+/// open.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest
@@ -196,8 +197,8 @@ fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, the probe's number in %rcx, and the
-/// frame's last word. The agent returns in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
+/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and the probe's number plus the frame's
+/// last word in %rcx. The agent returns in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
 fn call_agent(code: &mut Code, call: &FollowedCall, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {

@@ -1,8 +1,8 @@
 //! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by an argument's value, or by scope.
 //!
-//! An empty key is taken by a `cmpxchg`, because a signal handler may take the key first, perhaps for another value. So
-//! the search then looks again. The frame's last byte keeps the set's number, because the argument may change during
-//! the call. In a hot loop with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
+//! An empty key is taken by a `cmpxchg`, after which the search looks again, because a signal handler may take it
+//! first. The frame's last byte keeps the set's number, because the argument may change during the call. In a hot loop
+//! with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
@@ -46,8 +46,8 @@ fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
     code.bind(full);
 }
 
-/// Finds the set; %rax has the counters, %rcx and %rdx must be saved. With credit left, jumps, with the frame's
-/// last word in %rcx and the set's offset in %rdx; otherwise only counts.
+/// Finds the set; %rax has the counters, %rcx and %rdx must be saved. Without credit, only counts the call. Otherwise
+/// jumps, with the frame's last word in %rcx and the set's offset in %rdx.
 pub(crate) fn jump_if_credit(code: &mut Code, by: GroupValue, slot: u32) -> ForwardJump {
     find_set(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
@@ -63,8 +63,8 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }
 
-/// Loads the set's offset to %edx for a returning call whose frame ends at %rcx. Clears its number there, so that
-/// the word is the callees' time.
+/// Loads the set's offset to %edx for a returning call whose frame ends at %rcx. Clears the set's number in the frame's
+/// last word, so that the callees' time is left.
 pub(crate) fn load_set(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

@@ -1,9 +1,9 @@
 //! Lists the instructions that may be executed twice.
 //!
-//! If an instruction before a site changes only flags, which the hit overwrites, the trampoline runs it again after
-//! the hit. That is allowed for `cmp`, `test`, and `bt`, but on memory `bt` only with an immediate, because a
-//! register reaches beyond the operand. They change only the six status flags, which depend only on the operands.
-//! Others may change more: `comiss` sets bits in MXCSR.
+//! If an instruction before a site changes only flags, the trampoline runs it again after the hit, which overwrites
+//! them. That is allowed for `cmp`, `test`, and `bt`. On memory, `bt` must have an immediate, because a register
+//! reaches beyond the operand. These three change only the six status flags, which depend only on the operands. Others
+//! may change more: `comiss` sets bits in MXCSR.
 //!
 //! The hit writes below the stack pointer, and a followed call has another return address, so memory at the stack
 //! pointer must be above the return address. A change of other memory in between is as if the thread had been preempted

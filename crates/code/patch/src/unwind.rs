@@ -1,11 +1,11 @@
 //! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's signal, an
 //! asynchronous cancellation) sees the untraced program.
 //!
-//! Each instruction of a trampoline represents an address of the program: before the displaced instructions the
-//! site, in a copy its original, on the way back the next. So a trampoline is a frame on top of the program's, like
-//! a signal's, whose caller is at that address. How much the trampoline has pushed is found by decoding, from the
-//! points that it declares ([`Code::set_unwind_state`]). After a call that the trampoline follows by itself there is
-//! no frame; the trampoline's word has the return address.
+//! Each instruction of a trampoline represents an address of the program: the site; in a copy, the original; in the
+//! jump back, the next instruction. So a trampoline is a frame on top of the program's, like a signal's, whose caller
+//! is at the represented address. What the trampoline has pushed is found by decoding from each declared state
+//! ([`Code::set_unwind_state`]). Code to which calls return that the trampoline follows by itself is no frame; its
+//! caller's address is in the trampoline's word.
 //!
 //! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
 //! by it.
@@ -125,8 +125,8 @@ const RETURN_ADDRESS: u8 = 16;
 const RELATIVE: u8 = 0x1b;
 const CIE: u64 = 24;
 
-/// A signal's frame, so that unwinders look up the caller's address, not the one before it. The CFA is -4(%rsp)
-/// (def_cfa_sf), which no function's frame has; %rsp is the CFA plus 4 (val_offset_sf).
+/// A signal's frame, so that unwinders look up the caller's address unchanged. The CFA is -4(%rsp) (def_cfa_sf), which
+/// no function's frame has; %rsp is the CFA plus 4 (val_offset_sf).
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,
@@ -140,7 +140,7 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// Where a call that a trampoline follows by itself returns must, like a thunk, be no frame. So its CFA is
+/// For code to which calls return that a trampoline follows by itself. Like a thunk, it must be no frame, so its CFA is
 /// -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
@@ -163,7 +163,7 @@ impl UnwindInfo {
         };
         let (mut parts, mut start) = (Vec::new(), 0);
         for (way, (call, _)) in code.followed().iter().enumerate() {
-            // Unwinders look up a return address minus one, but a signal frame's address unchanged.
+            // Unwinders look up a return address minus one.
             let (returning, pushed) = (call + 1, call + CALL + PUSH);
             parts.push(part(start, returning));
             parts.push(UnwindPart {
@@ -197,8 +197,8 @@ impl UnwindInfo {
         self.at(0, 0, 0).len() as u64
     }
 
-    /// Returns its bytes at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part, the slot and
-    /// `callers`, the CIEs, the FDEs, the terminator.
+    /// Returns the information's bytes at address `at`, for code at `code`: `.eh_frame_hdr` with an entry for each
+    /// part, the slot and `callers`, the CIEs, the FDEs, the terminator.
     pub(crate) fn at(&self, at: u64, code: u64, callers: u64) -> Vec<u8> {
         let forms = self.forms();
         let cies = unwind_info::TABLE
@@ -316,7 +316,7 @@ fn advance(program: &mut Vec<u8>, by: usize) {
     }
 }
 
-/// Appends val_expression: the word at `address` (const8u).
+/// Appends val_expression: the return address is `address` (const8u).
 fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
     program.extend(address.to_le_bytes());

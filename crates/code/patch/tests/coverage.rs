@@ -1,5 +1,4 @@
-//! Every function of real programs: nothing panics, nearly all take a jump. `cargo test -p tiptoe-patch --release
-//! --test coverage -- --nocapture` prints statistics.
+//! Every function of real programs: nothing panics, nearly all take a jump. With `--nocapture`, prints statistics.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;

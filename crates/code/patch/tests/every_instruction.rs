@@ -24,7 +24,7 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// A jump can be guarded at these. They are 12 bytes because a function that soon reads flags is no entry.
+/// A jump can be guarded at these instructions. They are six, because code that reads flags sooner is no entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
@@ -80,7 +80,7 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder sees only flags change, which must not suffice.
+    /// Returns whether the decoder sees only flags change. That must not suffice to repeat an instruction.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -231,7 +231,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A call is followed from the first instruction if a later one needs flags.
+        // Calls are followed from the entry, even if hits count at a later site that must keep flags.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {
@@ -277,7 +277,7 @@ fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
             machine: roomy(None),
             frames: vec![0; 2048],
         });
-        // A followed call has another return address.
+        // These may read the return address, which differs in a followed call.
         let modes = match encoding.uses_stack(&mut factory) {
             true => &Mode::ALL[..2],
             false => &Mode::ALL,
@@ -295,6 +295,6 @@ fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
 
 #[test]
 fn all_instructions_are_tried() {
-    // The decoder lists it with 64-bit addresses, but decodes it only with others.
+    // The decoder lists this instruction with 64-bit addresses, but decodes it only with others.
     assert_eq!(encodings::missing(), [Code::Montmul_64]);
 }

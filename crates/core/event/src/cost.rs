@@ -47,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits`. The interval scales, because all hits share the unit's error.
+    /// Returns the cost of `hits` from that of one. The interval scales, because all share its error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {

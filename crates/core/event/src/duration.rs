@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// From the shortest time that tiptoe's loops can meet to ten years, so that no sum overflows.
+/// tiptoe's loops cannot meet shorter times; sums of longer ones could overflow.
 const KEPT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
 

@@ -9,7 +9,7 @@ pub struct Ends {
     pub left: u64,
     /// Calls in progress.
     pub inside: u64,
-    /// Calls without credit or room, whose end is unknown.
+    /// Calls that were not followed, for lack of credit or room.
     pub only_counted: u64,
 }
 

@@ -1,5 +1,4 @@
-//! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`. The trampoline evaluates each comparison
-//! with a compare and a branch.
+//! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`.
 
 /// The most comparisons.
 pub const MAX_COMPARISONS: usize = 8;

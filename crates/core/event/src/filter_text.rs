@@ -66,7 +66,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// The operators, longer ones first; otherwise `<=` would be read as `<`.
+/// Longer operators first; otherwise `<=` would be read as `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),
@@ -101,7 +101,6 @@ impl FromStr for Filter {
     }
 }
 
-/// Reads the rest of a filter.
 impl<'a> TextPart<'a> {
     fn take(&mut self, len: usize) -> TextPart<'a> {
         let (text, rest) = self.text.split_at(len);

@@ -1,11 +1,11 @@
 //! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
 //!
-//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, up to 73 minutes, and
-//! histograms add up bucket by bucket.
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, and histograms add up bucket
+//! by bucket. The buckets end at 73 minutes.
 //!
-//! The bucket is computed exactly, without a logarithm or a float. `e` is the place of the time's highest bit, which
-//! the shift moves to bit 63. The next three bits, `s`, number eighths of the octave. In each eighth but the last a
-//! bucket ends, at `THRESHOLDS[s]`. For a time > 0:
+//! The bucket is computed exactly, without a logarithm or a float. `e` is the place of the time's highest bit; in `m`
+//! this bit is moved to bit 63. The next three bits, `s`, number eight equal parts between `2^e` and `2^(e+1)`. In each
+//! part but the last a bucket ends, at `THRESHOLDS[s]`. For a time > 0:
 //!
 //! ```text
 //! m      = ns << (63 - e)
@@ -52,7 +52,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     }
 }
 
-/// Returns the longest time of a bucket but the last.
+/// Returns the longest time of a bucket; for the last, `2^42`.
 pub const fn upper_ns(bucket: usize) -> u64 {
     let end = if bucket < HISTOGRAM_BUCKETS {
         bucket + 1
@@ -74,7 +74,7 @@ pub const fn lower_ns(bucket: usize) -> u64 {
     }
 }
 
-/// Counts of times by bucket. [`Latency`](crate::Latency) has the exact maximum.
+/// Counts of times by bucket. [`crate::Latency`] has the exact maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     /// Times below the clock's resolution.
@@ -135,8 +135,8 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket; 0 without times. The
-    /// error is below 9.1%, and the result at most `max_ns`, the longest time.
+    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket, but at most `max_ns`,
+    /// the longest time; 0 without times. The error is below 9.1%.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {

@@ -5,7 +5,7 @@
 pub struct Latency {
     /// The sum of the times from entry to return.
     pub total_ns: u64,
-    /// The sum of the times from entry to return, without the times of probed callees.
+    /// The sum of the times, without those of probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,

@@ -7,8 +7,8 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` in a `::` or between single quotes never splits: `prog:'w'` is a variable. An address after a binary is a
-//! link-time address of that file; an address without a binary is an address in the process.
+//! A `:` in a `::` or between single quotes never splits. In `prog:'w'`, `w` is a variable. An address after a binary
+//! is a link-time address of that file; without a binary it is an address in the process.
 
 use core::fmt;
 
@@ -165,7 +165,7 @@ fn split<'a, 'b>(
                     return Err(MemoryError { at, fault });
                 }
             },
-            // Of an odd number of colons the first one splits: `bin:::f` is `::f` in `bin`.
+            // Of an odd number of colons, the first splits, as in [`crate::single_colon`].
             b':' => {
                 if run % 2 == 1 {
                     let text = &text[start..at];

@@ -64,7 +64,6 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Writes text; `escape` writes each character that `is_escaped`.
 fn write_with(
     text: &str,
     is_escaped: impl Fn(char) -> bool,

@@ -11,7 +11,7 @@ pub struct Reading {
     pub lost: u64,
     /// Whether the count is a lower bound, which must not be extrapolated.
     pub at_least: bool,
-    /// How long the event was requested.
+    /// How long the event should have counted.
     pub time_enabled_ns: u64,
     /// How long the event counted.
     pub time_running_ns: u64,

@@ -14,8 +14,8 @@
 //! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways
 //! to read a spec; a caller that knows the names must take the first that exists.
 //!
-//! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the
-//! same value. The words of [other kinds](OtherKind) are refused; a program of that name is written `uprobe:mem:f`.
+//! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the same
+//! value. The words of [other kinds](OtherKind) are refused; for a program named `mem`, write `uprobe:mem:f`.
 
 use core::fmt;
 

@@ -128,8 +128,8 @@ fn read(kind: Kind, rest: TextPart<'_>, colon: Option<usize>) -> Result<Spec<'_>
     }
 }
 
-/// Returns the first single `:` at byte `from` or later, which in a [spec](crate::spec) ends a kind, a binary or a
-/// part of a name. Of an odd run the first is single: `bin:::f` is the function `::f` of `bin`.
+/// Returns the first single `:` from byte `from` on. In a [spec](crate::spec) it ends a kind, a binary or a part of a
+/// name. Of an odd number of colons, the first is single: `bin:::f` is the function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;
@@ -225,7 +225,8 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Returns the last `+`, if a word or the end follows it. The `+` of `operator+`, `operator++` or `f(1+2)` is none.
+/// Returns the last `+`, if a word or the end follows it. The `+` of `operator+`, `operator++` or `f(1+2)` does not
+/// count.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);

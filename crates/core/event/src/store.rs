@@ -50,8 +50,8 @@ const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// Derives the values of the `len` watched bytes at `at` from the registers after the store, in the order of
-    /// machine code numbers. `bpf/watch.bpf.c` must do the same.
+    /// Derives the values of the `len` watched bytes at `at` from the registers after the store. A register's index is
+    /// its number in machine code. `bpf/watch.bpf.c` must do the same.
     pub fn values_from_registers(
         &self,
         registers: &[u64; 16],

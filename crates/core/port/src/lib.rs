@@ -5,8 +5,8 @@
 //! nothing, at the cost of a load and a branch.
 //!
 //! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
-//! moment, so the agent must write through the kernel. Such a write may tear anything but a byte, so one byte opens
-//! the port.
+//! moment, so the agent must write by system calls. These do not fault, but may tear a word, so one byte opens the
+//! port.
 //!
 //! `tiptoe.h` has the same for C.
 #![no_std]
@@ -23,8 +23,8 @@ pub const SECTION: &str = "tiptoe_port";
 pub enum Kind {
     /// A thread's scope. `begin` gets its name and flags ([`RESUMES`]), `end` the result of `begin`.
     Scopes = 1,
-    /// The lock that a thread waits for. `begin` gets its name, and its address with one of [`mode`] from bit
-    /// [`MODE_SHIFT`] on; `end` gets the result of `begin`, and one of [`outcome`].
+    /// The lock that a thread waits for. `begin` gets the lock's name, and its address with a [`mode`] from bit
+    /// [`MODE_SHIFT`] on. `end` gets the result of `begin`, and an [`outcome`].
     Locks = 2,
 }
 
@@ -174,7 +174,8 @@ impl Port {
         }
         // Relaxed: written before the port was opened, and never changed.
         let function = self.begin.load(Ordering::Relaxed);
-        // SAFETY: only an agent opens a port, after it wrote such a function's address, which stays mapped.
+        // SAFETY: only an agent opens a port, after it wrote the address of such a function. The agent's code stays
+        // mapped.
         let begin = unsafe { core::mem::transmute::<*const (), Begin>(at(function)) };
         // SAFETY: the label is `'static`, as the function demands.
         unsafe { begin(label, what) }

@@ -1,15 +1,16 @@
-//! The layout of an arena: 64 KiB for trampolines, with the unwind information for them.
+//! The layout of an arena: 64 KiB for trampolines and their unwind information.
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | the entries to the agent, their unwind information, two addresses |
+//! | 0 | entries to the agent, their unwind information, addresses of the gate and the table of return thunks |
 //! | after that | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
-//! A jump that must keep bytes of the code that it replaces reaches only one offset in each arena. So every second
-//! arena is rotated by [`LEN`] / 2; otherwise that offset could be reserved in all of them.
+//! A jump that must keep two bytes of the code under it can reach one offset in each arena. So every second arena is
+//! rotated by [`LEN`] / 2; otherwise all arenas could have their entries or index at that offset.
 //!
-//! An arena is read-only. Its trampolines write to their thread's memory, the agent to their [`CALLER_BYTES`].
+//! An arena is read-only. Trampolines write only to their thread's memory. Their [`CALLER_BYTES`], which the agent
+//! writes, are elsewhere.
 
 /// Length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
@@ -19,8 +20,8 @@ pub const PROLOGUE_UNWIND: u64 = 80;
 /// otherwise 0.
 pub const INDEX: u64 = 0xf800;
 const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
-/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each once, from 0, because
-/// a call may return through it at any time.
+/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each only once, from 0,
+/// because calls may return through it from then on.
 pub const WAYS: usize = 2;
 /// Bytes of a trampoline's [`WAYS`] return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
@@ -39,7 +40,7 @@ pub const fn rotation(address: u64) -> u64 {
     address / LEN % 2 * (LEN / 2)
 }
 
-/// Returns the address of that arena's entries to the agent.
+/// Returns the address of the entries to the agent in an address's arena.
 pub const fn prologue(address: u64) -> u64 {
     base(address) + rotation(address)
 }
@@ -50,7 +51,7 @@ pub const fn entry(trampoline: u64) -> u64 {
 }
 
 /// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`]
-/// if the trampoline follows calls by itself: every second one is for the code to which a followed call returns.
+/// if the trampoline follows calls by itself. Every second entry then covers the code to which a followed call returns.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
@@ -64,8 +65,8 @@ pub mod unwind_info {
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
     /// If calls are followed: offset of the slot of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
-    /// If calls are followed: offset of the address of the trampoline's return addresses.
+    /// If calls are followed: offset of the pointer to the trampoline's return addresses.
     pub const CALLERS: u64 = SLOT + 4;
-    /// Offset in every second entry's code to which its call returns.
+    /// Offset of the return address in the code of every second entry.
     pub const RETURN: u64 = 4;
 }

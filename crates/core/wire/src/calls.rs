@@ -1,4 +1,4 @@
-//! What trampolines share with the agent, mainly those that follow calls to their return.
+//! What trampolines share with the agent, mainly for following calls to their return.
 
 /// A slab's words for a probe that follows calls.
 pub mod words {
@@ -18,8 +18,8 @@ pub mod words {
     pub const OWN: u32 = 5;
     /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
-    /// The last call's index in [`DURATIONS`], or 0. That call is still in the first count; the next call's end moves
-    /// it, because an increment at an index just computed from the clock would stall.
+    /// The last call's index in [`DURATIONS`], or 0. The call is counted at index 0 until the next call ends, because
+    /// an increment at an index just computed from the clock would stall.
     pub const PENDING: u32 = 7;
     /// Calls by duration: first those without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 8;
@@ -31,9 +31,9 @@ pub mod words {
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Bound of probe numbers. In a key of the thunk table, a probe's number is above an address's 47 bits.
+/// Bound of probe numbers: keys of the table of return thunks have them above addresses of 47 bits.
 pub const MAX_PROBES: u32 = 1 << 17;
-/// The most pairs in [`Request::Described`](crate::Request::Described).
+/// The most pairs in [`crate::Request::Described`].
 pub const MAX_EXTENTS: usize = 1 << 10;
 /// Log2 of the entries of the thunk table.
 pub const TABLE_BITS: u8 = 16;
@@ -44,7 +44,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 pub const MAX_THUNKS: usize = 1 << 17;
 /// Bytes of a return thunk's code.
 pub const THUNK_BYTES: usize = 32;
-/// Bytes of all return thunks' code, and so the distance from a thunk to its record.
+/// Bytes of all return thunks' code: the distance from a thunk to its record.
 pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
 /// A return thunk's code: `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp
 /// *EXIT(%rip)`.
@@ -61,8 +61,8 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// What the agent's hook gets at a function's entry, in place of a system call's number. For unwinder N, N is added
-/// to the first unwinder's number.
+/// What the agent's hook gets at a function's entry, in place of a system call's number. For unwinder N of several,
+/// this is the first unwinder's number plus N.
 pub mod intercepted {
     /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
@@ -84,19 +84,19 @@ pub mod intercepted {
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// For a system call's hook: the call is not in libc, so the thread-local block may lack the agent's words.
+/// For a system call's hook: the call is not in libc. Its thread's thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry returns this if the trampoline follows the call by itself through its first return address, and 2
-/// for its second. Otherwise it returns the address of a return thunk, or 0 if the call is not followed.
+/// The slow entry returns this if the trampoline itself follows the call by its first return address, 2 if by its
+/// second. For other followed calls it returns a return thunk's address, and 0 for calls not followed.
 pub const BY_ITSELF: u64 = 1;
-/// Bound of probes' slots. In an argument for the agent's entries, a slot is below the flags.
+/// Bound of probes' slots. An argument for the agent's entries has the slot in its low 26 bits, and flags above.
 pub const MAX_SLOT: u32 = 1 << 26;
 /// For the slow entry: calls are timed.
 pub const TIMED: i32 = 1 << 26;
-/// For the slow entry: the trampoline counted nothing, because the thread has no counters yet.
+/// For the slow entry: nothing was counted, because the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
-/// For the slow entry: a call returns, but its frame is not the uppermost. Without this flag a call begins.
+/// For the slow entry: the call returns in a way that the trampoline cannot handle. Without this flag the call begins.
 pub const RETURNING: i32 = 1 << 28;
 /// For the slow entry: the call is of `--under`'s function.
 pub const GATE: i32 = 1 << 29;

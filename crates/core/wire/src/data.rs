@@ -60,10 +60,10 @@ pub enum LeaveReason {
     Seccomp = 1,
     /// The program dropped rights without seccomp, or entered namespaces where the agent can start no thread.
     Confined = 2,
-    /// The program was about to run a thread whose thread-local block the C library did not set up, where trampolines
-    /// would follow garbage.
+    /// The program was about to run a thread whose thread-local block the C library did not set up. Trampolines would
+    /// follow garbage in it.
     Storage = 3,
-    /// The program was about to dispatch system calls to a signal handler, which would get the agent's calls, too.
+    /// The program was about to dispatch system calls, also the agent's, to a signal handler.
     Dispatch = 4,
 }
 
@@ -75,7 +75,7 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Byte offset of [`Data::owner`], for an agent that cannot map the segment.
+    /// Byte offset of [`Data::owner`], for reads by an agent that cannot map the segment.
     #[cfg(not(tiptoe_loom))]
     pub const OWNER_OFFSET: u64 = OWNER as u64 * 8;
     /// Byte offset of [`Data::refusal`].
@@ -119,7 +119,8 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// Returns the agent's greeting, hostile input. `None` before, or if its thread-local words are out of reach.
+    /// Returns the agent's greeting, hostile input. `None` before the greeting, or if the agent's thread-local words
+    /// are too far from %fs.
     pub fn hello(&self) -> Option<Hello> {
         // The state is loaded first, because its Acquire orders the other loads.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
@@ -169,7 +170,7 @@ impl<'a> Data<'a> {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how often sites were armed again after foreign probes.
+    /// Returns how often sites were armed again because another tracer had overwritten them.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
@@ -179,7 +180,7 @@ impl<'a> Data<'a> {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent left on its own, as the data segment claims.
+    /// Returns why the agent left on its own; hostile input.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -250,7 +251,7 @@ impl<'a> Data<'a> {
         raise(self.words, LAST_ENTERED, u64::from(index));
     }
 
-    /// Returns the owned slabs, without the overflow slab and those that did nothing in this session.
+    /// Returns the slabs that threads own. A thread owns one from its first hit in this session on.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -287,8 +288,8 @@ impl<'a> Data<'a> {
         word.map_or(0, |word| self.words.load(word))
     }
 
-    /// Sets a slab's credit: the hits on which its thread may spend more than a count. The thread's decrement is not
-    /// atomic, so a race may lose a credit; the next one arrives. (tiptoe; the agent for a new slab)
+    /// Sets a slab's credit: the number of hits that its thread may follow or record. The thread's decrement is not
+    /// atomic, so a race may undo this store until the next one. (tiptoe; the agent for a new slab)
     pub fn set_credit(&self, slab: u32, credit: u64) {
         self.set_counter(slab, CREDIT, credit);
     }

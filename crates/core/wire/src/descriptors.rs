@@ -1,7 +1,7 @@
 //! The environment entry that gives a command's agent its descriptors.
 //!
-//! Any process can set the environment of one that it starts, and an agent injected by root reads it. So an entry
-//! counts only with the key that tiptoe wrote into the preloaded agent's image.
+//! Any process can set its children's environment, which an agent injected by root reads. So an entry counts only with
+//! the key that tiptoe wrote into the preloaded agent's image.
 
 use core::fmt;
 

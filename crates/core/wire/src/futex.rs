@@ -18,8 +18,8 @@ pub const UNSEEN: u32 = WIDTH - 1;
 /// holders.
 pub const RELEASED: u32 = UNSEEN - 1;
 
-/// In slab 0: where the session's slabs are. They share a cache line with the first words of [`frames`], because each
-/// hook reads both.
+/// In slab 0: where the session's slabs are. These words share a cache line with the first words of [`frames`], because
+/// each hook reads both.
 pub mod segment {
     /// The first slab's address.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
@@ -42,7 +42,7 @@ pub const RULE: i32 = (1 << 26) - 1;
 
 /// The operation of a wait that a linked library reports; [`entry::VIA`] then holds the lock's label.
 pub const REPORTED: u32 = 0x7e;
-/// In the [`entry::VIA`] of a reported wait: the position of eight bits that say how the lock is taken.
+/// In the [`entry::VIA`] of a reported wait: the position of the eight bits of the lock's mode.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
@@ -53,9 +53,9 @@ pub mod hold {
     pub const TRIES: i32 = 2 << 26;
     /// Releases the lock.
     pub const GIVES: i32 = 3 << 26;
-    /// Releases the lock, the function's second argument, to wait for a condition.
+    /// Releases its second argument, the lock, to wait for a condition.
     pub const LEAVES: i32 = 4 << 26;
-    /// Takes the lock by spinning; the program may call the function again for each try.
+    /// Takes the lock by spinning, perhaps with a call for each try.
     pub const SPINS: i32 = 5 << 26;
     /// Releases a lock with one holder.
     pub const FREES: i32 = 6 << 26;
@@ -66,7 +66,7 @@ pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
-    /// The next timed wait's number among [`WAITS`], drawn from [`GAP`].
+    /// The next timed wait's number, counted by [`WAITS`]. The gaps are random, with the mean [`GAP`].
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
     /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
@@ -75,12 +75,13 @@ pub mod head {
     pub const WAITS: u32 = 2;
     /// Calls that wake.
     pub const WAKES: u32 = 3;
-    /// The current *episode*, a contended call by the user's code: awaited address or 0, call site, [`EPISODE_FRAME`].
+    /// The current *episode*, one contended call by the user's code. Three words: the awaited address or 0, the call
+    /// site, [`EPISODE_FRAME`].
     pub const EPISODE: u32 = 4;
-    /// The caller's frame. It stays after the episode, because tiptoe reads it as an address in the thread's stack.
+    /// The caller's frame. The word stays after the episode, because tiptoe finds the thread's stack by it.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold, five words: the lock or 0 (in the first cache line), the call site that took the lock, that
-    /// call's frame, when the lock was taken in ticks or 0, and how often the thread has taken it.
+    /// The measured hold, five words: the lock or 0 (in the first cache line); the call site that took it; that call's
+    /// frame; the time of taking in ticks, or 0; how often the thread has taken the lock.
     pub const MEASURED_HOLD: u32 = 7;
     /// Mean number of waits skipped between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
@@ -112,8 +113,8 @@ pub mod activity {
     pub const SINCE: u32 = 3;
     /// Sampling skipped the wait, so the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait in progress twice, so the wait has weight 1. If sampling had skipped it, [`SINCE`] is
-    /// approximate.
+    /// tiptoe saw the wait in progress twice. The wait has weight 1, because more would distort the sums. If sampling
+    /// had skipped it, [`SINCE`] is approximate.
     pub const GOES_ON: u64 = 1 << 63;
     /// The futex operation, or [`REPORTED`](super::REPORTED); above it what the wait found (`tiptoe-futex`, `calls`).
     pub const OPERATION: u32 = 4;
@@ -122,8 +123,7 @@ pub mod activity {
     /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
     /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
-    /// holder: the numbers of earlier hand-overs in [`super::history`], in the lock's ring (low half) and in its
-    /// family (high half).
+    /// holder: how many earlier hand-overs ([`super::history`]) the lock's ring (low half) and family (high half) had.
     pub const WITHIN: u32 = 7;
 }
 
@@ -141,10 +141,10 @@ pub mod path {
     pub const FIRST: u32 = 0;
     /// Position of the number of known libraries.
     pub const COUNT_SHIFT: u32 = 56;
-    /// The last return address, the user's; 0 if the path is incomplete, too long, or needs more than the stack
-    /// pointer.
+    /// The last return address, the user's; 0 if the path is incomplete, too long, or depends on other registers than
+    /// the stack pointer.
     pub const USER: u32 = 1;
-    /// The last return address in libc with its [`super::frames::owner`], or 0.
+    /// The last return address in libc, or 0; above it the kind of lock ([`super::frames::owner`]).
     pub const VIA: u32 = 2;
     /// The later frames' distances from the first frame, in words; 0 after the last frame.
     pub const DISTANCES: u32 = 3;
@@ -178,7 +178,8 @@ pub mod entry {
     pub const INTERRUPTED: u32 = 8;
     /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in all waits but [`AT_ONCE`]. This sum, [`DURATIONS`] and [`WAKERS`] are weighted.
+    /// Nanoseconds in all waits but [`AT_ONCE`]. This sum, [`DURATIONS`] and [`WAKERS`] count a timed wait also for
+    /// those skipped before it.
     pub const SLEPT_NS: u32 = 10;
     /// Timed waits that did not end with an error.
     pub const TIMED: u32 = 11;
@@ -231,7 +232,7 @@ pub const OPERATION_SHIFT: u32 = 56;
 /// The [`entry::VIA`] of an entry with hold times instead of waits. No operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
-/// In slab 0: cells with the last wake at each address, found by the address's hash.
+/// In slab 0: cells with the last wake at each address, found by its hash.
 pub mod board {
     /// Log2 of the cells.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
@@ -294,7 +295,8 @@ pub mod frames {
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// libc's functions that wait for a lock that records its holder: first address, then end with an [`owner`], or 0.
+    /// libc's functions that wait for locks that record their holders, two words each: start; end, with an [`owner`]
+    /// above, or 0.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
     /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
@@ -313,7 +315,8 @@ pub mod frames {
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Cached searches, found by the return address's hash: the address, then its rule with the flags below.
+    /// Cached searches for a return address, found by its hash, two words each: the address; its rule with the flags
+    /// below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Log2 of the hashes.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
@@ -323,9 +326,10 @@ pub mod frames {
     pub const CACHED_LIBC: u64 = 1 << 32;
     /// A thread has taken the slot, and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] library. With a rule it is the standard library's, otherwise the user's.
+    /// The address is in a [`library::MIXED`] library. With a rule, the address is in the standard library's code,
+    /// otherwise in the user's.
     pub const CACHED_MIXED: u64 = 1 << 34;
-    /// [`library`]s' rows, for `tiptoe_stack::find`.
+    /// Rows of unwinding rules, by address, for `tiptoe_stack::find`.
     pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);
     /// The most rows.
     pub const MOST_ROWS: u32 = super::history::RINGS - ROWS;

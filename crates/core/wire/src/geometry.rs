@@ -10,10 +10,9 @@ pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: u32 = 0;
 /// The most bytes of all slabs, except for [`MIN_SLABS`].
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs, because a thread without one takes the slow path at each hit, and unwritten slabs take
-/// no memory.
+/// The least number of slabs. A thread without one takes the slow path at each hit, and unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;
-/// The most bytes of slabs with rings. They are fewer, because all of them may be written.
+/// The most bytes of all slabs with rings. The bound is lower, because all these bytes may be written.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
@@ -36,7 +35,7 @@ pub struct Geometry {
 /// What instruments need of a data segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The end of earlier sessions' slots, or 0.
+    /// The end of the slots that earlier sessions' sites use, or 0.
     pub known: u32,
     /// Counters in each slab.
     pub counters: u32,
@@ -71,7 +70,7 @@ impl Layout {
         let slots = Geometry::for_slots(needs.known.saturating_add(own), needs.rings);
         Layout {
             geometry: Geometry {
-                // Breakpoints alone need no slab.
+                // Breakpoints alone need no thread's slab.
                 slabs: if needs.hits && own == 0 {
                     2
                 } else {
@@ -90,8 +89,8 @@ impl Geometry {
     /// The size of a slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-    /// The slot of the thread's number of open calls of `--under`'s function. It must be changed atomically, because
-    /// a call may end on another thread.
+    /// The slot that counts the thread's open calls of `--under`'s function. The count must be changed atomically,
+    /// because a call may end on another thread.
     pub const INSIDE: u32 = 1;
 
     /// The slot of the thread's scope node.
@@ -100,8 +99,7 @@ impl Geometry {
     /// The first counter, after the slab's own words.
     pub const FIRST_SLOT: u32 = crate::FIRST_SLOT;
 
-    /// Returns the geometry of a segment with `slots` counters per slab. It has as many slabs as the limit on their
-    /// bytes allows, but at least 512 and at most 16,384.
+    /// Returns the geometry of a segment with `slots` counters per slab, and with 512 to 16,384 slabs.
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),

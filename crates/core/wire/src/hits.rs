@@ -1,8 +1,8 @@
 //! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
 //!
-//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits, and costs
-//! nothing beside a trap of microseconds. A writer advances the head to reserve a cell, unless the ring is full. Then
-//! it writes the cell, the first word last.
+//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits. This costs
+//! little, compared with the microseconds of a trap. A writer advances the head to reserve a cell, unless the ring is
+//! full. Then it writes the cell, the first word last.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -102,7 +102,7 @@ pub struct Hit {
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// Whether the signal was blocked, so that the state is a later one.
+    /// Whether the thread blocked the signal, so that its state is from after the hit.
     pub is_late: bool,
     /// The time of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -118,7 +118,7 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// A request for whose answer no thread waits, because the agent's thread is late if all CPUs are busy.
+/// A request for the agent's thread. No thread waits for the answer, which is late if all CPUs are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
     /// Enable the events: a new window began.
@@ -128,8 +128,7 @@ pub enum AsyncRequest {
 }
 
 /// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `lost`,
-/// `refused` and `waited_for`; both sides call `ask` and `is_resting`; the agent, mostly in signal handlers, calls all
-/// others.
+/// `refused` and `waited_for`; both sides call `ask` and `is_resting`; the agent calls all others.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -140,7 +139,7 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Hits<'a> {
-    /// Views these words; `None` if there are too few.
+    /// Views words; `None` if too few.
     pub fn new(words: Words<'a>) -> Option<Hits<'a>> {
         (words.len() >= WORDS as usize).then_some(Hits(words))
     }
@@ -155,7 +154,7 @@ impl<'a> Hits<'a> {
         self.0.store(head::IS_ON, on.into());
     }
 
-    /// Sets a window's most hits; 0 for no limit.
+    /// Sets the most hits until the next [`Hits::begin_window`]; 0 for no limit.
     pub fn allow(&self, hits: u64) {
         self.0.store(head::ALLOWED, hits);
     }
@@ -230,7 +229,7 @@ impl<'a> Hits<'a> {
         is_new
     }
 
-    /// Makes a request. The caller must wake the owner's futex.
+    /// Makes a request. The caller must wake [`crate::Data::owner`].
     pub fn ask(&self, what: AsyncRequest) {
         if let Some(word) = self.0.at(head::REQUESTED) {
             // Relaxed: publishes nothing else.
@@ -275,7 +274,7 @@ impl<'a> Hits<'a> {
                 return None;
             }
             let next = position.wrapping_add(1);
-            // AcqRel: the next writer must see the tail that allowed this position.
+            // AcqRel: a writer that sees this head must see the tail that allowed it, too.
             if head
                 .compare_exchange(position, next, AcqRel, Relaxed)
                 .is_ok()
@@ -287,12 +286,12 @@ impl<'a> Hits<'a> {
         None
     }
 
-    /// Returns the futex for writers without room, and its value.
+    /// Returns the futex of writers that wait for room, with its value.
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: the store is visible before the futex call loads the tail. If a reading races with both, the next
-        // reading wakes the writer.
+        // SeqCst: this store is visible before the futex call loads the tail. If the reader reads hits in between, its
+        // next reading wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
@@ -347,7 +346,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns where the watched value is to be written, and how many bytes of stack fit after it.
+    /// Returns where the watched value belongs, and how many bytes of stack fit after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

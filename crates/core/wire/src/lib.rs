@@ -1,8 +1,8 @@
 //! Every byte between the traced program and tiptoe.
 //!
-//! There are two sealed memfds. The agent writes *data*, hostile input: sizes must come from tiptoe's own [`Geometry`],
-//! and each word is read once, then checked, because the target may change it in between. tiptoe writes *plan*, which
-//! the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no data race.
+//! There are two sealed memfds. The agent writes *data*, which is hostile input. So sizes must come from tiptoe's own
+//! [`Geometry`], and each word is read once, then checked, because the target may change it. tiptoe writes *plan*,
+//! which the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no data race.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -13,10 +13,10 @@
 //! | E: a change is done | [`Data::serve`] | [`Data::served`] |
 //! | F, G: records | see [`ring`] | |
 //! | H, I, K: hits of breakpoints | see [`hits`] | |
-//! | J: a scope node has a number | its key, in `tiptoe_label` | a search for the key |
+//! | J: a scope node has a number | the store of its key (`tiptoe_label`) | the search for the key |
 //!
-//! Counters need no edge: each has one writer, and a later read finds what this one misses. The last read follows
-//! edge B.
+//! Counters need no edge, because each has one writer, and a later read finds what an earlier one misses. The last read
+//! follows edge B.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -55,8 +55,8 @@ pub const VERSION: u16 = 12;
 
 /// A thread's words, from %fs offset [`Hello::tls`] on.
 pub mod tls {
-    /// The agent's signals that the thread believes to block; above them the generation of that belief,
-    /// [`Request::Prepare`](crate::Request::Prepare)'s first result.
+    /// Low half: the agent's signals that the thread believes to block. High half: the generation in which this is
+    /// valid, [`crate::Request::Prepare`]'s first result.
     pub const BELIEVED: i64 = 8;
     /// Set if the thread, between hook and system call, must call the hook again.
     pub const RECALL: i64 = 16;
@@ -66,8 +66,8 @@ pub mod tls {
     pub const TRAMPOLINE: i64 = 32;
     /// Position of the number in [`WAIT_CALL`]; an address has 47 bits.
     pub const NUMBER_SHIFT: u32 = 48;
-    /// A signal mask for the kernel, its address and length, the program's mask.
+    /// Four words: a signal mask for the kernel, its address, its length, the program's mask.
     pub const MASK: i64 = 64;
-    /// The end of the uppermost frame.
+    /// The end of the uppermost followed call's frame.
     pub const FRAMES: i64 = 136;
 }

@@ -31,7 +31,7 @@ const GREETING: Hello = Hello {
     },
 };
 
-/// Returns zeroed words, leaked because a model's threads need `'static`.
+/// Leaked, because a model's threads need `'static`.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -125,7 +125,6 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// What was counted before an answer must be read after it.
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -142,7 +141,6 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// No count may be lost in the overflow slab, or on an interrupted thread.
 fn shared(lost: Option<Edge>) {
     loom::model(move || {
         let data = data();

@@ -29,7 +29,7 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request, with its records after a colon. The numbers are the wire format.
+/// A request. In the variants' comments its records are after the colon. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
@@ -41,8 +41,8 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
-    /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation of [`crate::tls::BELIEVED`],
-    /// initial values of a thread's first word and [`crate::tls::FRAMES`].
+    /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation of [`crate::tls::BELIEVED`];
+    /// the initial values of a thread's first word and of [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
@@ -50,11 +50,11 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Use sites' earlier records instead of later ones: the earlier records' trampolines, ascending.
+    /// Find sites by earlier records in the agent's table: the records' trampolines, ascending.
     Recall = 21,
     /// For tests: restore and patch sites [`Plan::times`] times: addresses.
     Toggle = 10,
-    /// The last request, after [`crate::State::Unhooked`]: each thread now blocks the signals that it believes to
+    /// The last request, after [`crate::State::Unhooked`]: tiptoe has blocked the signals that each thread believes to
     /// block.
     Settle = 12,
     /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]).
@@ -75,7 +75,7 @@ pub enum Request {
     /// Learn of libraries that have sites: [`Library`]s.
     Libraries = 17,
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
-    /// how many were created during the request, and on failure the thread that got no event.
+    /// how many were created meanwhile, on failure the thread without events.
     Observe = 18,
     /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,
@@ -312,12 +312,12 @@ impl<'a> Plan<'a> {
         self.0.load(LOOKS)
     }
 
-    /// Records whether the probes of traps are looked up only under the lock, so that benches can compare.
+    /// Sets whether traps' probes are looked up only under the lock, for benches.
     pub fn set_locked_lookups(&self, locked: bool) {
         self.0.store(LOCKED_LOOKUPS, locked.into());
     }
 
-    /// Returns whether the probes of traps are looked up only under the lock.
+    /// Returns whether traps' probes are looked up only under the lock.
     pub fn has_locked_lookups(&self) -> bool {
         self.0.load(LOCKED_LOOKUPS) != 0
     }

@@ -5,19 +5,19 @@ use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// Words of one [`Site`] in the agent's table, the wire's first.
+/// Words of one [`Site`] in the agent's table; the first are the wire's.
 pub const SLOT_WORDS: usize = 15;
-/// The most instruction heads in a displaced window.
+/// The most heads in a *window*, the instructions that a patch displaces.
 pub const MAX_HEADS: usize = 5;
 
-/// An instruction head in a displaced window, and its relocated copy.
+/// A *head*, the first byte of an instruction in the window, and the instruction's relocated copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
     /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// Whether this is a guarding byte inside the first instruction (`tiptoe_patch`).
+    /// Whether this is a byte inside the first instruction, which guards the site (`tiptoe_patch`).
     pub is_guard: bool,
 }
 
@@ -44,7 +44,8 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// Reports a futex call, counts nothing. Unambiguous, because sites grouped by value never record.
+    /// Reports a futex call, counts nothing. Together, the bits have no other meaning, because sites grouped by value
+    /// never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.
@@ -70,7 +71,7 @@ pub struct Site {
     /// Counter in each slab; none for a hook.
     pub slot: u32,
     /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte, at
-    /// [`Site::PAIR`], traps only together with the next).
+    /// [`Site::PAIR`], traps only with one more byte).
     pub len: u8,
     /// Its properties.
     pub flags: SiteFlags,
@@ -100,7 +101,7 @@ impl Site {
     /// Offset of the first of two bytes that trap only together.
     pub const PAIR: usize = 4;
 
-    /// Aligned bytes that one write changes for every CPU.
+    /// Bytes of an aligned word, which one write changes for all CPUs.
     pub const WORD: u64 = 8;
 
     /// Returns whether the patch has such a pair.
@@ -108,20 +109,20 @@ impl Site {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook without a trap byte. Hooks of calls that block signals must be, because a
+    /// Returns whether the site is a hook without a trap byte. Calls that block signals must have such hooks, because a
     /// thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a patch has no trap byte once it is complete, and
-    /// none before if no thread runs during the change.
+    /// Returns whether the patch displaces one instruction. Such a patch has no trap byte once it is complete. It needs
+    /// none while it is written if no thread runs.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether no trap byte is needed even while threads run: the patch displaces one instruction, inside one
+    /// Returns whether no trap byte is needed even while threads run: the patch displaces one instruction, in one
     /// aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
@@ -141,7 +142,7 @@ impl Site {
         }
     }
 
-    /// Returns the indices of the counters of hits, or of the entries of followed calls.
+    /// Returns the indices of the counters that count hits, or followed calls' entries.
     pub fn entries(&self) -> impl Iterator<Item = u32> {
         let timed_values = self.width() == timed_values::WIDTH;
         let sets = if timed_values { timed_values::SETS } else { 1 };

@@ -10,7 +10,7 @@
 //! | word of a cell | holds |
 //! |---|---|
 //! | 0 | ticks |
-//! | 1 | the probe's slot; in the upper half the position's lower half, plus one |
+//! | 1 | low half: the probe's slot; high half: the low half of the position plus one |
 //! | 2, 3 | the first two arguments |
 //!
 //! A slot below the first counter announces the thread of the later records: its id in word 0, its name in 2 and 3.
@@ -23,7 +23,8 @@
 //! # Cells that are never written
 //!
 //! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives the cell up after some
-//! readings, for all later laps, because its first writer might still write it. Each lap counts the cell as lost.
+//! readings. It also skips the cell in later laps, because the first writer might still write it. Each lap counts the
+//! cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -228,7 +229,7 @@ impl Reader {
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // The head was corrupted, because our writer is never more than a ring ahead.
+            // The target corrupted the head: our writer is never more than a ring ahead.
             return self.skip(ring, head);
         }
         let mut lost = 0;

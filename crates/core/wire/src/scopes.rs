@@ -1,8 +1,8 @@
 //! The layout of scope data in the slabs, from the session's scope slot on.
 //!
-//! Nested scopes are *nodes* of a tree: a label, and as parent the node in which the thread entered the scope. Nodes
-//! are numbered in the order of their first entry; 0 is outside of all scopes. A thread's current node is in
-//! [`Geometry::SCOPE`](crate::Geometry::SCOPE).
+//! Nested scopes are *nodes* of a tree. A node has a label and a parent, the node in which the thread entered the
+//! scope. Nodes are numbered in the order of their first entry; 0 is outside of all scopes. A thread's current node is
+//! in [`crate::Geometry::SCOPE`].
 //!
 //! Only a thread and its signal handlers write its words. A node's record must be complete before the node's number is
 //! published, and never changes.
@@ -24,7 +24,7 @@ pub const OTHERS: u32 = NODES - 1;
 /// Slots probed.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// A thread's word: the time up to which nodes have its ticks; 0 before its first node.
+/// A thread's word: the time up to which its ticks are added to nodes; 0 before its first node.
 pub const SINCE: u32 = 0;
 /// A thread's word: how often it resumed a node, without a new entry.
 pub const RESUMED: u32 = 1;

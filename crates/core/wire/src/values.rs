@@ -1,8 +1,8 @@
 //! Hits by an argument's value: a table in a thread's words, which begins at the probe's slot.
 //!
-//! A value is searched in [`RUN`] entries from its hash on; without room its hit counts only in [`ALL`]. 256 values are
-//! promised to fit. The table has twice as many entries, because in a fuller one some values reach no free entry.
-//! The thread's trampolines take an entry by a single instruction, so that signal handlers find it free or taken.
+//! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. 256
+//! values must fit. The table has twice as many entries; in a fuller one some values would reach no free entry.
+//! Trampolines take an entry by one instruction, so that signal handlers find it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -19,7 +19,7 @@ pub const ROOM: u32 = (1 << BITS) + RUN;
 /// Words of the table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits. A hostile program may have written the words.
+/// Returns the values and their hits; hostile input.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

@@ -19,7 +19,8 @@ impl<'a> Words<'a> {
     /// - the mapping must be readable, and writable if the caller stores.
     #[cfg(not(tiptoe_loom))]
     pub unsafe fn from_raw(base: *const u8, bytes: usize) -> Self {
-        // SAFETY: alignment and lifetime by the caller. Any bits are valid, and others may access atomics.
+        // SAFETY: the caller guarantees alignment and lifetime. Any bits are a valid atomic, which other processes may
+        // change.
         Words(unsafe { core::slice::from_raw_parts(base.cast(), bytes / 8) })
     }
 
@@ -72,13 +73,13 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds to an *own* word: only the thread and its signal handlers write it, so one instruction without `lock` is
+    /// Adds to an *own* word, which only the thread and its signal handlers write, so one instruction without `lock` is
     /// enough.
     #[inline]
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
         #[cfg(not(any(tiptoe_loom, miri)))]
-        // SAFETY: a live, aligned word; other threads only read it, old or new.
+        // SAFETY: a live, aligned word. Other threads only read it, and find the old or the new value.
         unsafe {
             core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) count,
                              options(nostack));
@@ -138,8 +139,8 @@ impl<'a> Words<'a> {
     pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.at(index).map(|word| {
             let half = word.as_ptr().cast();
-            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics; no code mixes sizes
-            // on it.
+            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics. No process stores
+            // with one size and accesses with the other.
             unsafe { &*half }
         })
     }

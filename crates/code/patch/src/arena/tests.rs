@@ -48,8 +48,7 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Regression: a jump with two fixed bytes and one more head had no room at one of 16 positions of its library,
-/// because the index of every arena was at its offset.
+/// Regression: a jump with two fixed bytes had no room if the only offset in its reach was that of all arenas' index.
 #[test]
 fn each_offset_is_free_in_some_arena() {
     for page in 0..16 {
@@ -95,7 +94,6 @@ fn arenas_of_a_free_range_are_mapped_at_once() {
     assert!(bases.iter().all(inside), "{bases:x?} {ranges:x?}");
     assert!(!inside(&callers.base), "{callers:x?} {ranges:x?}");
 
-    // Existing mappings and their free places are reused.
     let mut again = Arenas::new(Space {
         preferred: vec![],
         mapped: ranges.clone(),

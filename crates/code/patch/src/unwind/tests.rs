@@ -180,10 +180,10 @@ fn a_followed_call_at_its_entry_and_exit() {
         let named = lines.iter().filter(|(known, ..)| known == name);
         named.map(|(_, _, depth)| *depth).collect()
     };
-    // Of the trampoline's own two ways, their exit, and all others.
+    // Entries of the two known callers, their exit, entries of other callers.
     assert_eq!(depths("rdtsc"), [0, 24, 24]);
     assert_eq!(depths("ret"), [0]);
-    // The function; the time, and the agent for an odd return; the function; the agent for an entry.
+    // Calls of the copy; of the agent for the time, and for an odd return; of the copy; of the agent for an entry.
     assert_eq!(depths("call"), [-8, 24, 32, -8, 32]);
     assert_eq!(depths("sub"), [0, 24]);
     assert!(
@@ -221,7 +221,6 @@ fn the_return_point_of_a_call_followed_without_a_thunk() {
     }
 }
 
-/// The agent finds the copy 14 bytes after the hook's return address.
 #[test]
 fn the_copy_follows_an_interception() {
     let body = Body::Intercept {

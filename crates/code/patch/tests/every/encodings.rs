@@ -1,5 +1,6 @@
-//! One encoding of each instruction that the decoder knows, with and without a memory operand: %rdi, or %rdi and
-//! the elements of vector register 1. Bytes are tried and decoded, because the planner uses the decoder.
+//! One encoding of each instruction that the decoder knows, with and without a memory operand. The operand's address is
+//! %rdi, or %rdi plus the elements of vector register 1. Bytes are tried and decoded, because the planner uses the
+//! decoder.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -36,7 +37,7 @@ pub fn missing() -> Vec<Code> {
 
 type EncodingMap = HashMap<(Code, bool), Encoding>;
 
-/// The stack pointer only if no other works.
+/// Registers in the order tried, the stack pointer last.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
@@ -56,7 +57,7 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
 
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // A displacement of four bytes makes the instruction so long that a jump often has no guard there.
+        // A displacement of four bytes makes the instruction so long that often no jump can be guarded there.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // scale 1, index 1, base %rdi
             keep(

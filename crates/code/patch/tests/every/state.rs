@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::{Machine, RECOVERED, RECOVERY, Registers, handle, read, write};
 
-/// Without AMX, which a program must request.
+/// Bytes of the state without AMX, which a program must request.
 const EXTENDED: usize = 4096;
 /// x87, SSE, AVX, AVX-512.
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// The bytes of the stack that are compared, above the return address and below, where an instruction pushes.
+/// The stack's compared bytes: above the return address, and below, where an instruction pushes.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
 /// In the data page: the caller's stack pointer, a stack for the flags, the code's final stack pointer.
@@ -51,7 +51,7 @@ std::arch::global_asm!(
     "mov 104+tiptoe_every_registers(%rip), %r13; mov 112+tiptoe_every_registers(%rip), %r14",
     "mov 120+tiptoe_every_registers(%rip), %r15",
     "call *136+tiptoe_every_registers(%rip)",
-    // Also after a fault, on an arbitrary stack.
+    // Threads that faulted continue here, too, on an arbitrary stack.
     "tiptoe_every_over:",
     "mov %rax, 0+tiptoe_every_registers(%rip); mov %rcx, 8+tiptoe_every_registers(%rip)",
     "mov %rdx, 16+tiptoe_every_registers(%rip); mov %rbx, 24+tiptoe_every_registers(%rip)",
@@ -85,7 +85,7 @@ unsafe extern "C" {
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     pub registers: Registers,
-    /// 0 if it returned.
+    /// 0 if the code returned.
     pub signal: i32,
     extended: Vec<u8>,
     data: Vec<u8>,
@@ -94,7 +94,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the first differences from another state. Only `flags` are compared.
+    /// Returns the first difference. Of the flags, compares only `flags`.
     pub fn difference(&self, other: &State, flags: u64) -> Option<String> {
         let first = |what: &str, a: &[u8], b: &[u8]| {
             let at = a.iter().zip(b).position(|(a, b)| a != b)?;
@@ -129,7 +129,7 @@ fn entry_stack() -> u64 {
     &raw const tiptoe_every_stack_end as u64 - 8
 }
 
-/// It may follow any instruction, because it returns on the caller's stack.
+/// Returns code that may follow any instruction, because it returns on the caller's stack.
 pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     const STORE_STACK: [u8; 3] = [0x48, 0x89, 0x25];
     const LOAD_STACK: [u8; 3] = [0x48, 0x8b, 0x25];
@@ -221,8 +221,8 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let flags_end = machine.data.start + FLAGS + 8;
     write(machine.data.start + FLAGS_END, &flags_end.to_le_bytes());
     write(stack, &[0x11; BELOW + 8 + ABOVE]);
-    // SAFETY: the machine's lock excludes other threads. The handler recovers from faults of code that corrupts
-    // memory.
+    // SAFETY: the machine's lock excludes other threads. If the code faults, the handler continues at
+    // `tiptoe_every_over`.
     unsafe {
         tiptoe_every_registers[..17].copy_from_slice(registers);
         tiptoe_every_registers[17] = target;

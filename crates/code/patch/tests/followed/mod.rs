@@ -50,7 +50,7 @@ impl FollowedFunction {
         followed
     }
 
-    /// Returns the end of no frames, not a page's end, where the trampoline calls the agent.
+    /// Returns where frames begin: not at a page's end, where the trampoline would call the agent.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)
@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// The return proves the stack pointer.
+    /// Omits the stack pointer: with a wrong one no call returns.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);

@@ -217,7 +217,7 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site. A thread that hits it executes the original instruction and goes on.
+    /// Sets a breakpoint on a patched site. Threads that hit it execute the original instruction.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -406,7 +406,7 @@ fn handle_traps() {
 }
 
 pub fn handle(signal: i32) {
-    // SAFETY: the handler takes a lock that no generated code holds, and runs only for its faults.
+    // SAFETY: the handler takes a lock that no generated code holds, and runs only for that code's faults.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;

@@ -1,5 +1,3 @@
-//! Random functions and registers.
-
 use crate::machine::Registers;
 
 /// xorshift64*: the same cases in every run.
@@ -29,7 +27,7 @@ impl Random {
     }
 }
 
-/// They leave the stack alone.
+/// Instructions that do not change the stack.
 const PLAIN: &[&[u8]] = &[
     &[0x90],
     &[0xf5],
@@ -82,7 +80,7 @@ const READS_FLAGS: &[&[u8]] = &[
     &[0x0f, 0x44, 0xd1],
 ];
 
-/// With an operand relative to the instruction pointer, in two parts.
+/// Instructions relative to the instruction pointer: the bytes before the displacement, and after.
 const RELATIVE: &[(&[u8], &[u8])] = &[
     (&[0x48, 0x8b, 0x05], &[]),
     (&[0x4c, 0x8d, 0x0d], &[]),
@@ -123,7 +121,7 @@ impl Writer<'_> {
         self.code.extend_from_slice(tail);
     }
 
-    /// The first instruction that reads flags follows a test, because they are undefined at an entry.
+    /// The first instruction that reads flags follows a test, because flags are undefined at an entry.
     pub fn plain(&mut self) -> &'static [u8] {
         let plain = PLAIN[self.random.below(PLAIN.len())];
         if READS_FLAGS.contains(&plain) {

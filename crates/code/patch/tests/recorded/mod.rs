@@ -1,4 +1,4 @@
-//! Trampolines that record, interrupted at each instruction; the shipped reader reads.
+//! Trampolines that record, interrupted at each instruction. The shipped reader reads the records.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,7 +80,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// The return proves the stack pointer.
+    /// Omits the stack pointer: with a wrong one no call returns.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");
@@ -201,7 +201,7 @@ fn only_calls_inside_a_gate_are_recorded() {
     assert_eq!(recorder.counts(), [1, 0, 0]);
 }
 
-/// As a session's end.
+/// Clears the slab's words, as a session's end does.
 fn forget(slab: u64) {
     let words = slab as *const [AtomicU64; Geometry::FIRST_SLOT as usize];
     // SAFETY: a live recorder's memory, accessed only atomically.

@@ -1,4 +1,4 @@
-//! Whether a patched head traps, by the decoder: independent of the planner's list of trap bytes.
+//! Decides by the decoder whether a patched head traps, not by the planner's list.
 
 use iced_x86::{Decoder, DecoderOptions};
 use tiptoe_patch::Patch;

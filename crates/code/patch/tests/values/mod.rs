@@ -1,5 +1,3 @@
-//! Runs code that groups hits by an argument's value.
-
 mod timed;
 
 use std::collections::BTreeMap;

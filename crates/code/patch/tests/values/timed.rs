@@ -1,5 +1,3 @@
-//! Runs code that groups calls by an argument's value.
-
 use std::collections::BTreeMap;
 
 use super::{ARGUMENTS, CODE, SLOT, by, call};

@@ -13,7 +13,7 @@ pub struct Modifiers {
     pub kernel: bool,
     /// `h`: in the hypervisor.
     pub hypervisor: bool,
-    /// `G`: in guests. Without `G` and `H`: in the host.
+    /// `G`: in guests. With neither `G` nor `H`: in the host.
     pub guest: bool,
     /// `H`: in the host.
     pub host: bool,

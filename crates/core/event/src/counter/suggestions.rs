@@ -5,10 +5,10 @@ use super::counter_names;
 /// The number of suggested names.
 pub const NEAR: usize = 3;
 const FURTHEST: usize = 4;
-/// The longest name compared, because rows of distances are on the stack.
+/// The longest name compared; bounded, because rows of distances are on the stack.
 const LONGEST: usize = 64;
 
-/// Returns the nearest names, by wrong, missing, extra or swapped letters.
+/// Returns the names with the fewest wrong, missing, extra or swapped letters.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }

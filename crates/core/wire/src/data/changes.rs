@@ -1,7 +1,7 @@
 //! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes.
 //!
-//! The loading thread calls what stores, and [`Data::served`]; tiptoe what loads, and [`Data::serve`]. Only one
-//! thread loads libraries at a time, because it holds the loader's lock.
+//! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls those that load, and
+//! [`Data::serve`]. Only one thread loads libraries at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
 
@@ -15,7 +15,7 @@ const GIVEN_UP: usize = 19;
 const SINCE: usize = 20;
 const LOOKS: usize = 21;
 const MISSED: usize = 22;
-/// The first change whose libraries the list below holds.
+/// The first change whose libraries are in the list at `FRESH`.
 const FRESH_FROM: usize = 63;
 const FRESH: usize = 64;
 const MOST_FRESH: usize = 512 - FRESH - 1;
@@ -118,7 +118,7 @@ impl<'a> Data<'a> {
         self.words.load(LOOKS)
     }
 
-    /// Marks the beginning or end of a change of the list of libraries.
+    /// Marks that the list of libraries begins or ends changing.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };

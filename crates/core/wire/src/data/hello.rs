@@ -3,7 +3,7 @@
 pub struct Hello {
     /// The process id in the agent's own pid namespace.
     pub pid: u32,
-    /// Offset from %fs of the pointer to the thread's descriptor.
+    /// Offset from %fs of the pointer to the thread's descriptor, which points to its counters.
     pub tls: i64,
     /// What trampolines call and read.
     pub addresses: AgentAddresses,
@@ -12,8 +12,7 @@ pub struct Hello {
 /// The agent's addresses that trampolines use. Entries preserve all registers and return by `ret $8`, unless stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddresses {
-    /// Called at a hit of a thread without counters, with slot and flags ([`RECORDS`](crate::calls::RECORDS)) on the
-    /// stack.
+    /// Called at a hit of a thread without counters, with slot and flags ([`crate::calls::RECORDS`]) on the stack.
     pub cold_entry: u64,
     /// Called with a system call's number on the stack.
     pub hook_entry: u64,
@@ -22,9 +21,9 @@ pub struct AgentAddresses {
     /// Called to time calls: ticks in %rax, frame's end in %rcx, byte offset of the probe's words in %rdx. May change
     /// these registers; returns by `ret`.
     pub time_entry: u64,
-    /// Called around futex calls with a notice ([`futex`](crate::futex)) on the stack.
+    /// Called around futex calls with a notice ([`crate::futex`]) on the stack.
     pub futex_entry: u64,
-    /// A byte that never moves: 0 if a thread without counters must do nothing, as in a forked child.
+    /// A byte that never moves. If it is 0, as in a forked child, a thread without counters must not call the agent.
     pub gate: u64,
     /// The table of return thunks, which never moves.
     pub thunks: u64,

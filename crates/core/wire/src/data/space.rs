@@ -1,7 +1,7 @@
 //! Statistics of the agent's address space (`tiptoe-uprobe`, `feed`).
 //!
-//! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread
-//! writes readings.
+//! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread writes
+//! [`Readings`].
 
 use core::ops::Range;
 
@@ -56,7 +56,7 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes where the agent's tables are, because a fork copies them.
+    /// Publishes where the agent's tables are, because tiptoe prices forks, which copy them.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
@@ -67,14 +67,14 @@ impl Data<'_> {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Records that patched code is now also, or only, at other addresses without its patches. The range has the
-    /// addresses of the patched code. Any thread of the program may call this.
+    /// Records that the program mapped or moved this range of patched code to other addresses, without its patches. Any
+    /// thread of the program may call this.
     pub fn put_unpatched(&self, code: Range<u64>) {
         let covers = |known: Range<u64>| known.start <= code.start && code.end <= known.end;
         if self.unpatched().is_none_or(|mut known| known.any(covers)) {
             return;
         }
-        // AcqRel: gives each range words of its own.
+        // The addition gives each range its own words. AcqRel does not order the stores below.
         let number = self
             .words
             .at(UNPATCHED)
@@ -86,7 +86,8 @@ impl Data<'_> {
         }
     }
 
-    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty.
+    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty, or begins
+    /// at 0.
     pub fn unpatched(&self) -> Option<impl Iterator<Item = Range<u64>>> {
         let count = self
             .words

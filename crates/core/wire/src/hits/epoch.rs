@@ -49,7 +49,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Records that the events are being enabled, or that all are, which begins an epoch.
+    /// Records whether the events are being enabled. `false`: all are enabled, which begins an epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

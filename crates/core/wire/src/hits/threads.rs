@@ -1,13 +1,13 @@
 //! The table of threads whose debug registers are accounted for.
 //!
 //! At its creation or first hit, a thread adds itself and reserves registers without waiting. The agent's thread later
-//! tries again what failed.
+//! makes the reservations that failed.
 //!
 //! | word | means |
 //! |---|---|
 //! | 0 | free |
-//! | `tid` and `BUSY` | being reserved; only the thread that added the entry may change it, until it has ended |
-//! | `tid` and registers | reserved, `REFUSED` if not all; only the agent's thread may change the entry |
+//! | `tid` and `BUSY` | registers are being reserved; until the adding thread ends, only it may change the entry |
+//! | `tid` and registers | reserved; `REFUSED` once counted as refused; only the agent's thread may change the entry |
 
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
@@ -82,8 +82,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the number of missing reservations of registers in `all`, summed over the table's threads and removed
-    /// ones.
+    /// Returns how many registers of `all` the table's threads and removed ones did not reserve, in sum.
     pub fn unreserved(&self, all: u8) -> u64 {
         let entries = self.entries().map(|word| word.load(Relaxed));
         let living = entries.filter(|entry| *entry != 0);

@@ -1,6 +1,6 @@
 //! A ring of hits that two threads share: hits must be read whole, once, and in their thread's order.
 //!
-//! Edge I has no mutant, for the reason given for edge G in `ring`.
+//! Edge I has no mutant, like edge G in `ring`.
 
 use std::vec::Vec;
 
@@ -13,7 +13,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // A shared word must be accessed before the head moves, as in `ring`.
+        // Accesses a shared word before the head moves, as in `ring`.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();

@@ -1,6 +1,6 @@
 //! Despite interruptions and a late reader, records must be read whole, in order and once, and lost ones counted.
 //!
-//! Edge G has no mutant, because loom never lets a load see a later store.
+//! Edge G has no mutant: without it a load may see a later store, but never in loom.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -43,8 +43,8 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders accesses of a word only after another thread's. A push reads the head before moving it, which
-        // would order the move, so each push first accesses a shared word.
+        // loom reorders an access only if the word's last access was another thread's. A push reads the head before it
+        // moves the head, so loom would not reorder the move. So each push first accesses a shared word.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);
@@ -84,7 +84,7 @@ fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
-/// Runs a model for each step before which a handler can run, until the model returns that none ran.
+/// Runs a model for each step before which a handler can run. The model returns whether the handler ran.
 fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     for nth in 0.. {
         let reached = leak(AtomicBool::new(true));

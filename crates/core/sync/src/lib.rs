@@ -5,7 +5,7 @@
 //! - [`RwLock`]: for readers that must not speculate.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
 //! - [`ThreadLock`]: held by a thread until the kernel has ended it.
-//! - [`Pool`]: blocks of words that stay blocks.
+//! - [`Pool`]: blocks of words, reused only as blocks.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|

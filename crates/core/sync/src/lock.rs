@@ -2,7 +2,7 @@
 //!
 //! 1. The word's top bit is the writer; the others count readers.
 //! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
-//! 3. A thread that reads may read again, because a signal handler may.
+//! 3. A thread inside may call `try_read` again, because its signal handlers may.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 

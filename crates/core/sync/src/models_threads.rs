@@ -126,7 +126,7 @@ fn mutant_request_in_two_steps() {
     call_at_once(Some(Edge::Exchange), None);
 }
 
-/// Lets a session's thread end the session while another thread wants to begin the next one.
+/// A session's thread ends the session while another thread wants to begin the next.
 fn begin_next(beginner: Option<Edge>) {
     loom::model(move || {
         let process = Arc::new(Process::default());

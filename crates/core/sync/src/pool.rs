@@ -45,7 +45,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         Some(index)
     }
 
-    /// Frees a block, to which nothing must refer any more.
+    /// Frees a block, whose last reference must have been removed.
     pub fn give(&self, index: u64) {
         if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);

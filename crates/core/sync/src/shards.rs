@@ -6,8 +6,8 @@
 //!
 //! A separate reader lock would cost each reader two more exchanges.
 //!
-//! `HELD` means that a thread holds the shard and need not wake another: no thread is parked, or a woken thread will
-//! set `AWAITED`. `AWAITED` means that a thread holds the shard, and must wake a thread that may be parked.
+//! `HELD`: a thread holds the shard, and wakes no thread at the release, because none is parked, or a woken one will
+//! set `AWAITED`. `AWAITED`: a thread holds the shard, and must wake a thread that may be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 

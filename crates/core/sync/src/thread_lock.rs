@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 0 | free |
 //! | id with `BORROWED` | held by a thread for a piece of work |
-//! | id | held by the thread that was started with it |
+//! | id | held by the thread with this id, which was started with the lock |
 //! | id with `REQUESTED` | held by that thread, which another thread has asked to end |
 //! | id with `ENDING` | held by that thread, which ends |
 
@@ -29,13 +29,13 @@ pub struct ThreadLock<'a>(&'a AtomicU32);
 pub enum ThreadLockState {
     /// The calling thread has taken the lock.
     Taken,
-    /// The calling thread already holds the lock: a signal handler interrupted its work.
+    /// The calling thread already holds the lock, because the caller is a signal handler that interrupted its work.
     Own,
     /// Another thread borrows the lock, and releases it soon.
     Borrowed,
     /// The thread with this id has been asked to end, unless [`ThreadLock::withdraw`] withdraws the request.
     Requested(u32),
-    /// The thread with this id ends. The caller must wait, because only the caller knows that it must start another.
+    /// The thread with this id ends. The caller must not give up, because only callers replace the ended thread.
     Ending(u32),
 }
 
@@ -45,8 +45,8 @@ impl<'a> ThreadLock<'a> {
         ThreadLock(word)
     }
 
-    /// Returns the word, for the clone of the thread that is to hold the lock. The caller must hold the lock
-    /// until that thread has started.
+    /// Returns the word, for the clone(2) that starts the lock's thread. The caller must hold the lock until that
+    /// thread has started.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }
@@ -58,7 +58,7 @@ impl<'a> ThreadLock<'a> {
 
     /// Returns whether the calling thread was started with the lock.
     pub fn is_own(&self, id: u32) -> bool {
-        self.0.load(Ordering::Relaxed) & !(REQUESTED | ENDING) == id // Relaxed: only this thread has its id there
+        self.0.load(Ordering::Relaxed) & !(REQUESTED | ENDING) == id // Relaxed: no other thread has this id
     }
 
     /// Takes the lock for a piece of work, if the lock is free.

@@ -2,7 +2,7 @@
 //!
 //! A waiting thread reads the holder before it waits. Threads that woke up recorded each later hand-over
 //! ([`crate::history`]). The time between two hand-overs belongs to one holder, and the release that ends this time
-//! gives the call site. The rest is [`holder::UNKNOWN`].
+//! gives the call site. Time without a known holder is [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
@@ -46,14 +46,13 @@ struct Parts<'c, C> {
 }
 
 impl<C: Fn(u64, u64)> Parts<'_, C> {
-    /// Charges the time since `since` to the holder.
     fn add(&mut self, holder: u32, since: u64) {
         // The counter may go back, for example when a virtual machine moves.
         let ticks = self.until.saturating_sub(since);
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // A thread was taking or releasing the lock at that moment.
+            // The waiter found no holder, because a thread was just taking or releasing the lock.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -136,7 +135,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Corrects the record that this thread holds the lock. It waits again, so another thread was faster.
+    /// Corrects the record that this thread holds the lock. The thread waits again, so another was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

@@ -2,7 +2,7 @@
 //!
 //! An entry is taken by storing its address, before the rest of its key. A signal handler in between takes another
 //! entry for the same key, so the collector must add up equal keys. Each addition is one instruction, because otherwise
-//! a handler's could be lost.
+//! a handler's addition could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -20,7 +20,7 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, the operation above.
+    /// The return address in libc, with the operation in the bits above.
     pub via: u64,
     /// The thread's scope node.
     pub scope: u64,

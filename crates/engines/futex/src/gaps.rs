@@ -9,8 +9,8 @@
 //! the wait, and records a beginning if it was skipped ([`crate::activities::Activities::mark_seen`]).
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
-//! signal handler waits while its thread decides, its wait may be timed instead of the thread's, or both, which is
-//! harmless. These words order nothing.
+//! signal handler waits while its thread decides, the handler's wait may be timed instead of the thread's, or both,
+//! which is harmless. These words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -118,7 +118,6 @@ mod tests {
         (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Makes a wait. Returns its weight if it is timed.
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);

@@ -12,8 +12,8 @@
 //! match, except with a chance of one in 2^64.
 //!
 //! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
-//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as its family counted
-//! since the mark, none was overwritten. Otherwise some may have been, even while they were read, but only if more
+//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as the lock's family
+//! counted since the mark, none was overwritten. Otherwise some may have been, perhaps during the reading, if more
 //! places were taken since the mark than the ring has.
 //!
 //! A preempted thread may count its hand-over before a wait's mark, and take its place after the mark. Such a hand-over
@@ -75,14 +75,14 @@ pub struct HandOvers<'a> {
 /// How far a record may be from its place in the order of time.
 const AHEAD: usize = 4;
 
-/// Hand-overs, newest first. Each is the newest of the next [`AHEAD`] records, because a thread that was preempted
-/// after it read the clock records late.
+/// Hand-overs, newest first. A thread preempted after it read the clock records late, so each is the newest of the next
+/// [`AHEAD`] records.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
 }
 
-/// Returns the indices of the words with a lock's ring and its family's count.
+/// Returns the indices of a lock's ring and of its family's count.
 pub(crate) fn ring(lock: u64) -> (usize, usize) {
     let hash = (lock >> 2).wrapping_mul(HASH);
     let ring = match BITS {
@@ -329,8 +329,8 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// Regression: hand-overs that were overwritten after a wait had read the ring's count were not missed. The
-    /// wait's own hand-over, recorded first, may do so.
+    /// Regression: hand-overs overwritten after a wait had read the ring's count were not noticed. The wait's own
+    /// hand-over, which is recorded first, may overwrite one.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {

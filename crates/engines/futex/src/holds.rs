@@ -2,11 +2,11 @@
 //!
 //! Hooks see calls of libc's functions that take and release the lock, but not their returns. A hold begins with the
 //! call that takes the lock, or at the end of the last wait inside this call. It ends with the call that releases the
-//! lock. Only this shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait
+//! lock. Only the release shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait
 //! releases the lock, perhaps through an unlock function, and then holds it again.
 //!
 //! No hook sees a call spin. But an exclusive hold cannot begin before the lock's last release, whose time all threads
-//! share. A spin lock's function may reenter for each try, so the last try begins the hold.
+//! share. A spin lock's function may jump to its start for each try, so the last try begins the hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -31,7 +31,7 @@ pub enum LockOperation {
     Gives,
     /// Releases the lock, waits for a condition, and takes the lock again.
     Leaves,
-    /// Takes the lock by spinning; reentered for each try.
+    /// Takes the lock by spinning; the hook may run for each try.
     Spins,
     /// Releases a lock with one holder.
     Frees,

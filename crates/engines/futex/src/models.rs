@@ -47,7 +47,6 @@ fn waker_unchecked(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
 
 type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
-/// A reader must never see a mix of two wakes, or half a cell.
 fn wakes_do_not_mix(find: Waker) {
     loom::model(move || {
         let shared = Shared::new();
@@ -60,7 +59,7 @@ fn wakes_do_not_mix(find: Waker) {
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Both have one cell, so at most one is left.
+        // Both share a cell, so at most one is left.
         let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
@@ -141,7 +140,7 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
     assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
-/// A handler waits while its thread pushes or pops a wait. Each must find its own.
+/// A handler waits while its thread pushes or pops a wait.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {
@@ -176,7 +175,6 @@ fn model_a_wait_that_is_left_is_forgotten() {
     });
 }
 
-/// No call may be lost or counted twice.
 fn every_call_counts(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -364,7 +362,6 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two threads walk from two places. Each must find its own result.
 fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
@@ -414,7 +411,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler walks inside a walk. Each must find its own caller.
+/// A handler walks inside a walk.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

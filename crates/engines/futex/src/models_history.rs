@@ -93,7 +93,6 @@ fn mutant_place_in_two_steps() {
     hand_overs_do_not_mix(newest, Some(Edge::Exchange));
 }
 
-/// A hand-over must not be read in an overwritten one's place.
 #[test]
 fn model_overwritten_hand_overs_are_skipped() {
     loom::model(|| {
@@ -113,7 +112,6 @@ fn model_overwritten_hand_overs_are_skipped() {
     });
 }
 
-/// A reader must notice a hand-over overwritten before or during the reading.
 fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);

@@ -29,7 +29,6 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
     thread.ends(sp, 0, || 20, |ticks| ticks, |_| 0);
 }
 
-/// Makes a reported wait with a futex wait inside.
 fn reported(own: Words<'static>, shared: Words<'static>, frame_end: u64) {
     let wait = ReportedWait {
         address: 0x1000,
@@ -54,7 +53,7 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
     mine.map(|block| word(block, entry::CALLS)).sum()
 }
 
-/// A handler waits at a futex before each access. The reported wait counts once, other waits only outside it.
+/// A handler waits at a futex before each access.
 fn a_reported_wait_counts_once(frame_end: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));

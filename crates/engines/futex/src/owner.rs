@@ -1,6 +1,6 @@
 //! Reads which thread holds a lock, if the lock records it.
 //!
-//! glibc's mutexes and rwlocks contain the id of the thread that holds them or writes. These layouts cannot change,
+//! glibc's mutexes and rwlocks contain the id of the thread that holds them exclusively. These layouts cannot change,
 //! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's own) record no holder.
 //!
 //! The word may contain anything, so readers must check that it can be a thread's id.
@@ -16,7 +16,7 @@ pub const MUTEX_OWNER: u64 = 8;
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// The mutex's value for which libc waits. A robust mutex has its holder's id and [`WAITERS`].
+/// The value of a contended mutex, for which libc waits. A robust mutex has its holder's id and [`WAITERS`].
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 
@@ -30,7 +30,7 @@ const FUTEX_LOCK_PI2: u32 = 13;
 pub enum OwnedLock {
     /// A mutex.
     Mutex = 1,
-    /// A mutex whose holder the kernel changes.
+    /// A mutex with priority inheritance, whose holder the kernel changes.
     Inheriting = 2,
     /// A rwlock, if the thread waits at an inner word.
     Rwlock = 3,
@@ -47,8 +47,8 @@ const IS_THREAD: u32 = 1 << (HOLDER - 1);
 pub type LockState = u32;
 
 impl OwnedLock {
-    /// Returns for which kind of lock a futex call waits; `None` if the lock records no holder. `function` are the bits
-    /// of the libc function that makes the call.
+    /// Returns for which kind of lock a futex call waits; `None` if the lock records no holder. `function` is the
+    /// [`owner`] value of the libc function that makes the call.
     #[inline(always)]
     pub fn of(function: u64, address: u64, operation: u32, value: u32) -> Option<OwnedLock> {
         let operation = operation & 0x7f;

@@ -1,10 +1,10 @@
 //! Caches walks: the paths through the runtime's libraries that a thread took before.
 //!
-//! A walk is slow, because each step's rule depends on the return address before. But the path from one place is mostly
-//! the same, and if its rules need only the stack pointer, its return addresses are at the same distances. So a path is
-//! cached by its first return address: the distances and values of the others. All are read at once, and must have
-//! these values. Only the last, the user's, may be any address far from the runtime's libraries. An address between
-//! these libraries is looked up, because it may be in a standard library.
+//! A walk is slow, because each step's rule depends on the previous return address. But walks from one place mostly
+//! take one path. If its rules need only the stack pointer, its return addresses are at fixed distances. So for a
+//! path's first return address the distances and values of the others are cached. A later walk reads them all at once,
+//! and compares. Only the last may differ: an address far from the runtime's libraries is the user's, and one between
+//! them is looked up, because it may be in a standard library.
 //!
 //! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because the
 //! code of a library that is not added yet counts as the user's. A signal handler may run anywhere, so a slot is taken

@@ -1,8 +1,8 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
 //! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without the
-//! futex calls inside it. The last call's waker ended it. Its position is the end of the caller's frame, because all
-//! calls inside it are below.
+//! futex calls inside it. Its waker is that of the last call. Its position is the end of the caller's frame, because
+//! all calls inside it are below.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -36,7 +36,7 @@ pub struct ReportedEnd {
     pub outcome: u64,
 }
 
-/// System call results for the outcomes locked, timed out, cancelled, panicked.
+/// The outcomes as system call results.
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl ReportedWait {

@@ -1,4 +1,4 @@
-//! glibc's rwlock since 2.25, which `struct_rwlock.h` compiles into programs, so that it cannot change.
+//! glibc's rwlock since 2.25. Its layout cannot change, because `struct_rwlock.h` compiles it into programs.
 //!
 //! | bytes | hold |
 //! |---|---|
@@ -27,7 +27,7 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock of a waiter that expects `word`. Readers that let a writer go first wait at the
+/// Returns the address of the rwlock whose waiter expects `word`. Readers that give way to a writer wait at the
 /// rwlock's first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {

@@ -4,8 +4,8 @@
 //! runtime's functions ([`tiptoe_stack`]). A return address outside all libraries in the tables is the user's.
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is a
-//! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row,
-//! or else uses the mixed library's innermost call.
+//! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row.
+//! If it finds none, it returns the mixed library's innermost call.
 //!
 //! All waits need the same few rows, so results are cached by a hash of the return address. A result's two words are in
 //! the first free place, which an exchange takes for ever. tiptoe adds libraries while threads walk, and never removes
@@ -230,8 +230,8 @@ impl<'a> Frames<'a> {
         !(begin..end).contains(&address)
     }
 
-    /// Returns the user's call site, walking from `frame` in a function that `rule` leaves. `load` reads the stack.
-    /// Must be inlined, because otherwise the result would be in vector registers, which the hook does not save.
+    /// Returns the user's call site, by a walk from `frame`, whose function `rule` leaves. `load` reads the stack. Must
+    /// be inlined, because otherwise the result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,

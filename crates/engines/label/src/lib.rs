@@ -1,8 +1,8 @@
 //! What runs when a thread enters or leaves a scope.
 //!
-//! A [switch] makes no system call, takes no lock, and writes only its thread's words; a signal handler that
-//! switches may interrupt it anywhere. Threads share the [table of nodes](nodes), written only when a scope is
-//! first entered inside another.
+//! A [switch] to another scope makes no system call, takes no lock, and writes only its thread's words; a signal
+//! handler that switches may interrupt it anywhere. Threads share the [table of nodes](nodes), written only when a
+//! scope is first entered inside another.
 //!
 //! *Cost*: entering and leaving take at most 25 ns (`tiptoe-dev bench scope`), mostly for two readings of the
 //! clock.

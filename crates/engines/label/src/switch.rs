@@ -5,7 +5,7 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// A bit of each token, so that no token is 0.
+/// A bit set in each token, so that no token is 0.
 const TOKEN: u64 = 1 << 16;
 
 /// A thread's words.
@@ -28,7 +28,7 @@ impl<'a> Thread<'a> {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters or resumes a scope at `now`, in ticks. Returns a token for [`Thread::leaves`].
+    /// Enters a scope at `now`, in ticks, or resumes it without a new entry. Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,

@@ -37,7 +37,7 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// By one thread alone: a mutex, or to write.
+    /// By one thread alone: as a mutex, or to write.
     Exclusive,
     /// To read; may wait for a waiting writer.
     Shared,

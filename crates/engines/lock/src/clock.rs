@@ -1,4 +1,4 @@
-//! The clock of waits and holds. Ticks are of the CPU's time stamp counter if its rate is constant, because a slower
+//! The clock of waits and holds. It is the CPU's time stamp counter, if that has a constant rate, because a slower
 //! clock would prolong critical sections.
 
 #[cfg(feature = "std")]

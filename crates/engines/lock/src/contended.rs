@@ -2,7 +2,7 @@
 //!
 //! Without a hook the wrapper only calls the raw lock's method. With a hook of waits it calls `try` first. If that
 //! fails, it calls the hook's begin, the method, and the hook's end. A hook of holds is called before and after each
-//! acquisition, but of a `try` only after its success.
+//! acquisition; for a `try`, only after its success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -181,7 +181,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits for the lock. `token` is an attached agent's, for the end of the wait.
+    /// Waits for the lock. An attached agent gets `token` at the end of the wait.
     ///
     /// # Safety
     ///

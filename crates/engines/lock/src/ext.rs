@@ -158,7 +158,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T>;
 
-    /// Reads, upgradable, nested as with [`MutexExt::lock_nested`].
+    /// Takes an upgradable read, nested as with [`MutexExt::lock_nested`].
     ///
     /// ```
     /// use lock_api::RwLockUpgradableReadGuard;
@@ -210,7 +210,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Reads, upgradable, unless cancelled as with [`MutexExt::lock_killable`].
+    /// Takes an upgradable read unless cancelled as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -339,7 +339,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// assert!(UpgradeExt::upgrade_killable(cache.upgradable_read(), || true).is_ok());
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Upgrades unless cancelled, as with [`MutexExt::lock_killable`]; then returns the guard.
+    /// Upgrades, or returns the guard if cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};

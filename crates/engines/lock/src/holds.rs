@@ -5,7 +5,7 @@
 //! 1. A thread that stores itself in the slot owns it until it releases the lock.
 //! 2. A shared hold includes its thread's recursive reads, and only that thread may end it. Any thread may end an
 //!    exclusive hold, because guards may be sent to other threads.
-//! 3. An exclusive holder finds the slot free, or stale, because another thread released a shared guard.
+//! 3. An exclusive holder finds the slot free, or stale if another thread released a shared guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -27,7 +27,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for one random acquisition in `EVERY`, into [`holds`].
+/// Times how long a lock is held, for one random acquisition in `EVERY`. [`holds`] returns the times.
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// The two reads of a thread count as one upgradable hold, in whichever order the guards are dropped.
+    /// Guards may be dropped in either order.
     #[test]
     fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));

@@ -3,8 +3,8 @@
 //! 1. Each begin has exactly one end in its thread, also after a panic.
 //! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`]
 //!    run with the lock held.
-//! 3. A hook's panic must not leave it, because lock_api's guards rely on locks that do not unwind. It is
-//!    printed, and the lock continues; without the feature `std` the program ends.
+//! 3. A hook's panic must not reach lock_api's guards, which rely on locks that do not unwind. The panic is printed,
+//!    and the lock continues; without the feature `std` the program ends.
 //! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};

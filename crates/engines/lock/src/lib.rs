@@ -1,7 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock is any raw lock of lock_api's, which is tried first. If that fails, the lock's hook gets one
-//! begin with lock, mode and call site, and one end with outcome and duration.
+//! A [`Contended`] lock wraps any raw lock of lock_api's, and tries it first. If the try fails, the lock's hook gets
+//! one begin with lock, mode and call site, and one end with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -18,7 +18,7 @@
 //! }
 //! ```
 //!
-//! **What it removes.** A free lock needs no coordination but its own, because only waits are timed.
+//! **What it removes.** A free lock needs no coordination beyond its own, because only waits are timed.
 //!
 //! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a free lock costs one
 //! more load and branch, below a nanosecond. A contended lock costs two readings of the CPU's counter and the hook's
@@ -34,8 +34,8 @@
 //! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
 //! pairs of hooks. The feature `validate` checks the order of every lock.
 //!
-//! `tiptoe lock` receives every wait that a hook receives. Unless it is attached, this costs each wait a
-//! load and a branch.
+//! While `tiptoe lock` is attached, it receives every wait that a hook receives. Otherwise each wait costs a load and a
+//! branch more.
 //!
 //! The idea to hook only the contended path is from the kernel's tracepoints `contention_begin` and `contention_end`.
 //! The order's rules are from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).

@@ -153,7 +153,6 @@ enum Holder {
     Panics,
     /// Breaks the raw lock at its release, so that a waiting thread panics.
     Breaks,
-    /// Cancels all waits while it holds the lock.
     Cancels,
 }
 

@@ -3,12 +3,12 @@
 //! A thread that calls a method which may wait adds edges to a graph, from each held lock's class to the wanted lock's
 //! class. An edge that closes a ring is reported, with each edge's call sites and stack. Rules:
 //!
-//! 1. Only methods that may wait make edges. While a lock of `try_lock` is held, it has edges to later ones.
-//! 2. A ring counts only if each wait is blocked by how the next thread holds the lock ([`rules`]). For example,
-//!    readers do not block a recursive reader.
-//! 3. Wanting a lock that the thread holds is reported at once, except for a recursive read. So is wanting a second
-//!    lock of one class and depth.
-//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the held mode.
+//! 1. Only methods that may wait make edges. A lock taken by `try_lock` has edges only to locks that are wanted later.
+//! 2. A ring counts only if each request waits for the mode in which the next thread holds the lock ([`rules`]). For
+//!    example, a recursive reader does not wait for readers.
+//! 3. A request that waits for the thread's own hold of the lock is reported at once. So is a request for a second lock
+//!    of one class and depth.
+//! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is its own class, forgotten when dropped.
 //!
 //! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.

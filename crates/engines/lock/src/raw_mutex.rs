@@ -17,7 +17,7 @@ unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        // SAFETY: this is no upgrade.
+        // SAFETY: `take` has a condition only for upgrades.
         unsafe { self.take::<MutexKind>(0) }
     }
 

@@ -20,7 +20,7 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
-        // SAFETY: this is no upgrade.
+        // SAFETY: `take` has a condition only for upgrades.
         unsafe { self.take::<ReadKind>(0) }
     }
 

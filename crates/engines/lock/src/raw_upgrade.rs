@@ -15,7 +15,7 @@ unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contend
     #[inline]
     #[track_caller]
     fn lock_upgradable(&self) {
-        // SAFETY: this is no upgrade.
+        // SAFETY: `take` has a condition only for upgrades.
         unsafe { self.take::<UpgradableKind>(0) }
     }
 

@@ -1,7 +1,7 @@
 //! Sums times by lock and call site, in static memory, without allocation or lock.
 //!
 //! Only the thread that claimed an entry adds to it, by a load and a store, so that no thread waits for another's cache
-//! line. Without the feature `std` two threads may have the same number, so additions must be atomic.
+//! line. Without the feature `std` two threads may have the same thread number, so additions must be atomic.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|

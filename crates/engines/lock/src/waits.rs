@@ -12,7 +12,8 @@ use crate::hook::Hook;
 use crate::table::Entry;
 use crate::table::Table;
 
-/// The most rows, one for each lock, mode, call site and waiting thread. Memory is used as rows are added.
+/// The most entries, one for each lock, mode, call site and waiting thread; a row merges threads. Memory is used as
+/// entries are added.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);

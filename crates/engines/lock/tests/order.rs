@@ -1,9 +1,8 @@
 //! The validator, against good and bad orders.
 //!
-//! An order is the steps of threads that run one after another, separated by ` / `. A letter takes a lock
-//! to write; after it `r` means to read, `R` recursively, `u` upgradable, `?` by trying, `^` upgrades, `v`
-//! downgrades to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are of one class, at the
-//! depth that follows.
+//! An order is the steps of threads that run one after another, separated by ` / `. A letter takes a lock to write;
+//! with `r` after it to read, with `R` recursively, with `u` upgradable. `?` only tries, `^` upgrades, `v` downgrades
+//! to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are of one class, at the depth that follows.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -34,7 +33,7 @@ fn reported(work: impl FnOnce()) -> Vec<Report> {
 }
 
 fn step<H: Hook, C: Class>(lock: &Lock<H, C>, what: &str) {
-    // SAFETY: a fake lock is held whenever the test says so, as the orders do.
+    // SAFETY: a fake lock counts as held whenever an order says so.
     unsafe {
         let upgradable = || lock.make_upgradable_guard_unchecked();
         let write = || lock.make_write_guard_unchecked();
@@ -66,7 +65,7 @@ fn depth(text: &str) -> u8 {
     text.parse().expect("a depth")
 }
 
-/// Runs an order, each thread in a thread, and returns the faults.
+/// Runs each thread of an order in its own thread, and returns the faults.
 fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault> {
     let free: [Lock<H, Unnamed>; 5] = std::array::from_fn(|_| Lock::new(()));
     let classed: [Lock<H, C>; 2] = std::array::from_fn(|_| Lock::new(()));
@@ -95,7 +94,7 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
 
 /// Runs an order bare, with a try first, and contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
-    /// For each run, because the graph never forgets one.
+    /// A class for each run, because the graph never forgets a class.
     struct Way<const AT: usize, const WAY: usize>;
     impl<const AT: usize, const WAY: usize> Class for Way<AT, WAY> {
         const NAME: &'static str = "tree";

@@ -1,12 +1,12 @@
 //! Which thread counts in which slab.
 //!
-//! A thread's first hit claims a *descriptor* for its life, whose first word leads trampolines to the thread's slab;
-//! 0 leads them to the cold path.
+//! A thread's first hit claims a *descriptor* for the thread's life. The descriptor's first word leads trampolines to
+//! the thread's slab; 0 leads them to the cold path.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
 //! INVARIANT: a slab has at most one writer, because a descriptor is taken over only from a thread that the kernel
-//! reports dead. So counts are never reset.
+//! reports dead. So the next owner continues the counts, which are never reset.
 //!
 //! Opening a slab races with the end of a session:
 //!
@@ -14,17 +14,17 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! The side with the second fence sees the other's store: either the thread clears its word, or the agent does.
+//! The side whose fence comes second sees the other's store: either the thread clears its word, or the agent does.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A thread's descriptor, reached through a TLS word: a cache line, so that threads share none.
+/// A thread's descriptor, to which a TLS word points. It fills a cache line, so that threads share none.
 #[repr(C, align(64))]
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers, because the kernel reuses ids: an
-    /// exchange of the id alone would succeed although a new thread with it had claimed the descriptor.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers. Otherwise an exchange could succeed
+    /// although a new thread with the same, reused id had claimed the descriptor.
     owner: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Descriptor {
 
     /// Returns the owning thread, or 0.
     pub fn owner(&self) -> u32 {
-        // Relaxed: a thread compares its own id, which no other replaces while it lives.
+        // Relaxed: callers compare the owner with their own id, which no other thread replaces while they live.
         self.owner.load(Ordering::Relaxed) as u32
     }
 }
@@ -50,13 +50,13 @@ impl Default for Descriptor {
     }
 }
 
-/// Owners checked before a fresh descriptor.
+/// How many owners a claim checks before taking a fresh descriptor.
 const LOOKS: usize = 4;
 
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// The number of descriptors ever taken; wiped on fork, as they are.
+    /// The number of descriptors ever taken; wiped on fork, like the descriptors.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.
@@ -86,9 +86,9 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`: unless `keep`, one whose owner is not `taken`, else a fresh one. `None` if
-    /// all are taken. Only the first `most` have a slab, so these are preferred. If a signal handler claims in between,
-    /// its thread has both.
+    /// Takes a descriptor for thread `tid`, and prefers the first `most`, because only these have slabs. Takes over one
+    /// whose owner is not `taken`; if none is found, or with `keep`, takes a fresh one. `None` if all are taken. If a
+    /// signal handler claims meanwhile, its thread has two descriptors.
     pub fn claim(
         &self,
         tid: u32,
@@ -99,7 +99,7 @@ impl<'a> Claims<'a> {
         let most = most.min(self.descriptors.len());
         let used = (self.used.load(Ordering::Relaxed) as usize).min(most);
         if !keep && used > 0 {
-            // Relaxed: only spreads the searches.
+            // Relaxed: the cursor only spreads the searches.
             let start = self.cursor.fetch_add(LOOKS as u32, Ordering::Relaxed) as usize;
             let full = used == most;
             let looks = if full { used } else { LOOKS.min(used) };
@@ -117,13 +117,14 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        // Acquire: pairs with the exchange below and the store in `take_fresh`; `taken` must run after the owner
-        // wrote its id.
+        // Acquire: pairs with the exchange below and the store in `take_fresh`, because `taken` must run after the
+        // owner wrote its id. Otherwise `taken` could report a new thread dead.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));
         let next = (held >> 32).wrapping_add(1) << 32 | u64::from(tid);
-        // AcqRel: the owner wrote before the kernel reported its death; among living claimants the exchange decides.
+        // AcqRel: pairs with the next claimant's Acquire. The dead owner's writes are visible, because the kernel
+        // reports a death after them.
         free && descriptor
             .owner
             .compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed)
@@ -159,7 +160,7 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back, so that a new thread may take it over.
+    /// Gives a held descriptor back.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
@@ -179,8 +180,8 @@ impl<'a> Claims<'a> {
         self.session().is_some()
     }
 
-    /// Returns the active session. Must be called before looking up slabs, so that [`Claims::open`] refuses those of
-    /// an ended one.
+    /// Returns the active session. Must be called before looking up slabs, so that [`Claims::open`] refuses an ended
+    /// session's slabs.
     pub fn session(&self) -> Option<u64> {
         let session = self.session.load(Ordering::Acquire); // pairs with `begin`
         (session & 1 == 1).then_some(session)
@@ -192,7 +193,7 @@ impl<'a> Claims<'a> {
             return false;
         };
         descriptor.slab.store(slab, Ordering::Relaxed); // ordered by the fence
-        // SeqCst: the store above before the load below; see the table.
+        // SeqCst: orders the store above before the load below; see the table.
         fence(Ordering::SeqCst);
         if self.session.load(Ordering::Relaxed) != session {
             descriptor.slab.store(0, Ordering::Relaxed); // our own word
@@ -208,7 +209,7 @@ impl<'a> Claims<'a> {
         if session & 1 == 1 {
             self.session.store(session + 1, Ordering::Relaxed); // ordered by the fence
         }
-        // SeqCst: the store above before the clearing below; see the table.
+        // SeqCst: orders the store above before the clearing below; see the table.
         fence(Ordering::SeqCst);
         for descriptor in self
             .descriptors

@@ -14,8 +14,9 @@
 //! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space is right in what it
 //! holds. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
 //!
-//! A file is its device and inode in the list, and gets a small number when first read there. On some file systems
-//! stat(2) shows another device, so the pair is unknown, and the space lacking until the list is read.
+//! A file is identified by its device and inode in the list, and gets a small number when first read there. On some
+//! file systems stat(2) shows another device. A call's file is then unknown, and the space lacking until the list is
+//! read.
 //!
 //! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
 //! and no shared write.
@@ -100,8 +101,8 @@ impl<'a> Feed<'a> {
         Some(feed)
     }
 
-    /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space only if it
-    /// overlaps a known range or the space is unsure, because a program removes only what it mapped.
+    /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space if it overlaps a
+    /// known range. An unsure space may miss the mapping, so every removal concerns it.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -116,8 +117,8 @@ impl<'a> Feed<'a> {
         !range.is_empty() && (self.is_unsure() || self.space.may_meet(range))
     }
 
-    /// Makes a call, and records its effect. `file` names the mapped file. No signal handler that calls this or
-    /// looks up a place may interrupt it, because the handler would deadlock on the lock held here.
+    /// Makes a call, and records its effect. `file` names the mapped file. The caller must block signals, because a
+    /// handler that calls this or looks up a place could not get the lock held here.
     pub fn perform(
         &self,
         call: &Call,
@@ -239,8 +240,8 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
-    /// Calls `each` with patched code that is mapped a second time without patches: at `range`, or anywhere. The caller
-    /// must block signals, as for [`Feed::perform`]. Does nothing if the lock is taken.
+    /// Calls `each` with each range of patched code that is mapped a second time without patches: at `range`, or
+    /// anywhere if `None`. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock is taken.
     pub fn each_unpatched_copy(
         &self,
         range: Option<&Range<u64>>,
@@ -285,7 +286,7 @@ impl<'a> Feed<'a> {
         };
         for (address, probe) in probes {
             if let Some(file_offset) = writer.file_offset_of(address) {
-                // Without room, the probe's lookups are missed.
+                // Without room, lookups miss the probe.
                 let _ = writer.add_probe(file_offset, probe, |other| replaces(other, address));
             }
         }
@@ -302,7 +303,7 @@ impl<'a> Feed<'a> {
         self.answer(|space| space.find(address, reach, accept))
     }
 
-    /// Looks up a probe under the lock alone, a baseline to measure speculation.
+    /// Looks up a probe; see [`Space::find_locked`].
     pub fn find_locked(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Answer {
         self.answer(|space| space.find_locked(address, reach, accept))
     }

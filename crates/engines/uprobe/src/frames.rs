@@ -10,20 +10,21 @@
 //! | 1, 2 | `thunk`, `entered` |
 //! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call counted as left
-//! returns, the count is taken back. A region's first word must stay 0.
+//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call that counted as left
+//! (below) returns, the count is taken back. A region's first word must stay 0, because trampolines read it when there
+//! is no frame.
 //!
 //! # Which calls are left
-//! The stack grows down. When a call with its return address at `slot` returns or begins, longjmp or an unwinder has
-//! left every frame below `slot` on that stack (within [`SAME_STACK`]). Frames on other stacks (coroutines, signals)
-//! stay.
+//! The stack grows down. If a call with its return address at `slot` returns or begins, the thread has left every frame
+//! below `slot` on that stack (within [`SAME_STACK`]), by longjmp or an unwinder. Frames on other stacks (coroutines,
+//! signals) stay.
 //!
 //! # Rules
 //! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
 //!    out.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's frames are buried by its descriptor's holder: the *heir*, which took the descriptor over, or the
-//!    agent's thread, which reserved it.
+//! 3. A dead thread's frames are counted as left by its descriptor's holder: the *heir*, which took the descriptor
+//!    over, or the agent's thread, which reserved it.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -39,15 +40,15 @@ pub struct Frame {
     pub slot: u64,
     /// The thunk to return to; without a thunk, the slot of the probe's first word, which is below all addresses.
     pub thunk: u64,
-    /// The time of entry in ticks; for a gate's call the address of the counters in which it is recorded.
+    /// The time of entry in ticks; for a gate (`--under`) the address of the counters that record the call.
     pub entered: u64,
     /// Nanoseconds in followed callees.
     pub callees: u64,
-    /// The part of the probe's words, if grouped by value; else 0.
+    /// Which part of the probe's words counts the call, if calls are grouped by value; else 0.
     pub part: u8,
 }
 
-/// Position in word 3. Callees' time overflows into the part after 2 years.
+/// Position of the part in word 3. Callees' time overflows into the part after 2 years.
 const PART: u32 = 56;
 
 /// A region; positions count frames.
@@ -101,8 +102,8 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. No ABA, because a thread that takes another's frame runs on that stack,
-        // or holds the region.
+        // Relaxed: only the exchange decides. No ABA: a thread that takes another's frame runs on the frame's stack, so
+        // no call reuses the slot, or that thread holds the region.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
@@ -115,7 +116,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Clears frames' parts below `end`.
+    /// Clears the parts of frames below `end`.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));

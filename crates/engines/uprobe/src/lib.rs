@@ -1,12 +1,12 @@
-//! Everything that runs on a hit, and the protocol that puts probes into live code.
+//! What runs when a thread hits a probe, and the protocol that puts probes into live code.
 //!
-//! No thread is stopped to be patched, and a hit writes only its own thread's memory.
+//! Code is patched while threads run it, and a hit writes only its own thread's memory.
 //!
 //! - [`patcher`] writes a jump while threads run the bytes: about 2 us a site in batches.
 //! - [`table`]: where a thread that hit a trap byte continues.
-//! - [`thunks`] lead followed calls back.
-//! - [`frames`]: a thread's followed calls.
-//! - [`claim`] gives threads slabs of counters. A hit is then an increment (0.2 to 1 ns with the jumps).
+//! - [`thunks`]: code that *followed* calls return to, so that their returns are counted.
+//! - [`frames`]: a thread's followed calls in progress.
+//! - [`claim`] gives threads slabs of counters. A hit is then an increment: 0.2 to 1 ns, including the jumps.
 //! - [`lookup`]: an address's probe while mappings change; [`feed`] keeps it up to date.
 //! - [`window`]: whether a site's bytes are ours.
 //!

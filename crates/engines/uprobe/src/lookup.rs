@@ -8,11 +8,11 @@
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! A miss may come from the race, so the fallback decides under the lock. Rules of the lock:
+//! A miss may be due to a racing writer, so the fallback decides under the lock. Rules of the lock:
 //!
-//! 1. The lock orders writers among each other and before the fallback. Speculation ignores it.
+//! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
-//! 3. No wait is unbounded, because a lookup in a signal handler that interrupted the writer would deadlock. Such a
+//! 3. Every wait is bounded; otherwise a lookup in a signal handler that interrupted the writer would deadlock. Such a
 //!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
 //! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look
 //!    up.
@@ -113,8 +113,8 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// Looks up the probe at an address, or at one of the `reach` bytes that end there, the nearest first. `accept`
-    /// must decide by the probe alone, and may be called with any probe.
+    /// Looks up the probe at an address, or the nearest of those up to `reach - 1` bytes before it. `accept` must
+    /// decide by the probe alone, and may be called with any probe.
     #[inline]
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
         let read = |space: &Self| space.probe_speculative(address, reach, &accept);
@@ -279,8 +279,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the differences; the
-    /// sequence is even in between.
+    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the differences. The sequence
+    /// is even between changes.
     pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {

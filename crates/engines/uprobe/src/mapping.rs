@@ -1,4 +1,4 @@
-//! Address ranges to (file, offset), as a radix tree.
+//! Maps address ranges to (file, offset), by a radix tree.
 //!
 //! The tree is like a processor's page table of [`LEVELS`] levels, but leads to places in files. An entry covers a
 //! *span* of addresses: a page on level 0, otherwise all of the table below.
@@ -9,7 +9,7 @@
 //! | a place, and [`FILE`] | has this place at its first address |
 //! | a table's number, and [`TABLE`] | is described there |
 //!
-//! INVARIANT, broken only while the sequence of [`crate::lookup`] is odd:
+//! INVARIANT (1 and 2 are broken only while the sequence of [`crate::lookup`] is odd):
 //!
 //! 1. Exactly one entry names each table but the root; none of these tables is all 0.
 //! 2. Level 0 names no table.
@@ -112,7 +112,8 @@ pub(crate) const fn words_for(tables: usize) -> usize {
     tables * WIDTH
 }
 
-// Relaxed throughout: the lock orders writers (edge G), the sequence count what a reader accepts (edges E, F).
+// Relaxed throughout: the lock orders writers (`tiptoe_sync`'s edge G), and the sequence count decides what a reader
+// accepts (edges E, F).
 impl<'a> Mappings<'a> {
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! Models of the shipped code, and mutants without one guarantee that must fail. Storage is leaked, because a model's
+//! Models of the shipped code. Each mutant lacks one guarantee, and must fail. Storage is leaked, because a model's
 //! threads need `'static`.
 
 extern crate std;

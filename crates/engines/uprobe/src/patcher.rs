@@ -4,16 +4,16 @@
 //! A trap byte kills a thread that blocks SIGTRAP or SIGILL. So the caller must ensure that no thread blocks them
 //! while trap bytes are in place. Sites that need no trap byte get none:
 //!
-//! | the patch | on and off by | a thread that arrives during the change |
+//! | the patch | armed and disarmed by | a thread that arrives during the change |
 //! |---|---|---|
 //! | displaces one instruction, and is inside one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
-//! | any, while every thread is stopped outside its window ([`OtherThreads::Stopped`]) | plain writes | does not exist |
+//! | any, while every thread is stopped outside windows ([`OtherThreads::Stopped`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
-//! that one store wrote as it was before or after (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Two bytes that jump to themselves could hold threads back, too, but a child forked in that time
-//! would spin for ever.
+//! as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
+//! Operations"). Instead of a trap, a jump to itself could hold threads back, but a child forked then would spin for
+//! ever.
 //!
 //! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
 //! word between read and write loses its trap byte, and counts nothing.
@@ -40,13 +40,13 @@
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
-//! byte. What remains is a trap or the original instruction, and [`rearm`] restores the site. A uprobe added and
+//! byte. Threads then run the trap or the original instruction, until [`rearm`] restores the jump. A uprobe added and
 //! removed within a phase loses its trap to ours, and counts nothing.
 //!
-//! A uprobe on an *inner* instruction breaks the site: its trap, and later the file's byte, is in the jump's
-//! displacement, which then leads elsewhere before we can look. Such a site is found by its bytes
-//! ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes that run the file are safe, because the
-//! kernel looks for `int3` there, and no head has one.
+//! A uprobe on an *inner* instruction breaks the site at once, because its trap, and later the file's byte, changes the
+//! jump's displacement. Such a site is found by its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. On
+//! removal the kernel restores the file's byte wherever it finds `int3`, in other processes, too. Patches there are
+//! safe, because no inner head has an `int3`.
 //!
 //! # What stays
 //! An island keeps its jump, in padding that no other code reaches. A preempted thread, a signal frame or a coroutine
@@ -115,7 +115,6 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs a step over the sites that have not failed.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.other_threads.has_phases(site) == phased
@@ -200,8 +199,8 @@ fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
 
-/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch with the
-/// file's first byte (a call's, a jump's) is still armed.
+/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch that keeps
+/// the file's first byte needs no rearming.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -393,7 +392,7 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the heads, the first last; a byte's write is atomic. Skips foreign traps.
+/// Restores the inner heads, then the first byte; a byte's write is atomic. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

@@ -7,8 +7,8 @@
 //! A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
 //! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe then retries.
 //!
-//! A table of N slots is in slots N to 2 N, so that few probes touch little memory. A table twice as large replaces
-//! it before it is more than half full.
+//! A table of N slots is in slots N to 2 N, so that few probes touch little memory. Before more than half of them are
+//! used, a table of 2 N slots replaces it.
 
 use core::hint::select_unpredictable;
 
@@ -19,7 +19,7 @@ const SLOTS: usize = 4;
 const FIRST_SLOTS: usize = 2 * SLOTS;
 /// The most probes compared at one place.
 const MOST_LINKS: usize = 64;
-/// The last probe's link; 0 for a probe that was never inserted.
+/// The last probe's link. 0 is the link of a probe that is not in the table.
 const LAST: u64 = 1;
 
 /// Places, then for each the first probe's number plus one, or 0 if free.

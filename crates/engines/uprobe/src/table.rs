@@ -1,16 +1,16 @@
 //! Which site a trapped thread is in, and where it continues.
 //!
 //! The agent's thread is the one writer; any thread and signal handler may read. Records are appended and never
-//! changed, so an index stays readable. Two *orders* hold indices sorted by address. The writer fills the unused
+//! changed, so an index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused
 //! order, then raises the version, whose lowest bit selects the order in use.
 //!
-//! All is in one array, so that a small table takes few pages, because a fork copies each.
+//! One array holds everything, so that a small table uses few pages, each of which a fork copies.
 //!
 //! | words of slot `n` | content |
 //! |---|---|
 //! | 0 to 11 | record `n` |
 //! | 12, 13 | place `n` of each order |
-//! | 14 | the caller's word for the record |
+//! | 14 | a word for the caller |
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -95,13 +95,13 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// Returns a record's word for the caller.
+    /// Returns a record's word that the caller may use.
     pub fn word(&self, index: usize) -> Option<&'a AtomicU64> {
         self.slots.get(index)?.get(OWN)
     }
 
-    /// Appends records in ascending order of address, which replace earlier ones there. Returns the first index.
-    /// (writer)
+    /// Appends records in ascending order of address. Each replaces an earlier record at its address. Returns the first
+    /// index. Writer only.
     pub fn insert(
         &self,
         count: usize,
@@ -117,7 +117,7 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
-    /// Makes `wanted` records findable again, instead of later ones. (writer)
+    /// Makes searches find each `wanted` record instead of a later one at its address. Writer only.
     pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
@@ -165,7 +165,6 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Merges the order in use and the new records into the other order.
     fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), TableError> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
@@ -220,12 +219,12 @@ impl<'a> Table<'a> {
         self.address_of(index as usize)
     }
 
-    /// Returns the site with a head at `address`, unless insertions kept overtaking.
+    /// Returns the site with a head at `address`; `None` also if insertions kept overtaking the search.
     pub fn find(&self, address: u64) -> Option<TrapSite> {
         self.trap_site(self.last_up_to(address)?, address)
     }
 
-    /// Returns the site with an index, which may be any number, if it has a head at `address`.
+    /// Returns the site at `index`, which may be any number, if the site has a head at `address`.
     pub fn trap_site(&self, index: usize, address: u64) -> Option<TrapSite> {
         let site = self.site(index)?;
         let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
@@ -275,7 +274,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Returns the findable records in a range of addresses. (writer)
+    /// Returns the findable records in a range of addresses. Writer only.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);

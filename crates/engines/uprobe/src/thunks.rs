@@ -5,11 +5,11 @@
 //! Thunks are never freed, because a frame may return into one at any time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack
-//! pointer does not change, and that the return address is the record's first word. The record must be found from the
-//! frame's address, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame of
-//! an exception's handler by its canonical frame address (CFA), and takes the first that matches. So the frame after
-//! the last thunk must have another CFA; the record has the difference.
+//! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack pointer does
+//! not change, and that the return address is the record's first word. The record is found from the thunk's address
+//! alone, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame of an
+//! exception's handler by its canonical frame address (CFA), and takes the first that matches. So the last thunk's CFA
+//! must differ from that of the frame after it; the record has the offset.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -24,9 +24,9 @@ pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
 /// Entries after that of the highest hash, so that no search wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
-/// In the record's last word: the thunk is a gate's.
+/// In the record's last word: the thunk belongs to a gate, the function of `--under`.
 const GATE: u64 = 1 << 31;
-/// In the record's last word: the canonical frame addresses differ by 8.
+/// In the record's last word: the thunk's canonical frame address is 8 below its caller's stack pointer.
 const CFA_GAP: u64 = 8 << 32;
 const ADDRESS: u64 = (1 << 47) - 1;
 
@@ -41,7 +41,7 @@ pub struct Thunk {
     pub exit: u64,
     /// The number of the probe's first word in a thread's slab.
     pub slot: u64,
-    /// Whether frames hold the counters in which the call is recorded.
+    /// Whether the probe is a gate (`--under`), whose frames hold the counters that record the call.
     pub is_gate: bool,
 }
 

@@ -1,14 +1,14 @@
 //! Whether a site still has our bytes.
 //!
-//! The check is for a trap at a site that the address space does not confirm ([`crate::feed`]). Other memory may be
-//! mapped there, with its own trap bytes or a copy of the code.
+//! The check is for a trap at a site that a lookup in the address space ([`crate::feed`]) did not find. Other memory
+//! may be mapped there, with its own trap bytes or a copy of the code.
 
 use tiptoe_wire::Site;
 
 const TRAP: u8 = 0xcc;
 
-/// Returns whether a site's bytes may be ours: any state from original to patched in the window, the original after it.
-/// `byte` reads a byte; unreadable ones are ignored.
+/// Returns whether a site's bytes may be ours: in the window original, patched or trap bytes, after it the original
+/// ones. `byte` reads a byte; unreadable ones are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
     // Zeroes at the end are unknown bytes after a short function.

@@ -168,7 +168,7 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window with a pair has one more phase. None may lack its refetch, or be swapped.
+/// A window with a pair has one more phase. No phase may lack its refetch, or be swapped.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -261,7 +261,7 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// The first mix if the kernel removes its trap, without a refetch, while the first byte is a trap.
+/// Returns the first mix if the kernel removes its trap, without a refetch, while the first byte is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -297,8 +297,8 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored with other bytes that are no heads, so a core may run the first instruction with the
-/// jump's displacement.
+/// Mutant: the guard is restored together with the bytes that are no heads, so a core may run the first instruction
+/// with the jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -319,7 +319,7 @@ fn mutant_guard_restored_early_runs_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// Mutant: a guarding call changes more than one byte of its displacement, so a core may see a mix.
+/// Mutant: a guarding call changes more than one byte of its displacement.
 #[test]
 fn mutant_call_with_any_target_runs_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -331,7 +331,6 @@ fn mutant_call_with_any_target_runs_a_mix() {
     }
 }
 
-/// A uprobe on an inner instruction breaks the jump, but disarming works.
 #[test]
 fn a_foreign_trap_inside_is_left_where_it_is() {
     for shape in jumps() {
@@ -352,8 +351,8 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel has restored the first byte before our tail. Until [`rearm`] or [`disarm`], no thread may run a mix in
-/// a [`guarded`] window.
+/// The kernel has put the file's first byte in front of our jump's tail. Before [`rearm`], no thread may run a mix in a
+/// [`guarded`] window.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;

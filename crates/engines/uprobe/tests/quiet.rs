@@ -46,7 +46,7 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Two writes, in either order, or one of less than the word, run a mix or trap.
+/// Two writes, in either order, or one write of less than the word, run a mix or trap.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // After a one-byte instruction the other bytes do not matter.

@@ -55,7 +55,7 @@ fn the_runtimes_frames_are_stepped_over() {
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // At the end of the described code; in undescribed code.
+        // The last described address; then an undescribed one.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),

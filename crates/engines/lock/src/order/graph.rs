@@ -58,7 +58,6 @@ pub(super) fn own_class() -> u32 {
     graph.last_class
 }
 
-/// Removes a dropped lock's node with its edges and faults.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }

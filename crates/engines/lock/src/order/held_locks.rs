@@ -23,15 +23,16 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Numbered locks that another thread than the holder released, because guards may be sent. A holder's entry has the
-/// last number at its acquisition. If that is below the lock's number, the entry is stale, and dropped. A later
-/// holder's entry never is. For a shared lock another reader's entry may be dropped.
+/// Releases by threads that do not hold the lock, which are possible because guards may be sent. Each has a number. A
+/// holder's entry has the last number at its acquisition in `since`. If a release's number is higher, the entry is
+/// stale, and is dropped. A later holder's entry has no lower number, so it stays. For a shared lock another reader's
+/// entry may be dropped.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number in [`LET_GO`]. Relaxed: the lock itself orders its release before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most entries in [`LET_GO`], where those of ended threads stay.
+/// The most entries in [`LET_GO`]. Those of holders that ended stay until others push them out.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,6 @@ pub(super) struct HeldLock {
     node: u32,
     held_as: HeldAs,
     side: Side,
-    /// The last number in [`LET_GO`] at the acquisition.
     since: u64,
 }
 
@@ -136,8 +136,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Returns whether the thread holds the wanted lock, so that no order is checked. Reports if the thread would wait for
-/// itself.
+/// Reports if the thread would wait for itself. Returns whether no order is checked: after a report, or for a recursive
+/// read of a lock that the thread holds.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()

@@ -75,7 +75,7 @@ pub struct Step {
     pub stack: Arc<Backtrace>,
 }
 
-/// An order that contradicts earlier ones: its steps form a ring.
+/// A fault and its steps; those of an inversion form a ring.
 ///
 /// ```
 /// use tiptoe_lock::{Report, on_report};

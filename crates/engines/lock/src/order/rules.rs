@@ -1,6 +1,6 @@
 //! Whether a request waits for another thread that holds the lock.
 //!
-//! A reader waits for a reader, too, because a writer may wait between them. Only a recursive one does not.
+//! A reader waits for a reader, too, because a writer may wait between them. A recursive reader does not.
 //! An upgrade waits only for readers, because only one thread may upgrade.
 
 use crate::acquisition::Mode;

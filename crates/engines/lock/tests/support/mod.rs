@@ -20,7 +20,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Free,
-    /// Released to a waiter.
+    /// Taken until a thread waits.
     Taken,
     /// Stays taken.
     Kept,
@@ -46,7 +46,6 @@ fn note(words: String) {
     assert!(panics.is_none(), "the event at which it panics");
 }
 
-/// A lock that only one thread uses.
 pub struct Fake;
 
 fn attempt() -> bool {

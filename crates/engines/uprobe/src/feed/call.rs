@@ -7,7 +7,7 @@ const MPROTECT: usize = 10;
 const MUNMAP: usize = 11;
 const MREMAP: usize = 25;
 const PKEY_MPROTECT: usize = 329;
-/// The numbers of the system calls that may change mappings (x86-64).
+/// The system calls' numbers (x86-64).
 pub const NUMBERS: [usize; 5] = [MMAP, MPROTECT, MUNMAP, MREMAP, PKEY_MPROTECT];
 
 const PROT_EXEC: u64 = 4;

@@ -5,7 +5,7 @@
 //! list is read after the change ended. Two more counts, *lacking* and *filled*, track what may be missing.
 //!
 //! Rules:
-//! 1. A change must be begun before the kernel makes it, so that a thread that runs its code sees it begun.
+//! 1. A change must be begun before the kernel makes it, so that a thread that runs the new code sees the change begun.
 //! 2. *Settled* must change only under the space's lock.
 //! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in progress.
 //!
@@ -88,7 +88,7 @@ impl Doubt {
         // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`.
         // Otherwise there is a race: a change begun and settled between the loads would hide another in doubt.
         let settled = self.settled.load(Acquire);
-        settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
+        settled == self.begun.load(Relaxed) // Relaxed: a thread that runs a change's code sees it begun (rule 1)
     }
 
     /// Returns whether the space may miss a mapping.

@@ -72,8 +72,6 @@ fn find(feed: &Feed, address: u64) -> Answer {
     feed.find(address, 1, |_| true)
 }
 
-/// A file that is mapped twice has a probe in each mapping, and neither replaces the other. The probes of
-/// a mapping that moves are found at the new addresses.
 #[test]
 fn probes_at_one_place_of_a_file_are_distinguished_by_their_addresses() {
     with_feed(|feed| {

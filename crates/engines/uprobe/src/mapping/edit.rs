@@ -25,7 +25,7 @@ impl Mappings<'_> {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns the number of spans that an edge divides and that have no table.
+    /// Returns how many tables a fill adds: one for each span that an edge of `range` divides and that has no table.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -40,8 +40,8 @@ impl Mappings<'_> {
         (1..LEVELS).map(on).sum()
     }
 
-    /// Returns whether [`Self::remap`] certainly has room: on each level a fill takes at most a table for each of its
-    /// two edges, and one for each span.
+    /// Returns whether [`Self::remap`] certainly has room. On each level a fill adds at most two tables, one at each
+    /// edge, and all fills together at most one for each span.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;

@@ -6,7 +6,7 @@ use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, its *place*: file number above, offset below.
+/// A byte of a file, its *place*: the file's number in the upper bits, the offset in the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! A dead thread's calls must be counted as left once, by its heir or the agent; the heir's own calls must not.
+//! A dead thread's calls must be counted as left once, by its heir or the agent, and the heir's own calls never.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

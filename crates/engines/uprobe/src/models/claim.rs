@@ -15,7 +15,7 @@ fn claims(descriptors: usize) -> &'static Claims<'static> {
     leak(Claims::new(leak_many(descriptors, Descriptor::new), used))
 }
 
-/// A thread opens its slab while the session ends. An open slab must see what was mapped before; none may stay open.
+/// A thread opens its slab while the session ends. The thread must see what was mapped before. No slab may stay open.
 fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -91,8 +91,7 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once; `taken` of `room` descriptors are a dead thread's. They must get different ones, if
-/// there is room.
+/// Two threads claim at once; `taken` of `room` descriptors are a dead thread's.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
@@ -138,8 +137,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// A new thread with a dead thread's id finds it on the dead thread's descriptor, while another thread takes that
-/// over.
+/// A new thread has a dead thread's id, and finds that id on the dead thread's descriptor, while another thread takes
+/// the descriptor over.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));

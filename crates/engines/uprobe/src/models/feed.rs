@@ -1,4 +1,4 @@
-//! An unmapped file must never be found, whether its thread or a reader of the list has the lock.
+//! An unmapped file must never be found, whether the thread that unmaps it or a reader of the list has the lock.
 
 use loom::sync::atomic::AtomicU64 as KernelWord;
 use loom::thread::spawn;
@@ -69,7 +69,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// A change without a hook is in doubt. A thread looks up while the agent's thread reads the list.
+/// A change without a hook is in doubt.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel) = world();

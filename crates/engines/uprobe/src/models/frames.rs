@@ -1,7 +1,7 @@
-//! Every call must return, be left or be inside, whatever interrupts its thread and whichever thread takes its frame;
-//! its time must be its own.
+//! Every call must count once, as returned, left or still inside, whatever interrupts its thread and whichever thread
+//! takes its frame. No call may get another's time.
 //!
-//! Trampolines' steps are as in `code/patch`'s `timed.rs`. A frame's thunk is its probe.
+//! Trampolines' steps are as in `code/patch`'s `timed.rs`. Here a frame's `thunk` is the number of its probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -95,8 +95,7 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit. `entered` is when the frame must have been entered; `None` if another thread must have
-    /// taken it.
+    /// A trampoline's exit. `entered` is the entry time that the found frame must have; `None` skips the check.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
@@ -122,7 +121,7 @@ impl Thread {
         );
     }
 
-    /// The agent's `returns`; the call may be on `other`.
+    /// The agent's code for a return; the call's frame may be in `other`'s region.
     fn returns_slowly(&self, slot: u64, probe: u64, other: Option<&Thread>) -> Option<Frame> {
         let wanted = |frame: &Frame| frame.slot == slot && frame.thunk == probe;
         let left = |frame| self.calls.left(frame);
@@ -296,7 +295,7 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, it ends twice.
+/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, the call ends twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {

@@ -75,7 +75,8 @@ fn find_against(
     });
 }
 
-/// The mapping becomes another file's. Its table is reused for other addresses, where a reader finds the third probe.
+/// The mapping becomes another file's. Its table is reused for other addresses, where an unchecked reader would find
+/// the third probe.
 fn reused(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| map(space, 2..7, file_offset(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);

@@ -36,7 +36,6 @@ fn insert(table: &Table, address: u64) {
     table.insert(1, |_| Some(site(address))).expect("room");
 }
 
-/// A thread traps at `trapped` while 10 and 30 are inserted beside 20.
 fn find_against_insert(trapped: u64, agent: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table = table();
@@ -96,7 +95,7 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20 while the first of its two records is recalled, and must find either whole.
+/// A thread traps at 20 while the first of its two records is recalled.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

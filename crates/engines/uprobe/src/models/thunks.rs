@@ -36,7 +36,7 @@ fn thunk(to: u64) -> Thunk {
     }
 }
 
-/// As a trampoline does.
+/// Looks up a key as trampolines do.
 fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     for pair in entries.chunks(2) {
         match pair[0].load(Acquire) {

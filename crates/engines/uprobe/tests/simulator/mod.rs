@@ -20,7 +20,7 @@ const CALL: u8 = 0xe8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,
-    /// After the original first byte the second is invalid: as an operand, or because the first is a prefix.
+    /// The second byte is invalid after the original first byte: as an operand, or because the first is a prefix.
     Invalid,
     /// The first instruction's other bytes stay.
     Keep,
@@ -169,7 +169,7 @@ impl Memory {
         memory
     }
 
-    /// Another tool's write.
+    /// Writes without recording a step, as another tool does.
     pub fn put(&self, address: u64, bytes: &[u8]) {
         let addressed = (address..).zip(bytes.iter().copied());
         self.bytes.borrow_mut().extend(addressed);
@@ -346,7 +346,6 @@ impl View {
         Ok(())
     }
 
-    /// Whether `first` at `head` is valid code.
     fn is_fine(&self, shape: &Shape, head: u8, end: u8, first: u8) -> bool {
         let (site, offset) = (&shape.site, usize::from(head));
         let traps = first == INT3 || offset > 0 && self.traps(site, offset, first);
@@ -376,7 +375,6 @@ impl View {
             && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
-    /// Whether the second byte guards the original first byte.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
         let second = self.at(site.address + 1);

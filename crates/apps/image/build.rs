@@ -1,7 +1,7 @@
 //! Builds the agent and links it.
 //!
-//! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it, in its own
-//! target folder, because two cargos in one folder would deadlock on that folder's lock.
+//! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it. The second has its
+//! own target folder, because two cargos in one folder would deadlock on the folder's lock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

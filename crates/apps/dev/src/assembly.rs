@@ -5,12 +5,12 @@ use std::fmt::Write;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub name: &'static str,
-    /// The distinct functions that a round calls.
+    /// The number of distinct functions; a round calls each once.
     pub functions: usize,
     /// The number of offsets in a cache line at which the functions and their loops are placed.
     pub places: usize,
     body: &'static str,
-    /// The functions' alignment. With 1, no padding before a function has room for a jump.
+    /// The functions' alignment. An alignment of 1 leaves no padding that has room for a jump.
     align: usize,
 }
 
@@ -40,8 +40,8 @@ const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The least that a return probe can cost: `DETOUR` with a call of the copy. So the function returns to the detour,
-/// which returns to the caller by an address that a variable keeps.
+/// The least that a return probe can cost: `DETOUR` with a call of the copy. So the function returns to the detour.
+/// The detour returns to the caller, whose address a variable keeps.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \

@@ -73,8 +73,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its waits for a CPU: in an idle target, while the
-/// agent is injected and patches, and while it only patches. The injection borrows a waiting thread if there is one.
+/// Measures the longest time that a busy thread did not run, without its waits for a CPU. The cases are no attach, an
+/// attach that injects the agent and patches, and one that only patches. The injection borrows a waiting thread if
+/// there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

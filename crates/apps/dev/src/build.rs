@@ -2,16 +2,16 @@
 //! mmap_lock are watched, as `tiptoe lock --kernel --mmap -a` does.
 //!
 //! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every
-//! acquisition watched (`every`), in changing order, so that a change of the machine's speed affects all cases
-//! alike. The page cache is dropped before each build. Rounds end when the 95% interval of `contended` is at
-//! most half a point to both sides, or at their limit.
+//! acquisition watched (`every`), in changing order, so that a change of the machine's speed affects all cases alike.
+//! The page cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
+//! percentage point to each side, or at their limit.
 //!
 //! Most processes of a build have one thread and rarely wait, so `faults` compares the same cases on threads of
 //! one process that map, touch and unmap memory.
 //!
-//! Because another program may make one build 10 % longer, the value is the trimmed mean of the rounds'
-//! differences, without a fifth at each end, and its interval is Yuen's (Biometrika 61, 1974): Student's t over
-//! the winsorized variance. The plain mean is printed, too.
+//! The value is a trimmed mean of the rounds' differences, without a fifth at each end, because another program may
+//! make one build 10 % longer. Its interval is Yuen's (Biometrika 61, 1974), from Student's t and the winsorized
+//! variance. The plain mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -242,7 +242,6 @@ fn note(name: &str, case: usize, found: &BuildRounds) -> String {
     format!("{name} takes {longer} longer, and {cpu} more CPU time{programs}{counted}")
 }
 
-/// Returns the trimmed mean, and half the width of Yuen's 95% interval.
 fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -264,8 +263,8 @@ fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     (trimmed, students_t(kept.len() - 1) * error)
 }
 
-/// Returns the two-sided 95% quantile of Student's t; for 30 or more degrees of freedom by the first terms of
-/// its expansion around the normal one.
+/// Returns the two-sided 95% quantile of Student's t. For 30 or more degrees of freedom, it is approximated by the
+/// first terms of its expansion around the normal quantile.
 fn students_t(freedom: usize) -> f64 {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,

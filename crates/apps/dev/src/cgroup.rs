@@ -1,17 +1,18 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU.
-//!   The cases are: no counting; events of the system; perf's events of cgroups, with the system's or alone; a
-//!   bpftrace script; and tiptoe: by tasks' own counts, on each CPU at switches, or by events that it reads at
-//!   switches.
-//! - `switch on each CPU`: as many such pairs as CPUs do the same at once.
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The
+//!   cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a bpftrace
+//!   script, and tiptoe. tiptoe uses the kernel's counts of each task, charges on each CPU at switches, or also reads
+//!   events at switches.
+//! - `switch on each CPU`: such a pair on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: as many tasks as cgroups hand the byte round.
 //! - `response`: the mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
 //! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its
 //!   parent has waited for it.
-//! - `blind`: how long an event of the system did not count at each switch, by its enabled and running times.
+//! - `blind`: how long an event of the system did not count at each switch, as the enabled time of a clock minus its
+//!   count.
 //!
 //! perf's events are opened as by `perf stat --for-each-cgroup`.
 
@@ -35,7 +36,7 @@ const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
 /// The hops for each requested ms; they take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// How much longer `ring` runs, because each task must run often enough for its earlier state not to matter.
+/// The factor by which `ring` runs longer, because each task must run so often that its earlier state does not matter.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {
@@ -87,7 +88,7 @@ const LIVES: [CountingCase; 5] = [
     tiptoe(0),
     CountingCase::PerCpu,
 ];
-/// The letter for the kind of task in questions to the program, and the sites in rows.
+/// A kind of task: its letter in questions to the program, and the names of its two sites in rows.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),
@@ -285,7 +286,6 @@ impl CgroupBench<'_> {
     }
 }
 
-/// Adds each case's time, and how much more that is than without counting in the same round.
 fn compare(table: &mut Table, site: &str, what: &str, found: &CaseResults<CountingCase>) {
     let bare = &found.cases[0].1;
     let rows = found.cases.iter();

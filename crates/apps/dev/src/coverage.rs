@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench coverage`: the share of a binary's functions that take a jump. Its functions are those of symbol
-//! tables and .eh_frame, without padding.
+//! `tiptoe-dev bench coverage`: the share of a binary's functions that can be patched with a jump. Its functions are
+//! those of symbol tables and .eh_frame, without padding.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// What Redis prints by itself, and other programs are asked to print.
+/// A word that Redis prints by itself. Other programs are asked to print it.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -126,11 +126,11 @@ impl Holder {
     }
 }
 
-/// The least distance of the forward jumps whose last byte must be a trap.
+/// The least distance of a forward jump whose last byte must trap, because 0x06 is the lowest such byte.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins so soon after the program that no such jump has room. The kernel chooses
-/// the place at random, within 1 GB.
+/// Returns a note if the heap begins less than [`FORWARD`] after the program, which leaves no room for such jumps. The
+/// kernel chooses the distance at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

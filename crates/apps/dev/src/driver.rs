@@ -213,8 +213,8 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // This must wait until the driver has detached. Its error is ignored, because the bench is already returning
-        // one.
+        // The drop must wait until the driver has detached. The driver's error is ignored, because the bench is
+        // already returning an error.
         let _ = self.end();
     }
 }
@@ -236,7 +236,7 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    // The duration ends the run, because a set `stop` would interrupt the attach.
+    // A duration of 0 ends the run, because a set `stop` would interrupt the attach.
     let request = Request {
         options: RunOptions {
             duration: Some(Duration::ZERO),

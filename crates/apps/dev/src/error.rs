@@ -5,7 +5,7 @@ pub enum Error {
     /// No bench has this name.
     #[error("no bench `{0}`")]
     Unknown(String),
-    /// The numbers exceed any machine's.
+    /// The requested numbers exceed those of any machine.
     #[error("no machine has this many slots, CPUs or threads")]
     Numbers,
     /// Threads would share CPUs, which would lower their rates.
@@ -41,7 +41,7 @@ pub enum Error {
     /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Traps were found without the lookup that the bench measures.
+    /// Too many traps were looked up in another way than the bench measures.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// A function still has its probe.

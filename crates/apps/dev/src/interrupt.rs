@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; includes the time that an attach
-//!   gets to finish
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time that tiptoe
+//!   gives an attach to finish
 //! - `counting`: tiptoe counts, by each instrument, and must detach and report
 //! - `ending`: a second SIGINT follows at once
 
@@ -33,7 +33,7 @@ int main(void) {
     return 0;
 }
 ";
-/// The largest debug file whose check sum tiptoe computes.
+/// The size of the largest debug file whose check sum tiptoe computes.
 const DEBUG_FILE: u64 = 1 << 30;
 const INSTRUMENTS: [(&str, &[&str]); 4] = [
     ("probe", &["probe", "count"]),
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 /// Strips the program and links it to a debug file without a build-id. Zeroes at the file's end make its check sum
-/// wrong, so tiptoe reads the whole file before it refuses it.
+/// wrong, so tiptoe refuses the file only after reading all of it.
 fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     let writing = || failed("writing a debug file");
     let (program, debug) = ("program", "program.debug");

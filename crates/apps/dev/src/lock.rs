@@ -4,10 +4,10 @@
 //! how long one mutex is held (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
 //! tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
-//! An uncontended pair executes the same bytes in all cases. The cost of a wait and a wake is measured with a
-//! wait that returns at once and an unlock that wakes no thread. `convoy` and `pingpong_*` do little but wait:
-//! four threads with sections of 150 ns, and two threads that sleep in turns. `floor` is the least that hooks
-//! can take: jumps, calls, saved registers, and for a wait one reading of the clock.
+//! An uncontended pair executes the same bytes in all cases but `hold`, whose hooks are in the lock functions. The
+//! cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no thread. `convoy`
+//! and `pingpong_*` do little but wait: four threads with sections of 150 ns, and two threads that sleep in turns.
+//! `floor` is the least that hooks can take: jumps, calls, saved registers, and for a wait one reading of the clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]). Other
 //! tools' libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair too.
@@ -75,7 +75,7 @@ const WAITING: [&str; 6] = [
 const WARM: &str = "wait 300";
 /// The sites with a floor, and the question for the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites of other tools, whose hooks are in the lock functions, not where threads wait.
+/// The sites at which other tools are measured. Their hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {

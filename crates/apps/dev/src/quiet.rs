@@ -9,7 +9,8 @@ use crate::table::Table;
 
 /// How long the kernel may still list BPF programs after they are closed.
 const FORGETS: Duration = Duration::from_millis(500);
-/// The percentages of CPU time that others may use, and the hypervisor steal, before a result is doubtful.
+/// A result is doubtful if other programs use more than this percentage of CPU time, or the hypervisor steals more
+/// than [`MOST_STOLEN`].
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
@@ -105,7 +106,7 @@ impl MachineTimes {
 /// How the machine was used, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// The share of the CPUs' time that other programs used.
+    /// Of the CPUs' time.
     others: f64,
     stolen: f64,
     /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.

@@ -15,9 +15,10 @@ const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
 const PARENTS: u32 = 10;
 const EVENTS: u32 = 20;
-/// The counters of a CPU: enough for all events of a leaf, its parent and the system at a time, and too few.
+/// The counters of a CPU. The first number is enough for all events of a leaf, its parent and the system at a time;
+/// the second is too small.
 const SLOTS: [u32; 2] = [60, 4];
-/// The time of an operation on the PMU; the second is usual. A result's spread is half its range over these.
+/// The time of an operation on the PMU; the second is usual. A result's spread is half its range over these times.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -109,8 +110,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations per switch, and percentages of time: in which the system's events are removed
-    /// because of switches, and in which they have no slot.
+    /// Returns the PMU operations per switch, the percentage of time in which the system's events are removed because
+    /// of switches, and that in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

@@ -95,7 +95,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// Turns rows without a number into notes, because readers of the rows expect numbers.
+    /// Turns rows without a number into notes, because their readers expect numbers.
     pub(crate) fn keep_numbers(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let (numbers, others): (Vec<_>, Vec<_>) =
@@ -111,7 +111,6 @@ impl Table {
         }
     }
 
-    /// Notes rows that scatter by more than a tenth of their value.
     pub(crate) fn scattered(&self) -> Option<String> {
         const NAMED: usize = 3;
         let scatters = |row: &&TableRow| {
@@ -151,7 +150,6 @@ fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
 }
 
 impl TableRow {
-    /// Returns the case, with the site and threads that distinguish the row.
     fn name(&self) -> String {
         let site = self.site.iter().cloned();
         let threads = self.threads.map(|threads| format!("({threads} threads)"));
@@ -240,8 +238,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns two of the values, between which the median is 19 times out of 20. They are chosen by rank, because
-/// the distribution is unknown.
+/// Returns two of the values. The true median is between them 19 times out of 20. They are chosen by rank, because the
+/// distribution of the values is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -109,7 +109,7 @@ static void measure_all(const struct site *site, int depth, int threads, double 
     for (int i = 0; i < threads; i++)
         work[i] = (struct work){.site = site, .deep = depth > 0, .thread = i, .is_alone = threads == 1, .limit = limit};
     if (threads == 1) {
-        // This thread creates the threads of later measurements, which inherit its CPUs.
+        // This thread's CPUs are restored, because threads that it creates later inherit them.
         int is_known = sched_getaffinity(0, sizeof usable, &usable) == 0;
         measure(&work[0]);
         if (is_known) sched_setaffinity(0, sizeof usable, &usable);

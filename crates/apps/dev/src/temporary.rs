@@ -1,5 +1,5 @@
-//! Removes what benches create: children, folders and cgroups, also when SIGINT, SIGTERM or SIGHUP ends the
-//! process, which drops no guard. A thread waits for these signals.
+//! Removes what benches create: children, folders and cgroups. A signal that ends the process drops no guard, so a
+//! thread waits for SIGINT, SIGTERM and SIGHUP, and then cleans up.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Removes the thing, and ignores errors, about which nothing can be done.
+    /// Removes the folder or cgroup. Ignores errors, because nothing can be done about them.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -118,7 +118,7 @@ fn end(signal: i32) -> ! {
     let until = Instant::now() + PATIENCE;
     // Orphans become children of this process, so that the loop finds them instead of leaving them running.
     let _ = set_child_subreaper(Some(getpid()));
-    // The main thread, or a child, may be starting another process.
+    // This is repeated, because the main thread or a child may be starting another process.
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {

@@ -1,7 +1,7 @@
 //! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
 //! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high,
-//! because CPU time excludes waits, and threads that share a CPU would count as if each had its own.
+//! because CPU time excludes waits, and counts threads that share a CPU as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,7 +28,7 @@ pub(crate) fn stay_on(cpu: usize) {
     let _ = sched_setaffinity(None, &there);
 }
 
-/// Pins the calling thread to one of its CPUs, by its number.
+/// Pins the calling thread to one of its CPUs, chosen by the thread's number.
 pub(crate) fn pin_to_own_cpu(thread: u32) {
     let allowed = allowed();
     if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {

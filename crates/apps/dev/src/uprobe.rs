@@ -1,16 +1,17 @@
 //! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
-//! A case's value is the median, over rounds, of its time minus the mean of the round's two untraced times. Hot loops
-//! are favourable; the rows with many functions show by how much. `entry_return` follows each call to its return,
-//! `latency` also times it, and `record` writes a record with the time and two arguments. `under` and `not_under` are
-//! hits of `--under`; `by_arg0` and `latency_by_arg0` of `--by arg0`, with one value.
+//! A case's value is the median over rounds. In each round, the mean of two untraced times is subtracted from the
+//! case's time. Hot loops make hits cheaper; the rows with many functions show by how much. `entry_return` follows
+//! each call to its return, `latency` also times it, and `record` writes a record with the time and two arguments.
+//! `under` and `not_under` measure `--under`, for calls inside and outside its function. `by_arg0` and
+//! `latency_by_arg0` measure `--by arg0`, with one value.
 //!
-//! The rows `throughput_…` are the calls of all pinned threads per second of wall time: by a jump, by a trap,
-//! and by the kernel. A `trap` is looked up speculatively, a `trap_locked` under the lock.
+//! The rows `throughput_…` are the calls of all pinned threads per second of wall time, with a jump, a trap, or the
+//! kernel's probe. The probe of a `trap` is looked up speculatively, that of a `trap_locked` under the lock.
 //!
-//! Four rows are floors that the machine sets. `detour` is a jump to a copy of the first instructions and one back,
-//! without counting. `bare_return` calls the copy, so that the function returns to the detour first. `own_trap` is an
-//! int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
+//! Four rows are floors that the machine sets. `detour` only jumps to a copy of the first instructions and back.
+//! `bare_return` calls this copy, so that the function returns to the detour before its caller. `own_trap` is an int3
+//! with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
 
 mod case;
 mod clock;
@@ -116,8 +117,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Returns the loads: depths 0 and 5 for every kind, many functions for `push`, and several threads for `push` and for
-/// traps of tiptoe and of the kernel.
 fn questions(cpus: u32) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
@@ -233,7 +232,6 @@ fn traced(
     })
 }
 
-/// Fails if too many traps were looked up in another way than the case measures.
 fn check_lookups(session: &Session, case: Case) -> Result<(), Error> {
     let (traps, lookups) = (traps(session), lookups(session, case));
     match traps > 0 && lookups >= traps / 100 * LEAST_PERCENT {
@@ -246,7 +244,7 @@ fn traps(session: &Session) -> u64 {
     let prefix = format!("{}_at", TRAP.name);
     let is_trap = |event: &&Event| {
         let name = event.event.rsplit(':').next().unwrap_or_default();
-        // The program that is probed has two names for each function.
+        // A site's first function also has the name `first_…`, a label of the program.
         name.trim_start_matches("first_").starts_with(&prefix)
     };
     let events = session.events.iter();

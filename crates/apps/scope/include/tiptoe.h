@@ -36,7 +36,7 @@ typedef struct tiptoe_scope {
 /* What tiptoe_scope_enter returns and tiptoe_scope_exit takes; 0 without a tracer. */
 typedef uint64_t tiptoe_token;
 
-/* The port for tiptoe's agent, which writes the addresses, and must set `open` after them. */
+/* tiptoe's agent writes the addresses of its functions into this port, and must set `open` last. */
 struct tiptoe_port {
     uint64_t magic;
     uint32_t kind;

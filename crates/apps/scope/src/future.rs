@@ -28,8 +28,7 @@ impl<F: Future> Future for With<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the inner future is pinned with this one and never moved out; the other fields are not
-        // pinned.
+        // SAFETY: `future` is pinned because `self` is, and is never moved out; the other fields need no pinning.
         let (this, future) = unsafe {
             let this = self.get_unchecked_mut();
             (

@@ -1,8 +1,8 @@
 //! Labels what a program does, so that tiptoe can report the cost of each label.
 //!
-//! A *scope* is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or
-//! `lock` is attached with `--by scope`, events and waits are charged to the scope in which they happen, nested
-//! ones separately (`checkout/payment`). Otherwise entering a scope is a load and a branch.
+//! A *scope* is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or `lock`
+//! is attached with `--by scope`, events and waits are charged to the scope in which they happen. A nested scope is
+//! charged separately, as `checkout/payment`. While nothing is attached, entering a scope is a load and a branch.
 //!
 //! ```
 //! use tiptoe_scope::Scope;
@@ -28,8 +28,8 @@
 //!
 //! C and C++ programs use `include/tiptoe.h`.
 //!
-//! *Cost*: entering and leaving takes 1 ns without a tracer, at most 25 ns with one (`tiptoe-dev bench scope`),
-//! and no system call or lock. Only tiptoe's agent allocates memory.
+//! *Cost*: entering and leaving takes 1 ns without a tracer, at most 25 ns with one (`tiptoe-dev bench scope`), and no
+//! system call or lock. The memory for this is the agent's.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 

@@ -18,7 +18,7 @@ impl Scope {
     /// let _in = tenant.enter();
     /// ```
     pub fn named(name: &str) -> &'static Scope {
-        // No panic can leave the map inconsistent.
+        // A poisoned lock can be used, because no panic leaves the map inconsistent.
         let known = NAMED.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(scope) = known.get(name) {
             return scope;

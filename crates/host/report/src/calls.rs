@@ -10,8 +10,8 @@ const REGISTERS: [&str; 2] = ["rdi", "rsi"];
 /// Narrower terminals get narrower columns, because otherwise one call would not fit on a line.
 const WIDE: usize = 110;
 
-/// Returns one call: seconds since the start, thread, event, and at most two arguments or registers. A narrow
-/// terminal omits the program's name if the thread has the same, and may need several lines.
+/// Returns one call: seconds since the start, thread, event, and at most two arguments or registers. On a narrow
+/// terminal, the program's name is omitted if the thread has the same name, and there may be several lines.
 pub fn call(call: &Call, options: &Options) -> String {
     let name = event_name(call.event);
     let comm = printable(call.comm);

@@ -9,7 +9,8 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Replaces a space inside a name: no line ends there while the name fits. [`Options::wrapped`] prints a space.
+/// Replaces a space inside a name, so that no line ends there while the name fits on a line. [`Options::wrapped`]
+/// prints a space.
 const JOINED: &str = "\u{a0}";
 
 /// Names are never shortened to fewer columns, because the rest could not be recognized.
@@ -34,7 +35,7 @@ pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns the text, marked so that no line ends at its spaces while it fits.
+/// Returns the text, marked so that no line ends at its spaces while the text fits on a line.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
@@ -160,7 +161,7 @@ fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
 }
 
 fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
-    // A label that leaves the text too little room is wrapped with it.
+    // If the label leaves the text too little room, both are wrapped together.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
         false => (label, text.to_owned()),

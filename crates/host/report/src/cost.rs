@@ -14,13 +14,12 @@ fn own_line(session: &Session) -> Option<String> {
     Some(format!("tiptoe itself used {used} of CPU time{stop}"))
 }
 
-/// Returns the last lines of a report: the line on tiptoe's own CPU time, and `cost`.
 pub(crate) fn last_lines(session: &Session, cost: String, options: &Options) -> Vec<String> {
     let lines = own_line(session).into_iter().chain([cost]);
     lines.flat_map(|line| options.sentence(&line)).collect()
 }
 
-/// Returns what CPU time the session's cost is a share of.
+/// Returns the name of the CPU time that the cost is a share of.
 pub(crate) fn base(session: &Session) -> &'static str {
     match session.cpus {
         Some(_) => "all CPUs' time",
@@ -100,7 +99,7 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     format!("cost of tracing: {share}% of {of} ({low} to {high}, {basis}){rejected}")
 }
 
-/// Returns the added cost of the target's forks, such as ` and 500 forks x 40.2us`; empty without forks.
+/// Returns ` and 500 forks x 40.2us`; empty without forks.
 fn forks(cost: &Cost) -> String {
     cost.forks.map_or_else(String::new, |forks| {
         let forked = counted(forks.count, "fork");
@@ -108,8 +107,7 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// Returns the line for a measured cost: the time of tiptoe's BPF programs for the target, and for all processes if
-/// they ran for others.
+/// Returns the line for a measured cost, with the time for all processes if BPF programs also ran for others.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let runs = counted(programs.runs, "run");

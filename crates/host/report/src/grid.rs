@@ -1,8 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail that describe the name. If the row is too wide, its tail or
-//! remarks move below it. Then spare columns are omitted, or moved below if a legend explains them. The name is
-//! shortened last, because the user requested it. It loses its middle, because C++ and Rust names differ at both ends.
+//! remarks move below it. Next, *spare* columns are omitted; cells of a column that a legend explains move below the
+//! rows instead. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
+//! Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
 
@@ -24,9 +25,9 @@ pub(crate) struct Grid {
     tail: &'static str,
     /// The headings of the columns that are omitted, in this order, until all names fit.
     spare: &'static [&'static str],
-    /// The heading of a column whose cells move below the rows if they do not fit, and its explanation.
+    /// A column's heading, and the text that explains the column. Its cells move below the rows if they do not fit.
     legend: Option<(&'static str, String)>,
-    /// What the lines below a row lack if details are folded.
+    /// The names of the details that folded rows lack.
     folded: &'static [&'static str],
     rows: Vec<GridRow>,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// The row for omitted rows: their sum, for the first column, and its name.
+    /// The row for omitted rows: their sum, in the first column, and a text on it.
     Sum(String, String),
 }
 
@@ -48,7 +49,7 @@ pub(crate) struct Cells {
     pub(crate) below: Vec<LineBelow>,
 }
 
-/// A text below a row; its further lines begin below `text`.
+/// A text below a row. If it is wrapped, its further lines are indented by the label's width.
 #[derive(Debug)]
 pub(crate) struct LineBelow {
     pub(crate) label: String,
@@ -86,7 +87,7 @@ impl Grid {
         self
     }
 
-    /// Adds a line below the table that explains a column, whose cells move below the rows if it does not fit.
+    /// Adds a line below the table that explains a column. The column's cells move below the rows if they do not fit.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -330,7 +331,6 @@ pub(crate) fn more_line(omitted: usize, options: &Options) -> Vec<String> {
     }
 }
 
-/// Returns the name of a row that sums omitted rows.
 pub(crate) fn sum_name(rows: usize, noun: &str) -> String {
     counted(rows as u64, &format!("more {noun}"))
 }

@@ -11,7 +11,7 @@ use crate::style::TextRole;
 pub(crate) const HEAT: &str = "heat";
 
 const CELLS: i64 = 8;
-/// The blocks, by the cell's count in eighths of the row's highest.
+/// The blocks for 0 to 8 eighths of the row's highest count.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl HeatScale {
 
 /// Returns the bucket of a coarser scale that contains this one.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
-    // The shift is limited, because one by 64 or more would overflow; 62 already turns every bucket into 0 or -1.
+    // The shift is limited, because a shift by 64 would overflow; 62 already turns every bucket into 0 or -1.
     bucket >> from.saturating_sub(to).min(62)
 }
 

@@ -27,14 +27,12 @@ pub(crate) fn durations(histogram: Option<&Histogram>) -> [String; 3] {
     times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
 }
 
-/// Returns the histograms of timed calls, the events with the most time first.
 pub(crate) fn of_calls(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let timed = worst_first(session).into_iter();
     let timed = timed.map(|(event, calls)| (event_name(&event.event), &calls.histogram));
     draw_all(timed, options)
 }
 
-/// Returns the histograms that have times, up to the options' limit.
 pub(crate) fn draw_all<'a>(
     histograms: impl Iterator<Item = (String, &'a Histogram)>,
     options: &Options,

@@ -46,7 +46,6 @@ fn if_timed(calls: &Latency, ns: f64) -> String {
 
 pub(crate) type TimedEvent<'a> = (&'a Event, &'a Latency);
 
-/// Returns the timed events that were hit, the most time first.
 pub(crate) fn worst_first(session: &Session) -> Vec<TimedEvent<'_>> {
     let hit = session.events.iter().filter(|event| event.count > 0);
     let mut timed: Vec<TimedEvent> = hit
@@ -96,7 +95,6 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     Some(grid.lines(options))
 }
 
-/// Returns the columns. [`LEFT`] is among them only if a call ended without a return.
 fn columns(timed: &[TimedEvent]) -> Vec<Column> {
     let left = |(event, _): &TimedEvent| event.ends.is_some_and(|ends| ends.left > 0);
     let left = timed.iter().any(left);

@@ -55,7 +55,7 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The smallest default on a terminal, whose height determines the default.
+/// The smallest default on a terminal. There the default depends on the terminal's height.
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
@@ -63,15 +63,15 @@ pub const DEFAULT_HISTOGRAMS: usize = 10;
 /// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The most events, parts of an event, and histograms; 0 shows all. `None` means [`DEFAULT_TOP`] and
+    /// The limits for events, for parts of an event and for histograms; 0 shows all. `None` means [`DEFAULT_TOP`] and
     /// [`DEFAULT_HISTOGRAMS`].
     pub top: Option<usize>,
     /// The terminal's columns: wider rows are shortened and wider sentences wrapped. `None` if the text is not
     /// for a terminal.
     pub width: Option<usize>,
-    /// The terminal's lines, into which a report without `top` and histograms should fit.
+    /// The terminal's number of lines. A report without `top` and histograms is shortened to fit.
     pub height: Option<usize>,
-    /// Whether rows have fewer details. [`text`] sets it if a report would not fit otherwise.
+    /// Whether rows have fewer details. [`text`] sets this if a report would not fit otherwise.
     pub is_folded: bool,
     /// Whether times are drawn as histograms instead of a heat line in each row.
     pub histograms: bool,
@@ -86,8 +86,8 @@ impl Options {
         at_most(self.top.unwrap_or(DEFAULT_TOP), len)
     }
 
-    /// Returns the options with the largest default, at least `least`, that leaves one line of the terminal to the
-    /// prompt. `lines` returns the number of lines of the text with these options. `None` if no default fits.
+    /// Returns the options with the largest `top`, from `least` to [`DEFAULT_TOP`], that leaves one terminal line for
+    /// the prompt. `lines` returns the text's number of lines. `None` if no `top` fits.
     pub(crate) fn fitted(
         &self,
         least: usize,
@@ -106,7 +106,6 @@ impl Options {
         }
     }
 
-    /// Returns how many details of a row are shown: one in folded rows, otherwise `usually`.
     pub(crate) fn details(&self, usually: usize) -> usize {
         if self.is_folded { 1 } else { usually }
     }

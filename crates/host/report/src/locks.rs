@@ -12,10 +12,9 @@ use crate::number::{counted, grouped, time};
 use crate::{Options, histogram, holds, printable};
 
 const BLAMED: usize = 3;
-/// The percentage of the waiting time from which on the report mentions unknown holders.
+/// If the holder is unknown in at least this percentage of the waiting time, the report says so.
 const UNKNOWN: u64 = 5;
 
-/// Returns the tables and deadlocks, each as a block of lines; empty if locks were not watched.
 pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
     let Some(locks) = &session.locks else {
         return Vec::new();
@@ -117,9 +116,9 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without, of which the table shows only the sum, because they would push
-/// the waits off the screen. If no row has a wait, or with `--top 0`, all rows are in the first list. So is a row with
-/// more contended calls than returns at once, because the end of some call is unknown.
+/// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would
+/// push the waits off the screen. If no row has a wait, or with `--top 0`, the first list has all rows. It always has
+/// rows with more contended calls than returns at once, because some of these calls may have waited.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
@@ -200,7 +199,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// Returns the lines below a row; if folded, only the blame.
+/// Returns the lines below a row. A folded row has only the line of [`blame`].
 fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
     if options.is_folded {
         return blame(row, options)
@@ -261,7 +260,6 @@ fn holders_line(lock: &Lock, options: &Options) -> Option<LineBelow> {
     (!holders.is_empty()).then(|| LineBelow::new(format!("{BELOW}held by "), holders.join(", ")))
 }
 
-/// Returns the first names, each after its share of the waiting time, and the number of the others.
 fn shares(
     all: impl ExactSizeIterator<Item = (u64, String)>,
     whole_ns: u64,

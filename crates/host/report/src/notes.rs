@@ -13,13 +13,14 @@ pub(crate) use sentences::sentence;
 
 const SHOWN: usize = 3;
 
-/// The notes printed while the trace runs, with the number of notes like each. Only the first few of a kind are
+/// The first note of each kind in a running trace, and the number of notes like it. Only the first few of a kind are
 /// printed, because the report repeats all.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(Note, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note; `None` after [`SHOWN`] notes of its kind and the line that announces more.
+    /// Returns the line for a note. After [`SHOWN`] notes of a kind, one line announces more, and later notes return
+    /// `None`.
     pub fn line(&mut self, note: &Note) -> Option<String> {
         let all = &mut self.0;
         let at = all.iter().position(|(known, _)| known.is_like(note));
@@ -43,9 +44,10 @@ impl LiveNotes {
 struct NoteLine<'a> {
     severity: Severity,
     text: String,
-    /// `None` if the note follows from the session's numbers, or is an old session's text. Such notes are never folded.
+    /// `None` if the note follows from the session's numbers, or is an old session's text. Such notes are never
+    /// grouped.
     note: Option<&'a Note>,
-    /// How many equal notes the session has, such as one for each process that runs a stripped file.
+    /// How many equal notes this line is for. Processes that run the same stripped file have equal notes.
     times: usize,
 }
 

@@ -7,7 +7,6 @@ use crate::grid::{Cells, Grid, more_line};
 use crate::number::time;
 use crate::{Options, printable};
 
-/// Returns the table of threads that wait for a lock, that of threads that wait for an event, and the deadlocks.
 pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     let (idle, held): (Vec<&WaitingThread>, Vec<&WaitingThread>) =
         now.waits.iter().partition(|w| w.idle);
@@ -76,7 +75,7 @@ fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<Stri
     lines
 }
 
-/// Describes a deadlock: each thread waits for a lock of the next one, or for its end.
+/// Describes a ring of threads, each of which waits for the next one's lock or end.
 pub(crate) fn deadlock(ring: &[&WaitingThread]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));

@@ -10,7 +10,6 @@ use crate::{Options, printable, printable_lines};
 
 const SCOPE: &str = "scope";
 
-/// Returns the heading, the rows, and the sum of the omitted scopes.
 pub(crate) fn rows(all: &[Scope], events: &[String], options: &Options) -> Vec<String> {
     if all.is_empty() {
         return vec!["no scope was entered".to_owned()];
@@ -68,7 +67,6 @@ fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     cpu_ns.checked_div(entries)
 }
 
-/// Returns the sum of the known numbers; `None` without one.
 fn known_sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     let both = one.zip(other).map(|(one, other)| one.saturating_add(other));
     both.or(one).or(other)
@@ -109,7 +107,7 @@ fn csv_lines(at_ns: u64, rows: &[Scope], events: &[String]) -> String {
         cells.map(|cell| quoted(cell, ",")).join(",") + "\n"
     };
     let of_scope = |row: &Scope| {
-        // Only the row for the time outside all scopes has no wall time, and nothing enters it.
+        // A row without wall time is the time outside all scopes, which has no entries.
         let entries = row.wall_ns.map(|_| row.entries);
         let fixed = [
             ("entries", entries, ""),

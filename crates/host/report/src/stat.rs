@@ -24,7 +24,7 @@ const VALUE: usize = 18;
 const UNIT: usize = 6;
 /// The width of the events' column if rows have no limit.
 const NAME: usize = 32;
-/// The width of a metric if rows have no limit and a spread or a share of time follows.
+/// The width of a metric before a spread or a share of time, if rows have no limit.
 const METRIC: usize = 32;
 
 /// Returns the whole report. It has no table if intervals were already printed.
@@ -76,7 +76,8 @@ fn elapsed(stat: &Stat) -> String {
         return format!("{seconds:>18.9} seconds time elapsed\n");
     };
     let off = spread * seconds;
-    // The error has three significant digits, and the time as many decimals, because more would mean nothing.
+    // The error has three significant digits, and the time has the error's number of decimals, because more digits
+    // would mean nothing.
     let decimals = match off {
         off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
         _ => 9,
@@ -113,7 +114,7 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Returns the layout: columns are as wide as in `perf stat` or, if a terminal limits the rows, as their
+    /// Returns the layout. Columns are as wide as in `perf stat`; if a terminal limits the rows, as wide as their
     /// widest cell.
     fn of<'a>(
         counts: &[Count],

@@ -20,7 +20,7 @@ pub enum RunState {
     },
     /// Enters the target.
     Attaching {
-        /// Functions done, and all functions.
+        /// The number of functions that have their probe, and of all functions.
         functions: Option<(u64, u64)>,
     },
     /// Counts.
@@ -48,7 +48,7 @@ pub struct RunStatus<'a> {
 }
 
 /// Returns the line in at most `width` columns. If the line is too long, it loses all counts but one, then the middle
-/// of the target's name, then its end.
+/// of the target's name, then the line's end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {

@@ -62,7 +62,8 @@ impl Whole {
         }
     }
 
-    /// Returns the mark of an event's share. An exact count's share is smaller if another count is a lower bound.
+    /// Returns the mark of an event's share. The true share of an exact count is smaller if another count is a lower
+    /// bound.
     fn share_mark(&self, event: &Event) -> &'static str {
         let own = count_mark(event);
         let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
@@ -130,8 +131,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate: at most the trace's, because counters are not read exactly when the
-/// trace's clock starts and stops.
+/// Returns the wall time for an event's rate. It is at most the trace's duration, because counters are not read
+/// exactly when the trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,
@@ -184,7 +185,6 @@ fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Option
     }
 }
 
-/// Adds the omitted events: the sum of those that were hit, and the number of the others.
 fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);

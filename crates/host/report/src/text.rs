@@ -1,6 +1,6 @@
-//! The report for people: target, histograms, refusals, tables, notes, cost. The tables come after the histograms
-//! and refusals, because these may be long and the report's end remains on the screen. Notes that would push the
-//! tables off the screen are above them.
+//! The report for people: target, histograms, refusals, tables, notes, cost. Histograms and refusals may be long, so
+//! the tables are after them and remain on the screen. Notes that would push the tables off the screen are above the
+//! tables.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -19,8 +19,8 @@ pub fn text(session: &Session, options: &Options) -> String {
     printable_lines(&fitted(session, options))
 }
 
-/// Returns the report with as many rows as leave one line of the terminal to the prompt. If even the fewest rows do
-/// not, the notes are above the tables, whose rows have fewer details if the tables alone do not fit.
+/// Returns the report with the most rows that leave one terminal line for the prompt. If even the fewest rows do not
+/// fit with the notes, the notes are above the tables. If the tables alone do not fit, their rows have fewer details.
 fn fitted(session: &Session, options: &Options) -> String {
     let report = |options: &Options| match (&session.now, &session.stat) {
         (Some(now), _) => now_report(session, now, options),
@@ -85,7 +85,7 @@ impl Report {
         lines_of(blocks.chain(self.end()))
     }
 
-    /// Returns what follows the notes if they are above the tables.
+    /// Returns what must stay on the screen: tables and cost.
     fn end(&self) -> impl Iterator<Item = Vec<String>> {
         self.tables.clone().into_iter().chain([self.cost.clone()])
     }

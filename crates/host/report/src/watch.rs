@@ -44,7 +44,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // A thread that several rows share is in the heading instead of a column.
+    // If all rows have one thread, it is in the heading instead of a column.
     let shared = grid::shared(threads.iter().map(|thread| Some(&**thread)));
     let shared = shared.filter(|_| threads.len() > 1);
     let heading = match shared {

@@ -6,7 +6,7 @@ use tiptoe_session::{CountPart, Event, Latency, Process, Session, Via, argument_
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Returns the sums and histogram of calls with these times and counts, a third of each time in callees.
+/// Returns the sums and histogram of calls, given as `(ns, count)`. A third of each time is in callees.
 fn calls(times: &[(u64, u64)]) -> (Times, Histogram) {
     let mut histogram = Histogram::default();
     let mut sums = Times::default();

@@ -400,7 +400,6 @@ fn rows_did_not_fit_the_terminal() {
     }
 }
 
-/// Returns sessions with the many rows and notes of a busy server.
 fn long_screens() -> Vec<(&'static str, Session)> {
     let mut locks = locks();
     let rows = &mut locks.locks.as_mut().expect("locks").rows;
@@ -419,7 +418,7 @@ fn long_screens() -> Vec<(&'static str, Session)> {
     ]
 }
 
-/// What was requested, and the cost, must remain on 24 lines.
+/// The tables and the cost must remain on a screen of 24 lines.
 #[test]
 fn screens_of_24_lines_look_as_kept() {
     for (name, session) in long_screens() {
@@ -469,7 +468,7 @@ fn colours_only_add_to_the_text() {
     }
 }
 
-/// A narrow report must contain all of a wide one, except the columns that it names.
+/// The notes and the cost must have the same words at each width.
 #[test]
 fn no_word_of_a_sentence_is_lost() {
     let words = |text: &str| {

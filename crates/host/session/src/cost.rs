@@ -80,7 +80,8 @@ pub struct Cost {
 pub struct Forks {
     /// How often the target forked.
     pub count: u64,
-    /// The time that tracing added to each fork. The child's exit takes about as much longer, in the child's time.
+    /// The time that tracing added to each fork. The child's exit takes longer by about the same time, which is the
+    /// child's CPU time.
     pub unit_ns: f64,
 }
 
@@ -115,8 +116,8 @@ impl Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time: at most
-    /// `cpu_ns`, because prices measured on a busy machine may be far too high.
+    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time. The cost is
+    /// limited to `cpu_ns`, because prices measured on a busy machine may be far too high.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let total = match cpu_ns {
             0 => total,

@@ -16,12 +16,14 @@ pub struct Event {
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
-    /// The counted hits, never scaled. For `uretprobe:` the returns; for timed calls the sum of `returns`, `left`,
-    /// `inside` and `only_counted`; with `--record` the sum of `recorded`, `records_lost` and `only_counted`.
+    /// The counted hits, never scaled. For `uretprobe:` this is the number of returns; for timed calls, the sum of
+    /// `returns`, `left`, `inside` and `only_counted`; with `--record`, the sum of `recorded`, `records_lost` and
+    /// `only_counted`.
     pub count: u64,
     /// Hits that certainly happened but were not counted.
     pub lost: u64,
-    /// Whether the count is a lower bound: it must not be extrapolated to the time in which the event did not count.
+    /// Whether the count is a lower bound. Such a count must not be extrapolated to the time in which the event did
+    /// not count.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
     /// For how long the event was requested.
@@ -30,13 +32,13 @@ pub struct Event {
     pub time_running_ns: u64,
     /// The CPU time that the event's hits added to the target.
     pub cost_ns: f64,
-    /// How the calls ended, if they were followed to their return. In JSON these keys are beside the event's own.
+    /// How the calls ended, if they were followed to their return. In JSON the fields of `ends` are keys of the event.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of the calls, if they were timed. In JSON these keys are beside the event's own.
+    /// The times of the calls, if they were timed. In JSON the fields of `latency` are keys of the event.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// How many calls were recorded, if requested. In JSON these keys are beside the event's own.
+    /// How many calls were recorded, if requested. In JSON the fields of `records` are keys of the event.
     #[serde(flatten)]
     pub records: Option<Records>,
     /// Other names of the function.

@@ -40,7 +40,7 @@ impl Latency {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Histogram {
-    /// The number of buckets for each doubling of the time, as a power of two: there are 2^scale.
+    /// Each doubling of the time has 2^scale buckets.
     pub scale: u8,
     /// The number of times of 0 ns, which are in no bucket.
     pub zero_count: u64,

@@ -1,8 +1,8 @@
 //! The session: all observations, and their cost.
 //!
-//! The driver writes a [`Session`], and every report reads it. It is plain data and the only contract between
-//! them, so that a session from one machine prints on another. `--json` prints it. Keys may be added, but must
-//! keep their names and meanings, because programs read them.
+//! The driver writes a [`Session`], and every report reads it. A session is plain data and the only contract between
+//! driver and reports, so that a session from one machine prints on another. `--json` prints the session. Keys may be
+//! added, but must keep their names and meanings, because programs read them.
 //!
 //! Users read the documentation of public items: `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.
@@ -85,7 +85,7 @@ pub struct Session {
     /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
-    /// With `--slower`: the limit. Times and histograms exclude the calls that took no longer.
+    /// With `--slower`: the limit. Times and histograms contain only the calls that took longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
     /// With `--under`: the function within which calls had to happen to be counted.
@@ -155,7 +155,7 @@ pub struct Process {
     pub pid: u32,
     /// The process's name in the kernel.
     pub comm: String,
-    /// The process's address space, as its agent keeps it.
+    /// The agent's map of the process's address space, and its use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }

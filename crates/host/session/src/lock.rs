@@ -24,11 +24,12 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace. A wait of a thread that was killed is in no row.
+    /// Waits that did not end: they were in progress at the end of the trace, or their thread was killed. The latter
+    /// are in no row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
-    /// The events of the tracepoints that were not counted, by reason.
+    /// The tracepoints' events that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
     /// The deadlocks at the end of the trace.
@@ -95,8 +96,9 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// The holders of the lock while others waited, those with the most time first. Empty if more than 5% of the
-    /// waiting time has no known holder and is not between a release and the waking up of a waiter.
+    /// The holders of the lock while others waited, those with the most time first. Empty if not all waits were timed,
+    /// or if the holder is unknown in more than 5% of the waiting time. The time between a release and the waking up
+    /// of a waiter does not count as unknown here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
     /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
@@ -209,7 +211,8 @@ pub struct Blame {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Holder {
-    /// The call site that released the lock, because a call that takes a free lock is not hooked.
+    /// The call site that released the lock. The call site that took it is unknown, because calls that take a free
+    /// lock are not hooked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
     /// The thread's id and name.

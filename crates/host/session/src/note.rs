@@ -1,11 +1,11 @@
-//! Notes: what the reader must know before trusting the numbers, as data.
+//! Notes: data on what a reader must know before trusting the numbers.
 //!
-//! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind and reports fold
-//! like notes. `tiptoe-report` makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
-//! equal words, as in [`Refusal`](crate::Refusal).
+//! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind, and reports group
+//! notes by it. `tiptoe-report` makes the sentences. A `why` is the text of an error or refusal. Equal causes must
+//! have equal words, because notes are grouped by them too, as in [`Refusal`](crate::Refusal).
 //!
-//! The enums are exhaustive, so that a new kind compiles only with a severity here and a sentence in the report.
-//! So no `match` on them may have a `_` arm, which xtask checks.
+//! The enums are exhaustive, so that the compiler demands a severity here and a sentence in the report for each new
+//! kind. So no `match` on them may have a `_` arm; xtask checks this.
 #![expect(missing_docs, reason = "the doc of a kind explains its fields")]
 
 use std::mem::discriminant;
@@ -23,8 +23,9 @@ pub enum Severity {
     Plain,
 }
 
-/// Defines [`Note`], and an enum for the kinds of each area. A kind's severity is before its name. Two notes of a kind
-/// differ in meaning if their field after `by` or `because` differs.
+/// Defines [`Note`], and an enum for the kinds of each area. The word before a kind's name is its severity. Two notes
+/// of a kind differ in meaning if their field after `by` differs, or their field after `because` differs in more than
+/// digits.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
@@ -51,7 +52,8 @@ macro_rules! notes {
                 }
             }
 
-            /// Returns whether both notes have the same kind and the same meaning. Reports fold such notes.
+            /// Returns whether both notes have the same kind and the same meaning. Reports print only the first few
+            /// such notes.
             pub fn is_like(&self, other: &Note) -> bool {
                 match (self, other) {
                     $($($((
@@ -103,7 +105,7 @@ notes! {
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
         /// The process ended before tiptoe had attached to it. The others are counted.
         Warning EndedInAttach { process: Process };
-        /// The waits of the process are recorded from its attach on, which was later than that of the first process.
+        /// tiptoe attached to this process later than to the first one, so its earlier waits are missing.
         Plain AttachedLater { process: Process, after_ns: u64 };
         /// tiptoe was interrupted before it had armed all functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
@@ -113,7 +115,7 @@ notes! {
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
         Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 } by signal;
-        /// The run ended before its delay was over.
+        /// The run ended before its `--delay` was over.
         Warning EndedInDelay;
         /// Children run the same program and are not traced.
         Plain UntracedChildren { children: u64, comm: String };
@@ -133,7 +135,7 @@ notes! {
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
-        /// How often a library ran before its probes were set.
+        /// The number of libraries that ran before their probes were set.
         Warning RanUnprobed { times: u64 };
         /// Libraries that were just loaded could not be probed.
         Warning NotProbed { why: String } because why;
@@ -141,7 +143,8 @@ notes! {
         Warning OtherTracer { events: Vec<String> };
         /// Another tracer removed its probes from places that tiptoe patches.
         Warning OtherTracerLeft { pid: u32, times: u64 };
-        /// The program moved the code of these functions, or mapped it once more. Calls of the other code are not counted.
+        /// The program moved the code of these functions, or mapped it once more. Calls at the other addresses are not
+        /// counted.
         Warning CodeMoved { events: Vec<String> };
         /// A trap was hit too often, so tiptoe disabled it.
         Warning TrapSwitchedOff { event: String, hits: u64 };
@@ -182,7 +185,7 @@ notes! {
 
     /// A note on scopes.
     Scope(ScopeNote) {
-        /// Only the time in scopes is known, not their CPU time and events.
+        /// Only the wall time in scopes is known, not their CPU time and events.
         Warning Uncharged { why: String } because why;
         /// The process entered no scopes.
         Plain NeverEntered { process: Process };
@@ -194,8 +197,8 @@ notes! {
     Lock(LockNote) {
         /// The kernel's tracepoints record the waits of one function, because the agent cannot.
         Plain PlaceInKernel { place: String, why: String } because why;
-        /// The kernel's tracepoints record all waits of a process. `why` is absent if the user chose that, and
-        /// `call_ns` if there was no call.
+        /// The kernel's tracepoints record all waits of a process. `why` is absent if the user chose this. `call_ns`
+        /// is the mean cost of a futex call; absent without calls.
         Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
         /// `--budget` does not limit the waits that the kernel's tracepoints report.
         Warning NoBudget;
@@ -237,14 +240,15 @@ notes! {
         Plain PointersLost { variable: String, address: u64, after_ns: u64 };
         /// The variable's pointers never led to memory, so nothing was counted.
         Warning NeverFound { variable: String };
-        /// The variable's pointers led to the address of another watched variable, which alone counts there.
+        /// The variable's pointers led to the address of `other`, another watched variable. Accesses there count only
+        /// for `other`.
         Warning SameAddress { variable: String, other: String };
         /// How often the variable moved.
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.
         Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 } by cause;
-        /// Other threads accessed the variable of a thread after tiptoe had last seen that thread, so the memory may
-        /// have been reused.
+        /// The variable belongs to a thread. Other threads accessed it after tiptoe had last seen that thread, so the
+        /// memory may have been reused.
         Warning StackReused { variable: String, seen_ns: u64 };
         /// A function of an allocator accessed the variable, so the memory may have been freed.
         Warning Freed { variable: String, function: String, after_ns: u64 };
@@ -257,7 +261,8 @@ notes! {
         Warning RestedForOthers { windows: u64, why: Option<String> };
         /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
         Plain SourcesUnread { file: String };
-        /// Threads inherited breakpoints for which the accounting of debug registers had no room. Their hits are counted.
+        /// Threads inherited breakpoints, but the accounting of debug registers had no room for these. Their hits are
+        /// counted.
         Plain NotAccounted { threads: u64 };
     }
 
@@ -273,7 +278,7 @@ notes! {
         Warning InlinedUnknown;
         /// Threads had no room for all values of `--by`.
         Warning ValuesWithoutRoom;
-        /// Each hit is a trap, because no jump fits.
+        /// Each hit is a trap, because no jump to tiptoe's code could be placed in the function.
         Plain Trap;
     }
 }
@@ -297,7 +302,7 @@ pub enum EndCause {
     Confined,
     /// The program has its system calls dispatched to a signal handler (prctl(2)).
     Dispatch,
-    /// The program gave a thread thread-local storage that is not its C library's.
+    /// The program gave a thread thread-local storage that its C library did not set up.
     Storage,
 }
 
@@ -308,7 +313,7 @@ pub enum EndCause {
 pub enum CgroupFault {
     /// Switches from unknown tasks.
     UnknownTasks,
-    /// Switches that the kernel did not report, while events were read.
+    /// Switches that the kernel did not report. They matter only if tiptoe reads events at switches.
     UnreportedSwitches,
     /// Switches of tasks that the kernel did not report.
     UnreportedTasks,
@@ -316,7 +321,7 @@ pub enum CgroupFault {
     SurplusSwitches,
     /// Ends of tasks that the kernel did not report.
     UnreportedEnds,
-    /// Switches at which the kernel ran no program.
+    /// Switches at which tiptoe's BPF program did not run, because it already ran on that CPU.
     MissedSwitches,
     /// Switches from tasks that had been moved while they ran.
     MovedTasks,

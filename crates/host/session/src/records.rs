@@ -1,4 +1,4 @@
-//! Recorded calls: each call while the trace runs, and the totals.
+//! The calls that `--record` records: each call, printed while the trace runs, and their numbers.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
@@ -12,7 +12,7 @@ pub struct Records {
     /// Calls whose record was lost, because tiptoe read more slowly than the program called.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted: the budget was used up, or their thread has no ring.
+    /// Calls that were only counted, because the budget was used up or their thread had no ring.
     pub only_counted: u64,
 }
 

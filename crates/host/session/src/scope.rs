@@ -28,7 +28,7 @@ pub struct ScopeCounts {
     pub duration_ns: u64,
     /// The charged events, as in [`Scopes`].
     pub events: Vec<String>,
-    /// The rows of [`Scopes`] in which a thread was during the interval, or in which an event happened.
+    /// Rows as in [`Scopes`], for the scopes in which a thread was or an event happened during the interval.
     pub rows: Vec<Scope>,
 }
 

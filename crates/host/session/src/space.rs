@@ -1,4 +1,4 @@
-//! A process's address space, and how its map was kept.
+//! The agent's map of a process's address space, and its use.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AddressSpace {
-    /// Lookups answered without a lock.
+    /// Lookups of a trap's probe that needed no lock.
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,

@@ -21,7 +21,7 @@ pub struct Waits {
     pub drops: Vec<Dropped>,
 }
 
-/// The waits of one group, for one type of lock.
+/// The waits of one group, for one type of lock, mode and outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -199,8 +199,8 @@ pub struct Attachment {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// "thread" or "cpu". The lock of a "thread" reservation excludes reservations of the same shard, that of a "cpu"
-    /// reservation all others.
+    /// "thread" or "cpu". A thread's reservation takes the lock of the thread's shard, which excludes reservations of
+    /// that shard. A CPU's reservation takes a lock that excludes those of other CPUs.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,

@@ -1,4 +1,4 @@
-//! Serializes a value as the word that it prints as, so that the model needs no serde.
+//! Serializes a value as the word that it prints, so that the crate that defines its type needs no serde.
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The serialized form is a contract: keys must stay, and it must read back.
+//! The serialized form is a contract: keys must stay, and a session must read back unchanged.
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{

@@ -28,7 +28,6 @@ impl Form {
 pub(super) trait Slots: Sync {
     fn reserve(&self, request: &Request) -> bool;
     fn release(&self, request: &Request);
-    /// Returns how long threads have waited for a lock.
     fn waited_ns(&self) -> u64;
 }
 

@@ -1,10 +1,10 @@
-//! `queue`: simulates the cost of accounting on more CPUs than this machine has, with one thread as in `stress`
-//! on each. Critical sections, locks and transfers between CPUs are measured in the same run; the simulation
+//! `queue`: simulates the cost of accounting on more CPUs than this machine has. Each CPU runs one thread, as in
+//! `stress`. Critical sections, locks and transfers between CPUs are measured in the same run; the simulation
 //! determines the waits.
 //!
 //! Up to this machine's number of CPUs, `stress` is measured too, for comparison. A simulation is as uncertain as its
-//! inputs, so these are measured several times, and a simulation is run with each result. A row's spread is half the
-//! range.
+//! inputs, so the inputs are measured several times, and each measurement is simulated. A row's spread is half the
+//! range of the results.
 //!
 //! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with
 //! two, and no cache is ever too small.
@@ -50,7 +50,7 @@ pub struct Queue {
     pub ms: u32,
 }
 
-/// The share of its CPU that a thread that never waits must get; with less, other programs ran there.
+/// A thread that never waits must get this share of its CPU. If it gets less, other programs ran there.
 const OWN: f64 = 0.95;
 
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];

@@ -157,7 +157,6 @@ impl Thread {
     }
 }
 
-/// Notes how much longer each case takes than `ideal` in the same rounds.
 fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>) {
     let ideal = measured.get(&ThreadCase::Of(Form::Ideal));
     let ideal = ideal.map_or(&[][..], Vec::as_slice);

@@ -35,7 +35,7 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// This number of events is read at switches; with 0, only the counts that the kernel keeps for each task.
+    /// This number of events is read at switches. With 0, only the kernel's counts of each task are used.
     Tiptoe {
         events: usize,
     },

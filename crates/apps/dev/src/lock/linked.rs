@@ -27,7 +27,7 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 const PAIRS: u32 = 1_000;
 /// The steps of a section, which takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// The most contending threads, unless there are more CPUs.
+/// At least this many threads contend in the largest row, even if `-t` or the number of CPUs is smaller.
 const FEWEST: u32 = 8;
 const BARE: &str = "parking_lot";
 
@@ -139,8 +139,8 @@ fn thread_ns() -> u64 {
 
 /// Returns a pair's time, in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // The lock is aligned, because it and its value are slower in two cache lines, and the stack begins at a random
-    // address.
+    // The lock is aligned, because the stack begins at a random address, and a lock that spans two cache lines is
+    // slower.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -182,13 +182,13 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // The end is read after all threads have ended, because reading the sum would have to wait for the lock.
+    // The time ends when all threads have ended, because reading the sum earlier would have to wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps in registers, with the same code for all cases, because the speed of a store and a load to the
-/// stack depends on its address.
+/// Does dependent steps in registers, because the speed of a store and a load on the stack depends on their address.
+/// All cases run the same code.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

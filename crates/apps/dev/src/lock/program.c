@@ -108,7 +108,7 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer one call takes than another, in turns, because the load of other programs changes.
+// Returns how much longer one call takes than another. They take turns, because the load of other programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
@@ -181,7 +181,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// Takes turns: while a thread holds the mutex, it lets the other one run, which then sleeps.
+// While a thread holds the mutex, it yields the CPU to the other thread, which then sleeps for the mutex.
 static void *take_turns_mutex(void *none) {
     on_one_cpu();
     uint64_t taken = 0;

@@ -1,4 +1,4 @@
-// Looks up random addresses' libraries with glibc, in pinned threads at once, for MS milliseconds.
+// Looks up the libraries of random addresses with glibc, in pinned threads at once, for MS milliseconds.
 //
 //   find-object THREADS MS   prints how many objects, and millions of lookups a second over all threads
 #define _GNU_SOURCE

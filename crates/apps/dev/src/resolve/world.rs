@@ -27,7 +27,7 @@ const BATCH: u64 = 256;
 /// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the size of the page table: eight mappings share a table, and changes need a few more.
+/// Returns the size of the page table. Eight mappings share a table, and changes need a few more tables.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,

@@ -115,7 +115,7 @@ impl Case {
         }
     }
 
-    /// Returns the site whose functions have the path of this floor.
+    /// Returns the site whose functions, untraced, execute what this floor measures.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -127,7 +127,7 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// Returns whether the kernel counts, which it may refuse.
+    /// Returns whether the kernel counts; it may refuse to.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }

@@ -18,7 +18,8 @@ use crate::workshop::{Program, Workshop, failed};
 enum HitCase {
     Bare,
     Count,
-    /// The program opens an event itself. Has the row's name, and the word in the question to the program.
+    /// The program opens an event itself. The fields are the row's name, and the event's word in the question to the
+    /// program.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -52,7 +53,7 @@ impl HitCase {
     }
 }
 
-/// The stores before the measurement, after which `tiptoe watch` has decoded their code.
+/// The number of stores before the measurement. After them `tiptoe watch` has decoded their code.
 const BEFORE: u64 = 100;
 /// The most time until `tiptoe watch` has started, and the time until it has decoded code.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -81,7 +82,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     by_threads(table, workshop, options, stores)
 }
 
-/// Measures stores of several threads at once, whose hits share the tables of the kernel's program.
+/// Measures stores of several threads at once. Their hits share the BPF program's tables.
 fn by_threads(
     table: &mut Table,
     workshop: &Workshop,
@@ -109,7 +110,7 @@ fn by_threads(
     Ok(())
 }
 
-/// Measures stores that `tiptoe watch` sees; `ask` makes so many of them in each thread.
+/// Measures stores that `tiptoe watch` sees. `ask` makes the given number of stores in each thread.
 fn watched(
     program: &mut Program,
     address: u64,
@@ -166,7 +167,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // The wall time is measured, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // The program must end first, because without gdb the next store would kill it. gdb ends with it.
+            // The program must end first, because without gdb the next store would kill it. gdb ends with the program.
             drop(program);
             drop(gdb);
             Ok(ns)

@@ -12,7 +12,7 @@ use crate::workshop::Workshop;
 
 /// The watched words, which need all debug registers.
 const WORDS: u64 = 4;
-/// Threads, and for how many ms one of them looks for gaps, which must be longer than the set-up.
+/// The number of threads, and for how many ms one of them looks for gaps. That time must be longer than the set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
 const BEFORE: Duration = Duration::from_millis(20);
 

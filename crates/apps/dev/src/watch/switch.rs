@@ -9,7 +9,7 @@ use crate::table::{Table, TableRow};
 use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
-/// How and how many variables are watched; `None` without a watch.
+/// How variables are watched, and how many; `None` without a watch.
 type SwitchCase = Option<(ArmMethod, u64)>;
 
 const CASES: [SwitchCase; 4] = [

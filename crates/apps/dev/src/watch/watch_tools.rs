@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// The time of a store from which on it must be watched.
+/// A store that takes longer than this counts as watched.
 const WATCHED_NS: f64 = 200.0;
 /// How many slow stores in a row show a watch. One proves nothing, because its thread may have waited for a CPU.
 const IN_A_ROW: usize = 3;

@@ -44,7 +44,6 @@ fn remarks_go_below_before_names_are_cut_in_the_middle() {
     );
 }
 
-/// Returns a table of locks, whose tails are call sites.
 fn two_locks(width: usize) -> Vec<String> {
     let mut grid = Grid::new(&["total", "p50", "p99"], "lock".to_owned())
         .with_words(&["type"])

@@ -185,7 +185,7 @@ fn waits_that_were_not_over_had_no_row() {
     assert!(lines[1].starts_with(">=1.00s "), "{lines:#?}");
     let below = "         2 waits were not over when the trace ended, after 1.00s";
     assert_eq!(lines[2..], [below]);
-    // A thread that ended in its wait has no row.
+    // Waits of threads that ended in their wait have no row.
     let without_rows = Locks {
         rows: Vec::new(),
         ..locks
@@ -296,7 +296,7 @@ fn locks_without_a_wait_pushed_the_waits_off_the_screen() {
         all.contains("free_29") && !all.contains("never slept"),
         "{all}"
     );
-    // A sum would save no line for a single row, and without waits these rows are all there is to show.
+    // A sum of a single row would save no line. Without waits, there are no other rows to show.
     for (waits, none) in [(2, 1), (0, 30)] {
         let shown = shown(waits, none, None);
         assert!(

@@ -66,7 +66,6 @@ fn warning(text: String) -> NoteLine<'static> {
     NoteLine::new(Warning, text)
 }
 
-/// Adds a note for each option that restricts which calls are counted or timed.
 fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     if let Some(function) = &session.under {
         let function = printable(function);
@@ -80,7 +79,7 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// The most events without a hit that a note names beside hit events. If there are more, they are from a glob.
+/// If some events were hit, and more than this number were not, the latter are from a glob, and no note reports them.
 const FEW_IDLE: usize = 3;
 
 /// Returns the note on why events have no hit; `None` if all were hit or another note says why.
@@ -136,7 +135,7 @@ fn explains_no_hit(note: &Note) -> bool {
     )
 }
 
-/// Adds a note for each way in which calls have no return or record.
+/// Adds a note for each reason why calls have no return or no record.
 fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
@@ -205,7 +204,8 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     warning(format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that outlasted the trace. It is no warning, because every trace ends during some.
+/// Returns the note on waits that outlasted the trace. This is no warning, because some waits are in progress whenever
+/// a trace ends.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {

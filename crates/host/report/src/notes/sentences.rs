@@ -1,4 +1,4 @@
-//! The sentence of each kind of note. These words must be nowhere else.
+//! The sentences of all kinds of notes. They must be nowhere else, so that each note has one wording.
 //!
 //! Names come from the traced program or its user, so [`sentence`] must escape them.
 
@@ -15,7 +15,7 @@ mod stat_notes;
 mod watch_notes;
 
 const FEW: usize = 8;
-/// The most events named if the kernel counts them instead of the agent.
+/// The most names of events or functions in a note on the kernel's counts or on inlined copies.
 const FEW_EVENTS: usize = 3;
 const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 
@@ -339,7 +339,6 @@ fn named(process: &Process) -> String {
     words.trim_end().to_owned()
 }
 
-/// Returns the first items of a list, and the number of the others.
 fn few(all: &[String], most: usize) -> String {
     let first = all[..all.len().min(most)].join(", ");
     match all.len().saturating_sub(most) {

@@ -90,7 +90,7 @@ fn events_without_a_hit_say_why() {
     session.events.push(event("h", 0));
     let both = format!("note: 2 events were {why}{untraced}");
     assert_eq!(lines(&session, &options), [both]);
-    // A glob's events without a hit are a row of the table.
+    // A glob's events without a hit are summed in the table, and no note names them.
     session.events.extend(["i", "j"].map(|name| event(name, 0)));
     assert!(lines(&session, &options).is_empty());
     session.events.remove(1);

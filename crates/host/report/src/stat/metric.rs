@@ -65,7 +65,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("stalled-cycles-backend", "cycles", "backend cycles idle"),
 ];
 
-/// An event's other name, and its name here.
+/// An event's alias, and the name that this module uses.
 const ALIASES: &[(&str, &str)] = &[
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),

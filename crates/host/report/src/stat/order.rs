@@ -22,9 +22,9 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     all.shown(&largest, &rest)
 }
 
-/// Returns an interval's printed counts: of the cgroups with the most since the start, because a single
-/// interval's largest ones change each time. The cgroups keep the session's order, which is the same in each
-/// interval. `totals` has the sums so far of the last interval's cgroups, by path.
+/// Returns an interval's printed counts. They are of the cgroups that are largest since the start, because the largest
+/// cgroups of single intervals differ. The cgroups keep the session's order, which is the same in each interval.
+/// `totals` has the sum so far of each cgroup of the last interval, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
@@ -43,8 +43,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe, all are among the
-/// largest unless `--top` limits them, because the programs that read perf's format read all.
+/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`, all
+/// cgroups count as the largest, because the programs that read perf's format read all.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -167,7 +167,6 @@ mod tests {
         }
     }
 
-    /// Returns the counts of a system and its cgroups, each with `cs` and then `faults`.
     fn counts(cgroups: &[(&str, f64)]) -> Vec<Count> {
         let whole = [("cs", 100.0), ("faults", 9.0)];
         let whole = whole.map(|(event, value)| count(None, event, value));

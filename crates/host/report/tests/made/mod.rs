@@ -78,7 +78,6 @@ pub fn check_screen(name: &str, shown: &str) {
     assert_eq!(shown, kept, "{}:\n{shown}", path.display());
 }
 
-/// Fails if a line is wider than the terminal.
 #[track_caller]
 pub fn check_width(name: &str, shown: &str, width: usize) {
     let wide = shown.lines().find(|line| line.chars().count() > width);

@@ -51,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // A task's call transfers the lines of the lock and, after a request for a CPU, of the header.
+        // A task's call transfers the line of the lock and that of the header, which requests for a CPU change.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,

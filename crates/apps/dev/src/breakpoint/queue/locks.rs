@@ -47,7 +47,7 @@ pub(super) struct Call {
     pub(super) exchange: Ps,
     /// The added time for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// The locks whose data the call reads or makes others read again.
+    /// The locks whose data the call reads, or changes so that others must read it again.
     pub(super) seen: Range<usize>,
     /// The added time for each lock of `seen` that another CPU had last.
     pub(super) seen_moved: Ps,
@@ -88,8 +88,8 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases the lock. The flag is set once it has paid for getting the line back from CPUs that check the
-    /// lock.
+    /// The CPU releases the lock. The flag is set after the CPU has paid for getting the line back from CPUs that
+    /// check the lock.
     Giving(usize, bool),
 }
 
@@ -105,7 +105,8 @@ struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first checking CPU sees the lock free. The event is void if the number of releases is no longer `given`.
+    /// The first checking CPU sees the lock free. The event is ignored if the lock's number of releases is no longer
+    /// `given`.
     IsSeen {
         lock: usize,
         given: u64,
@@ -201,7 +202,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call when its last one ends, `after` from now.
+    /// Begins a CPU's next call when its last call ends: `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -296,8 +297,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns when the first of the checking CPUs checks again. Each does so at a random moment within the time of a
-    /// check and a transfer.
+    /// Returns when the first of the checking CPUs checks again. Each CPU checks at a random moment within the time of
+    /// one check and one transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -322,7 +323,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each check that found the lock taken again took longer, because the line had to be transferred.
+        // Each release since then made one check longer, because the lock's line had to be transferred.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {

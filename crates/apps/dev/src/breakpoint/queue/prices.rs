@@ -31,7 +31,7 @@ pub(super) struct Prices {
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// The added time of a task's call under one mutex that another CPU had.
+    /// The added time of a task's call under one mutex if another CPU had the mutex last.
     pub(super) handed: Ps,
     /// The added time for the line of a shard or of the header that another CPU has written.
     pub(super) moved: Ps,
@@ -186,8 +186,9 @@ fn two_cpus() -> Option<[usize; 2]> {
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns: without work; with a pair of a task on each, under one mutex; and with a pair of
-/// a task on one and of a CPU on the other. Subtracts the same pairs on a single CPU.
+/// Measures two CPUs that take turns. First they do nothing else. Then each makes a pair for a task, under one mutex.
+/// Then one makes a pair for a task, and the other a pair for a CPU. The same pairs' times on a single CPU are
+/// subtracted.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);

@@ -1,8 +1,8 @@
 //! The stack of a thread's waits, outermost first: one wait, and those of signal handlers that interrupted it.
 //!
-//! A wait is identified by its position on the stack: the start of the caller's frame, or else the stack pointer. A
-//! wait that was cancelled or left by a handler's jump never returns. It keeps its slot until the thread waits at that
-//! position or above, because only then it has certainly ended.
+//! A wait is identified by its position on the stack: the calling function's canonical frame address, or the stack
+//! pointer if its unwind rule is unknown. A wait that was cancelled or left by a handler's jump never returns. It keeps
+//! its slot until the thread waits at that position or above, because only then it has certainly ended.
 //!
 //! A signal handler may interrupt anywhere. So `push` stores the stack position first, which takes the slot, and the
 //! address last, which completes it. The collector must skip slots with address 0.
@@ -28,11 +28,11 @@ pub struct Activity {
     pub via: u64,
     /// The beginning in ticks; for a wait that sampling skips, its number ([`crate::gaps`]).
     pub since: u64,
-    /// The futex operation in the low 32 bits. The bits above are the caller's of `push`.
+    /// The futex operation in the low 32 bits. The bits above are for the caller of `push`.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
-    /// The checksum of wakes of this address at the beginning ([`crate::board`]).
+    /// The checksum of wakes of this address when the wait began ([`crate::board`]).
     pub seen: u64,
     /// For a wait that a library reports, the last futex on which it slept (`seen` is its checksum), or 0. For a lock
     /// that records its holder, the [`crate::history::History::mark`].
@@ -67,8 +67,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait, if it or a wait around it cannot be in progress at the stack pointer
-    /// `sp`: the thread left it without a return.
+    /// Removes and returns the innermost wait, if that wait or one around it cannot be in progress at the stack pointer
+    /// `sp`, because the thread left it without a return.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {

@@ -4,8 +4,9 @@
 //! with their checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make the waker wait
 //! for another CPU's cache line and its own earlier stores.
 //!
-//! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards,
-//! another thread woke that address in between. So a wake need not read the clock, which would be half of its cost.
+//! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards, another
+//! thread woke that address in between. No times are compared, so a wake need not read the clock, which would be half
+//! of its cost.
 //!
 //! INVARIANT: if a cell has words of two wakes, its checksum does not match them. For wakes at one address this is
 //! certain, because a change of the stamp alone, or of the call site alone, changes the checksum. Otherwise the chance
@@ -31,7 +32,7 @@ pub struct Wake {
 }
 
 fn cell(address: u64) -> usize {
-    // Futex words, which have four bytes, may be adjacent.
+    // Futex words have four bytes and may be adjacent, so only two bits are dropped.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
@@ -63,7 +64,7 @@ impl<'a> Board<'a> {
     }
 
     /// Returns when the one lock that the user named (`--hold`) was last released, in ticks, or 0. Only the lock's
-    /// holder may call this, because then no other thread releases it.
+    /// holder may call this, because then no other thread releases the lock.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)

@@ -1,8 +1,8 @@
 //! Hooks before and after a futex call.
 //!
-//! A woken thread may find the lock taken and wait again. All such waits for one lock in one call of the user's are an
-//! *episode*. It ends when the thread waits for another lock, or wakes the lock's waiters. A thread that has waited for
-//! a mutex always makes a wake call when it unlocks it.
+//! A woken thread may find the lock taken and wait again. All such waits for one lock in one call by the user's code
+//! are an *episode*. It ends when the thread waits for another lock, or wakes the lock's waiters. A thread that has
+//! waited for a mutex always makes a wake call when it unlocks that mutex.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -72,7 +72,7 @@ pub(crate) struct EndedWait {
 }
 
 impl Call {
-    /// The return address in libc, the operation above.
+    /// Returns the return address in libc, with the operation in the bits above.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -104,7 +104,7 @@ impl Activity {
         (self.operation >> LOCK_STATE_SHIFT & LOCK_STATE) as LockState
     }
 
-    /// Returns the lock's holder at the beginning, as in [`crate::history`].
+    /// Returns the lock's holder at the beginning, encoded as in [`crate::history`].
     pub(crate) fn holder(&self) -> u32 {
         owner::holder(self.lock_state())
     }
@@ -186,7 +186,7 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // The mark is first, because hand-overs before it must be older than the holder, which is read below.
+                // The mark must be read first, so that the holder is newer than all hand-overs before the mark.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -254,7 +254,7 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Counts a wait, and in the word `end` how it ended.
+    /// Counts a wait, and its end in the word `end`.
     #[inline(always)]
     pub(crate) fn count(&self, wait: &Activity, end: u32) -> Option<Entry<'a>> {
         let entry = self.entry(&Key {
@@ -282,8 +282,8 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning: they do not wait, or began before the hooks. Does not time waits
-    /// that returned at once or were skipped, because reading the clock would dominate their cost.
+    /// Ignores calls without a recorded beginning, because they did not wait, or began before the hooks. Does not time
+    /// waits that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(
         &self,

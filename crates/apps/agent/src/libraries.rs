@@ -159,7 +159,8 @@ impl Libraries {
 
     /// Forgets all libraries. A thread that is late may still be in a walk.
     pub fn forget(&self) {
-        self.record.store(0, Release); // first, because without a record no thread begins a walk
+        // First, because without a record no thread begins a walk. Acquire keeps the stores below behind the exchange.
+        self.record.swap(0, Acquire);
         let used = self.used();
         used.iter().for_each(|library| {
             library.entry.store(0, Relaxed); // Relaxed: read under the loader's lock, as all below

@@ -11,7 +11,6 @@ use crate::words::Words;
 #[cfg(not(tiptoe_loom))]
 mod changes;
 mod hello;
-#[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
 
 pub use hello::{AgentAddresses, Hello};

@@ -14,6 +14,7 @@
 //! | F, G: records | see [`ring`] | |
 //! | H, I, K: hits of breakpoints | see [`hits`] | |
 //! | J: a scope node has a number | the store of its key (`tiptoe_label`) | the search for the key |
+//! | L: a range of code without patches is complete | [`Data::put_unpatched`] | [`Data::unpatched`] |
 //!
 //! Counters need no edge, because each has one writer, and a later read finds what an earlier one misses. The last read
 //! follows edge B.
@@ -38,7 +39,6 @@ pub mod timed_values;
 pub mod values;
 mod words;
 
-#[cfg(not(tiptoe_loom))]
 pub use data::space::{Readings, slots};
 pub use data::{AgentAddresses, Data, Hello, LeaveReason, State};
 pub use geometry::{Geometry, Layout, Needs};

@@ -125,6 +125,22 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
+/// The reader has the new thread: loom finds no other order for a thread that loads the number before it adds to it.
+fn moved(tiptoe: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let data = data();
+        let read = loom::thread::spawn(move || {
+            lose(tiptoe);
+            let found = data.unpatched().expect("there is room");
+            let is_whole = |code: std::ops::Range<u64>| code.is_empty() || code == (3..5);
+            assert!({ found }.all(is_whole), "the range is whole");
+        });
+        lose(agent);
+        data.put_unpatched(3..5);
+        assert!(read.join().is_ok(), "the range is whole");
+    });
+}
+
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -275,4 +291,22 @@ fn mutant_state_without_release() {
 #[should_panic(expected = "the greeting is whole")]
 fn mutant_state_without_acquire() {
     greeted(Some(Edge::Access(Acquire)), None);
+}
+
+/// Regression: the range began at 0 while it was being recorded.
+#[test]
+fn a_range_without_patches_is_read_whole() {
+    moved(None, None);
+}
+
+#[test]
+#[should_panic(expected = "the range is whole")]
+fn mutant_unpatched_without_release() {
+    moved(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "the range is whole")]
+fn mutant_unpatched_without_acquire() {
+    moved(Some(Edge::Access(Acquire)), None);
 }

@@ -23,15 +23,15 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
-/// When the prices of hits were measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// When the prices of hits were measured. The greatest value describes several instruments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Calibration {
-    /// At least one price was measured in this run.
-    Now,
     /// All prices were measured in earlier runs since boot.
     Cached,
+    /// At least one price was measured in this run.
+    Now,
     /// At least one price was measured in this run while the speed of the CPUs changed, so it may be wrong.
     Unsteady,
 }
@@ -157,7 +157,7 @@ impl Cost {
             unit_low_ns: mean(|cost| cost.unit_low_ns),
             unit_high_ns: mean(|cost| cost.unit_high_ns),
             rejected_unit_ns: self.rejected_unit_ns.or(other.rejected_unit_ns),
-            calibrated: self.calibrated.or(other.calibrated),
+            calibrated: self.calibrated.max(other.calibrated),
             forks: self.forks.or(other.forks),
             programs: match (self.programs, other.programs) {
                 (Some(one), Some(another)) => Some(one.plus(another)),

@@ -6,7 +6,7 @@
 use core::ops::Range;
 
 use super::Data;
-use crate::primitive::Ordering::{AcqRel, Acquire};
+use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// Counters in each slab.
 pub mod slots {
@@ -74,30 +74,34 @@ impl Data<'_> {
         if self.unpatched().is_none_or(|mut known| known.any(covers)) {
             return;
         }
-        // The addition gives each range its own words. AcqRel does not order the stores below.
+        // The addition gives each range its own words. Relaxed: a range's end says whether the range is complete.
         let number = self
             .words
             .at(UNPATCHED)
-            .map(|word| word.fetch_add(1, AcqRel));
+            .map(|word| word.fetch_add(1, Relaxed));
         let at = number.and_then(|number| usize::try_from(number).ok());
         if let Some(at) = at.filter(|at| *at < MOST_UNPATCHED) {
             self.words.store(UNPATCHED + 1 + 2 * at, code.start);
-            self.words.store(UNPATCHED + 2 + 2 * at, code.end);
+            if let Some(end) = self.words.at(UNPATCHED + 2 + 2 * at) {
+                end.store(code.end, Release); // pairs with `unpatched`, which must not see the end without the start
+            }
         }
     }
 
-    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty, or begins
-    /// at 0.
+    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty.
     pub fn unpatched(&self) -> Option<impl Iterator<Item = Range<u64>>> {
         let count = self
             .words
             .at(UNPATCHED)
-            .map_or(0, |word| word.load(Acquire));
+            .map_or(0, |word| word.load(Relaxed)); // Relaxed: a range's end says whether the range is complete
         let count = usize::try_from(count)
             .ok()
             .filter(|count| *count <= MOST_UNPATCHED)?;
-        let word = |index| self.words.load(UNPATCHED + index);
-        Some((0..count).map(move |at| word(1 + 2 * at)..word(2 + 2 * at)))
+        Some((0..count).map(move |at| {
+            let end = self.words.at(UNPATCHED + 2 + 2 * at);
+            let end = end.map_or(0, |end| end.load(Acquire)); // pairs with `put_unpatched`
+            self.words.load(UNPATCHED + 1 + 2 * at)..end
+        }))
     }
 
     /// Returns the last results, perhaps mixed from two readings.
@@ -111,7 +115,7 @@ impl Data<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use crate::{Data, Geometry, Words};
     extern crate std;

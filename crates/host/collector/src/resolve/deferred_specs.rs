@@ -8,15 +8,15 @@ use crate::module::Module;
 use crate::planner::Follow;
 
 /// Returns whether a library that is loaded later may match. Present libraries may be closed and loaded again, except
-/// in a command that tiptoe `started`, because they are linked to it.
+/// in a command that has not begun (`held`), because they are linked to it.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,
     modules: &[Module],
-    started: bool,
+    held: bool,
 ) -> bool {
     specs.iter().any(|ProbeSpec { spec, .. }| {
-        let closable = !started && names_a_library(spec, process, modules);
+        let closable = !held && names_a_library(spec, process, modules);
         closable || may_come(spec, process, modules)
     })
 }

@@ -120,8 +120,8 @@ impl TracedProcess {
     /// Returns the loader's record if later libraries matter: a spec may match them, they may
     /// contain an unwinder, or they may report scopes.
     pub fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Option<(u64, u64)> {
-        let is_command = plan.request.is_command();
-        let come = resolve::may_come_later(&plan.probes, self.target.process, modules, is_command);
+        let process = self.target.process;
+        let come = resolve::may_come_later(&plan.probes, process, modules, self.target.is_held());
         let wanted = come || plan.follow().is_followed() || plan.request.needs_scopes();
         wanted
             .then(|| loader::record(self.target.process))

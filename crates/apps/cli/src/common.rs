@@ -40,13 +40,14 @@ pub struct Common {
 
     /// Show this many rows; 0 shows all [default: 20]
     ///
-    /// On a terminal the default is as many as it has room for, between 3 and 20. Of histograms, 10 are drawn by default.
+    /// On a terminal the default is the number of rows for which the terminal has room, between 3 and 20. By default at
+    /// most 10 histograms are drawn.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
     /// Print all notes, even many similar ones
     ///
-    /// Also how the probes of traps were looked up.
+    /// The notes then also say how hits of traps found their probes.
     #[arg(short = 'v', long = "verbose")]
     pub all_notes: bool,
 

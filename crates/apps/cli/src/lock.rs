@@ -82,13 +82,14 @@ stay exact; totals and blame are estimated from the timed waits, and marked `~` 
 `timed` is their number). Threads that wait seldom have each wait timed, and waits of 20 ms \
 and more are always reported.
 If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF \
-programs at the kernel's futex tracepoints report the same of all futex calls. Each call then \
-takes about 1 us longer, half of it for the tracepoint itself; --budget does not limit that. Beside the agent they report \
-calls that could not be patched; the report names these. Call sites are the user's if libc's \
-frames are known. On musl they are the place in libc; in a program without symbols, the caller \
-of the function that makes the call; in Rust's std, which keeps frame pointers, std's own \
-code. Of Go they see waits of the runtime's threads, not of goroutines. A call that a signal \
-interrupts is counted again when it is repeated. 32-bit programs, holds and readers are not \
+programs at the kernel's futex tracepoints report all futex calls in its place. Each call then \
+takes about 1 us longer, half of it for the tracepoint itself; --budget does not limit that. \
+If the agent is in the program but cannot patch some calls, these programs report only those \
+calls, and the report names them. Call sites are in the user's code if libc's frames are \
+known. On musl a call site is the place in libc; in a program without symbols, the caller of \
+the function that makes the call; in Rust's std, which keeps frame pointers, std's own code. \
+In Go programs, waits of the runtime's threads are seen, not those of goroutines. A call that \
+a signal interrupts is counted again when it is repeated. 32-bit programs, holds and readers are not \
 seen; futex_waitv and the separate calls since Linux 6.7 are only counted. Needs root, or \
 cap_bpf and cap_perfmon and a readable tracefs; Linux 5.15, and BTF.
 

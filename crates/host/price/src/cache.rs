@@ -66,20 +66,23 @@ impl PriceCache {
     /// Returns the cached price, or measures it, and keeps it if the state was steady.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
-            self.calibrated
-                .set(self.calibrated.get().or(Some(Calibration::Cached)));
+            self.note(Calibration::Cached);
             return Some(price);
         }
         let (price, yardstick, is_steady) = self.measure(measure)?;
-        self.calibrated.set(Some(match self.calibrated.get() {
-            Some(Calibration::Unsteady) => Calibration::Unsteady,
-            _ if is_steady => Calibration::Now,
-            _ => Calibration::Unsteady,
-        }));
+        self.note(match is_steady {
+            true => Calibration::Now,
+            false => Calibration::Unsteady,
+        });
         if let Some(yardstick) = yardstick.filter(|_| is_steady) {
             self.keep(&price, yardstick);
         }
         Some(price)
+    }
+
+    fn note(&self, calibration: Calibration) {
+        self.calibrated
+            .set(self.calibrated.get().max(Some(calibration)));
     }
 
     /// Returns the price, the yardstick after its measurement, and whether the state was steady. The yardstick is

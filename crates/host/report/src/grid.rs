@@ -322,7 +322,6 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
-/// Returns the line below a table from which rows were omitted; empty if none were.
 pub(crate) fn more_line(omitted: usize, options: &Options) -> Vec<String> {
     match omitted {
         0 => Vec::new(),

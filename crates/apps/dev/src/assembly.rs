@@ -25,7 +25,7 @@ impl Site {
         }
     }
 
-    /// Returns the site's names in questions to the program, one for each place.
+    /// Returns the site's names in the generated program, one for each place.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
@@ -36,12 +36,12 @@ const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// The least that a detour can cost: `PUSH` with a jump to a copy of its first instructions, and one back.
+/// `PUSH` with the cheapest detour: it jumps to a copy of its first instructions, and the copy jumps back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// The least that a return probe can cost: `DETOUR` with a call of the copy. So the function returns to the detour.
-/// The detour returns to the caller, whose address a variable keeps.
+/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable and calls the copy. So the
+/// function returns to the detour, and the detour to the caller.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -83,18 +83,17 @@ pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// The least that a trap can cost: one of the program's own, with an empty handler.
+/// A function with the cheapest trap: an int3 whose handler is the program's own and empty.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// How often a call of [`READINGS`] reads the counter.
+/// How often a call of [`READINGS`] reads the time stamp counter.
 pub(crate) const READS: usize = 16;
 
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
 
-/// A function that only adds to a counter, which all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
 /// The prologue that a compiler makes for `-pg`, which some tracers need.
@@ -109,7 +108,7 @@ pub(crate) const ATTACH: [Site; 2] = [
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// Returns `sites.h`, which the C part expands.
+/// Returns `sites.h`, which target.c expands.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()
@@ -132,7 +131,7 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
     text
 }
 
-/// Writes the functions, and two labels from which the C part computes addresses.
+/// Writes the functions, and two labels from which target.c computes their addresses.
 fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
     let Site { body, align, .. } = site;
     put(

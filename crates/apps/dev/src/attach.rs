@@ -1,4 +1,4 @@
-//! `tiptoe-dev bench attach`: the time until every function is probed, and how long that stops a running
+//! `tiptoe-dev bench attach`: the time until every function is probed, and for how long attaching stops a running
 //! thread.
 
 use std::time::{Duration, Instant};
@@ -74,8 +74,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
 }
 
 /// Measures the longest time that a busy thread did not run, without its waits for a CPU. The cases are no attach, an
-/// attach that injects the agent and patches, and one that only patches. The injection borrows a waiting thread if
-/// there is one.
+/// attach that injects the agent and patches, and one that only patches. `threads - 1` threads wait, because the
+/// injection borrows a waiting thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

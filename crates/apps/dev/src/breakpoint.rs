@@ -1,6 +1,6 @@
 //! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside no accounting (`ideal`), the same
-//! accounting under one mutex (`global_mutex`), and the kernel's. `thread` and `enable` have the options and the output
-//! of `perf bench breakpoint`.
+//! accounting under one mutex (`global_mutex`), and the kernel's accounting. `thread` and `enable` have the options and
+//! the output of `perf bench breakpoint`.
 
 mod enable;
 mod forms;
@@ -44,7 +44,6 @@ impl Breakpoints {
     }
 }
 
-/// Runs `stress` with the options of all benches.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Stress::new(options.rounds, options.ms, options.most_threads()).run()
 }
@@ -55,7 +54,7 @@ const SLOTS: u32 = 4;
 /// The watched variable, which no thread writes.
 static WATCHED: u64 = 0;
 
-/// Opens breakpoints on the calling thread, which threads that it starts inherit.
+/// Opens breakpoints on the calling thread. Threads that this thread starts inherit them.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),

@@ -1,17 +1,17 @@
-//! `tiptoe-dev bench build`: how much longer a build of a C project takes while the system's waits for
-//! mmap_lock are watched, as `tiptoe lock --kernel --mmap -a` does.
+//! `tiptoe-dev bench build`: how much longer a build of a C project takes while `tiptoe lock --kernel --mmap -a`
+//! watches the system's waits for mmap_lock.
 //!
-//! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every
-//! acquisition watched (`every`), in changing order, so that a change of the machine's speed affects all cases alike.
-//! The page cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
+//! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every acquisition
+//! watched (`every`). Their order changes, so that a change of the machine's speed affects all cases alike. The page
+//! cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
 //! percentage point to each side, or at their limit.
 //!
 //! Most processes of a build have one thread and rarely wait, so `faults` compares the same cases on threads of
 //! one process that map, touch and unmap memory.
 //!
-//! The value is a trimmed mean of the rounds' differences, without a fifth at each end, because another program may
-//! make one build 10 % longer. Its interval is Yuen's (Biometrika 61, 1974), from Student's t and the winsorized
-//! variance. The plain mean is printed, too.
+//! The value is a trimmed mean: the smallest and the largest fifth of the rounds' differences are dropped, because
+//! another program may make one build 10 % longer. Its interval is Yuen's (Biometrika 61, 1974), from Student's t and
+//! the winsorized variance. The plain mean is printed, too.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -36,7 +36,7 @@ use faults::FaultLoad;
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
 /// The half width of the interval, in percentage points, at which rounds stop.
 const NARROW: f64 = 0.5;
-/// The fewest rounds, because the interval of fewer means nothing.
+/// The fewest rounds, because the interval of fewer rounds means nothing.
 const FEWEST: usize = 8;
 /// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
@@ -56,7 +56,6 @@ struct BuildRounds {
 }
 
 impl BuildRounds {
-    /// Returns by how many percent each build of a case exceeded `off` of the same round.
     fn more(&self, case: usize, of: fn(&BuildCost) -> f64) -> Vec<f64> {
         let rounds = self.rounds.iter();
         let pairs = rounds.filter_map(|round| Some((round[0].as_ref()?, round[case].as_ref()?)));

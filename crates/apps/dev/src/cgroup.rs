@@ -1,18 +1,18 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU. The
-//!   cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a bpftrace
-//!   script, and tiptoe. tiptoe uses the kernel's counts of each task, charges on each CPU at switches, or also reads
-//!   events at switches.
+//! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
+//!   parent. The cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a
+//!   bpftrace script, and tiptoe in three ways: it uses the kernel's counts of each task, charges time, faults and
+//!   switches on each CPU at switches, or reads events at switches.
 //! - `switch on each CPU`: such a pair on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
-//! - `ring`: as many tasks as cgroups hand the byte round.
-//! - `response`: the mean response time of six workers of different kinds in six cgroups (`program.c`), while
+//! - `ring`: tasks hand a byte round, each in a cgroup of its own.
+//! - `response`: the geometric mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
 //! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its
 //!   parent has waited for it.
-//! - `blind`: how long an event of the system did not count at each switch, as the enabled time of a clock minus its
-//!   count.
+//! - `blind`: how long an event of the system does not count at each switch. The event is a clock, so this is its
+//!   enabled time minus its count.
 //!
 //! perf's events are opened as by `perf stat --for-each-cgroup`.
 
@@ -34,7 +34,7 @@ const PROGRAM: &str = include_str!("cgroup/program.c");
 /// The number of child cgroups, as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The hops for each requested ms; they take about 10 ms.
+/// The number of hops for each requested ms; these hops take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
 /// The factor by which `ring` runs longer, because each task must run so often that its earlier state does not matter.
 const LONGER: u32 = 10;
@@ -94,7 +94,6 @@ const KINDS: [(char, [&str; 2]); 2] = [
     ('t', ["birth of a thread", "end of a thread"]),
 ];
 const LIVES_PER_MS: u32 = 500;
-/// The last two cases read events at switches, as perf does.
 const RESPONSE: [CountingCase; 7] = [
     CountingCase::Off,
     CountingCase::System,
@@ -104,7 +103,6 @@ const RESPONSE: [CountingCase; 7] = [
     tiptoe(1),
     tiptoe(2),
 ];
-/// The time between two readings, and the fewest readings in one measurement.
 const INTERVAL: Duration = Duration::from_secs(1);
 const READINGS: u32 = 2;
 

@@ -1,5 +1,5 @@
 //! `tiptoe-dev bench coverage`: the share of a binary's functions that can be patched with a jump. Its functions are
-//! those of symbol tables and .eh_frame, without padding.
+//! those of symbol tables and .eh_frame.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -126,7 +126,8 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump whose last byte must trap, because 0x06 is the lowest such byte.
+/// The least distance of a forward jump whose last byte must trap. That byte is the top byte of the distance, and 0x06
+/// is the lowest byte that traps.
 const FORWARD: u64 = 96 << 20;
 
 /// Returns a note if the heap begins less than [`FORWARD`] after the program, which leaves no room for such jumps. The

@@ -24,7 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether the probes of traps are looked up only under the lock.
+    /// Whether a trap's probe is looked up only under the lock, not speculatively.
     pub locked_lookups: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Calls {
     #[default]
     Entries,
     Returns,
-    /// Also the time between entry and return.
+    /// Entries, and the time between entry and return.
     Times,
     Records,
 }

@@ -41,7 +41,7 @@ pub enum Error {
     /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Too many traps were looked up in another way than the bench measures.
+    /// The probes of too many traps were looked up in another way than the bench measures.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// A function still has its probe.

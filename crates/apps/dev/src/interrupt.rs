@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time that tiptoe
-//!   gives an attach to finish
-//! - `counting`: tiptoe counts, by each instrument, and must detach and report
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time for which an
+//!   attach may continue after the signal
+//! - `counting`: tiptoe counts, with one of the instruments, and must detach and report
 //! - `ending`: a second SIGINT follows at once
 
 use std::fs::File;
@@ -104,7 +104,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     objcopy(&["--remove-section=.note.gnu.build-id"], program, debug)?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link], program, "stripped")?;
-    // The file of a running program can only be replaced.
+    // The file of a running program cannot be written, only replaced.
     std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
     let path = folder.join(debug);
     let file = File::options().write(true).open(&path);

@@ -4,10 +4,11 @@
 //! how long one mutex is held (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
 //! tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
-//! An uncontended pair executes the same bytes in all cases but `hold`, whose hooks are in the lock functions. The
-//! cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no thread. `convoy`
-//! and `pingpong_*` do little but wait: four threads with sections of 150 ns, and two threads that sleep in turns.
-//! `floor` is the least that hooks can take: jumps, calls, saved registers, and for a wait one reading of the clock.
+//! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only the hooks of `hold` are
+//! in the lock functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that
+//! wakes no thread. `convoy` and `pingpong_*` do little but wait: four threads with sections of 150 ns, and two threads
+//! that sleep in turns. `floor` is the least that hooks can take: jumps, calls, saved registers, and for a wait one
+//! reading of the clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]). Other
 //! tools' libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair too.
@@ -34,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// The time for tiptoe to finish after the bench has seen an attach or a detach.
 const SETTLE: Duration = Duration::from_millis(30);
-/// The BPF programs: at the beginning of a wait, at its end, and at the end of a thread.
+/// The number of BPF programs: for the beginning of a wait, for its end, and for the end of a thread.
 const PROGRAMS: usize = 3;
 
 /// The row's name, the question to the program, the unit.

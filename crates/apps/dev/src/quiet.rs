@@ -106,7 +106,7 @@ impl MachineTimes {
 /// How the machine was used, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// Of the CPUs' time.
+    /// The share of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
     /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // With the default of 8 ms, each CPU makes 400 switches.
+    // A requested ms stands for 10 simulated ms. So with the default of 8 ms, each CPU makes 400 switches.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {
@@ -111,7 +111,7 @@ impl PolicyResults {
     }
 
     /// Returns the PMU operations per switch, the percentage of time in which the system's events are removed because
-    /// of switches, and that in which they have no slot.
+    /// of switches, and the percentage in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

@@ -1,9 +1,9 @@
 //! `tiptoe-dev bench scope`: the cost of entering and leaving a scope.
 //!
-//! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`): one scope (`one`),
-//! scopes inside another (`inner`), and a hundred in turn (`many`). For comparison, the program reads the time stamp
-//! counter twice, which any timing needs, and makes two system calls for CPU time. Rows of more threads would show a
-//! cost of shared data.
+//! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`). It enters one scope
+//! (`one`), scopes inside another (`inner`), and a hundred in turn (`many`). For comparison, the program reads the time
+//! stamp counter twice, which any timing needs, and makes two system calls for CPU time. Rows of more threads would
+//! show a cost of shared data.
 
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Table {
     /// The bench's name.
     pub bench: Cow<'static, str>,
-    /// The numbers, in another tool's form.
+    /// The numbers, as `perf bench` prints them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
     /// The rows.
@@ -27,10 +27,10 @@ pub struct Table {
 pub struct TableRow {
     /// The case, such as `off` or `count`, or a binary.
     pub case: String,
-    /// The probed function's first instruction.
+    /// The measured site, such as the probed function's first instruction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
-    /// The callers of the probed function.
+    /// The number of callers of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Threads.
@@ -168,7 +168,6 @@ impl TableRow {
         }
     }
 
-    /// Returns a row of few values, whose spread is half their range.
     pub(crate) fn of_range(
         case: impl Into<String>,
         values: &[f64],

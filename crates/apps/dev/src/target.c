@@ -1,7 +1,7 @@
 // The program that `tiptoe-dev bench` traces. Each line of its stdin is a question; each answer is one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, all threads' calls per second of wall time, and how many
-//                                   threads were each on one CPU
+//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, all threads' calls per second of wall time, and the
+//                                   number of threads that were pinned to one CPU
 //   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest ns that a busy thread was stopped, without waits for a CPU
 #define _GNU_SOURCE
@@ -154,7 +154,7 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// After the handler of an int3, the program continues at the next instruction.
+// The handler is empty, because the program continues after the int3 by itself.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

@@ -29,7 +29,7 @@ pub(crate) struct CallTimes {
     pub calls: u64,
     /// The calls of all threads per second of wall time.
     pub per_s: f64,
-    /// How many threads were each on one CPU.
+    /// The number of threads that were pinned to one CPU.
     pinned: u32,
 }
 

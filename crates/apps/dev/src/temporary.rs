@@ -1,4 +1,4 @@
-//! Removes what benches create: children, folders and cgroups. A signal that ends the process drops no guard, so a
+//! Removes what benches create: children, folders and cgroups. If a signal ends the process, no guard is dropped, so a
 //! thread waits for SIGINT, SIGTERM and SIGHUP, and then cleans up.
 
 use std::io;

@@ -8,7 +8,7 @@ pub(crate) struct CaseResults<C> {
 }
 
 /// Measures all cases in each round. The order rotates, and every other round is reversed, so that a case's
-/// after-effects do not always disturb the same other case. A failed case is omitted, with a note. The first must
+/// after-effects do not always disturb the same other case. A failed case is omitted, with a note. The first case must
 /// succeed, because all others are compared with it.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,

@@ -7,7 +7,7 @@
 //! `latency_by_arg0` measure `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time, with a jump, a trap, or the
-//! kernel's probe. The probe of a `trap` is looked up speculatively, that of a `trap_locked` under the lock.
+//! kernel's probe. A trap's probe is looked up by its address: speculatively in `trap`, under a lock in `trap_locked`.
 //!
 //! Four rows are floors that the machine sets. `detour` only jumps to a copy of the first instructions and back.
 //! `bare_return` calls this copy, so that the function returns to the detour before its caller. `own_trap` is an int3
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent gets slower by the call sites that it learns.
+        // Each round needs a new process, because an agent gets slower with each call site that it learns.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -169,7 +169,6 @@ fn untraced(
 /// A case's times, by load; `None` for a load for which the case is not measured.
 struct Times {
     each: Vec<Option<CallTimes>>,
-    /// The share of calls with a record.
     kept: Option<f64>,
 }
 

@@ -119,7 +119,6 @@ impl Program {
         self.answer()
     }
 
-    /// Asks a question, without waiting for the answer.
     pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
         let questions = self.questions.as_mut();
         let questions = questions.ok_or(Error::Answer(String::new()))?;

@@ -72,7 +72,7 @@ fn runs(pid: u32) -> bool {
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
-/// Regression: Ctrl-C left compiled programs in /tmp, and SIGTERM running ones, too.
+/// Regression: Ctrl-C left compiled programs in /tmp. SIGTERM also left them running.
 #[test]
 fn a_signal_ends_the_program_and_removes_its_folder() {
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {

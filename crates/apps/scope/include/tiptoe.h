@@ -11,8 +11,8 @@
  *     tiptoe_scope_exit(in);
  *
  * A scope must be left on its thread, in the opposite order: leaving one also leaves those entered since. Signal
- * handlers may use scopes. Each program or shared library must contain the port once: compile tiptoe.c with it, or
- * define TIPTOE_IMPLEMENTATION before this header in one file.
+ * handlers may use scopes. Each program or shared library must contain tiptoe_port_of_scopes once: compile tiptoe.c
+ * with it, or define TIPTOE_IMPLEMENTATION before this header in one file.
  *
  * C11 and C++11, gcc and clang, on Linux. */
 #ifndef TIPTOE_H
@@ -68,7 +68,7 @@ static inline tiptoe_token tiptoe_scope_enter(const tiptoe_scope *scope) {
     return __atomic_load_n(&tiptoe_port_of_scopes.begin, __ATOMIC_RELAXED)(scope, 0);
 }
 
-/* Leaves the scope that returned this token. */
+/* Leaves the scope whose tiptoe_scope_enter returned this token. */
 static inline void tiptoe_scope_exit(tiptoe_token token) {
     if (token != 0) {
         __atomic_load_n(&tiptoe_port_of_scopes.end, __ATOMIC_RELAXED)(token, 0);

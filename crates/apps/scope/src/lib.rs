@@ -29,7 +29,7 @@
 //! C and C++ programs use `include/tiptoe.h`.
 //!
 //! *Cost*: entering and leaving takes 1 ns without a tracer, at most 25 ns with one (`tiptoe-dev bench scope`), and no
-//! system call or lock. The memory for this is the agent's.
+//! system call, lock or allocation.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 
@@ -51,14 +51,14 @@ pub const HEADER: &str = include_str!("../include/tiptoe.h");
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Scopes);
 
-/// A scope, by its name. Scopes of the same name are reported as one.
+/// A scope. Scopes of the same name are reported as one.
 #[derive(Debug)]
 pub struct Scope {
     label: Label,
 }
 
-/// Keeps the thread in the scope until dropped, on that thread. Work that moves between threads needs a future
-/// ([`Scope::with`]).
+/// Keeps the thread in the scope until the guard is dropped, which must be on that thread. For work that moves between
+/// threads, use [`Scope::with`].
 #[derive(Debug)]
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
 pub struct Entered {

@@ -9,8 +9,8 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Replaces a space inside a name, so that no line ends there while the name fits on a line. [`Options::wrapped`]
-/// prints a space.
+/// Replaces a space inside a name, so that no line ends there if the name fits on a line. [`Options::wrapped`] prints a
+/// space.
 const JOINED: &str = "\u{a0}";
 
 /// Names are never shortened to fewer columns, because the rest could not be recognized.
@@ -35,7 +35,7 @@ pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns the text, marked so that no line ends at its spaces while the text fits on a line.
+/// Returns the text, marked so that no line ends at its spaces if the text fits on a line.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
@@ -191,7 +191,7 @@ fn word_in(word: &str, room: usize) -> String {
     }
 }
 
-/// Marks literals between backticks, such as commands, so that they are not broken while they fit.
+/// Marks literals between backticks, such as commands, so that one that fits on a line is not broken.
 fn join_literals(text: &str, room: usize) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {

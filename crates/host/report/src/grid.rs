@@ -1,8 +1,8 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail that describe the name. If the row is too wide, its tail or
-//! remarks move below it. Next, *spare* columns are omitted; cells of a column that a legend explains move below the
-//! rows instead. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
+//! remarks move below it. Next, *spare* columns are omitted. Only a column with a legend keeps its cells: they move
+//! below the rows. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
 //! Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
@@ -27,7 +27,7 @@ pub(crate) struct Grid {
     spare: &'static [&'static str],
     /// A column's heading, and the text that explains the column. Its cells move below the rows if they do not fit.
     legend: Option<(&'static str, String)>,
-    /// The names of the details that folded rows lack.
+    /// The names of details that rows lack if [`Options::is_folded`].
     folded: &'static [&'static str],
     rows: Vec<GridRow>,
 }
@@ -160,8 +160,8 @@ impl Grid {
         lines
     }
 
-    /// Returns what folding hides: the column with a legend, if it does not fit, tails that are not beside the names,
-    /// and `folded`.
+    /// Returns what folded rows lack: the column with a legend, if it does not fit; tails, if they are not beside the
+    /// names; and `folded`.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -296,8 +296,7 @@ impl Grid {
     }
 }
 
-/// Returns the heading of the names' column, with what all rows share: the names' beginning and one more
-/// property.
+/// Returns the heading of the names' column. In parentheses it has what all rows share: `beginning` and `property`.
 pub(crate) fn heading(name: &str, beginning: &str, property: Option<String>) -> String {
     let beginning = (!beginning.is_empty()).then(|| format!("{}…", printable(beginning)));
     let shared: Vec<String> = beginning.into_iter().chain(property).collect();
@@ -323,7 +322,6 @@ pub(crate) fn arrows(callers: &[&String]) -> String {
         .join(" ")
 }
 
-/// Returns the line below a table from which rows were omitted; empty if none were.
 pub(crate) fn more_line(omitted: usize, options: &Options) -> Vec<String> {
     match omitted {
         0 => Vec::new(),

@@ -1,4 +1,4 @@
-//! The table of hold times of the lock of `--hold`, by the call site that took it.
+//! The table of how long the lock of `--hold` was held, by the call site that took the lock.
 
 use tiptoe_session::{Hold, Locks};
 

@@ -55,7 +55,7 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The smallest default on a terminal. There the default depends on the terminal's height.
+/// The smallest default on a terminal, where the default depends on the height.
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;

@@ -100,7 +100,6 @@ fn from(row: &Lock) -> String {
     }
 }
 
-/// Returns the call site with the most waiting time, and the number of others.
 pub(crate) fn first_callsite(callsite: &str, all: u64) -> String {
     let others = match all {
         0 | 1 => String::new(),
@@ -109,16 +108,17 @@ pub(crate) fn first_callsite(callsite: &str, all: u64) -> String {
     printable(callsite) + &others
 }
 
-/// Returns the binary, such as `memcached:`, with which the names of all locks begin; otherwise an empty text.
+/// Returns the binary, such as `memcached:`, with which the names of all locks begin; empty if they differ or are of
+/// one row.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
     let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would
-/// push the waits off the screen. If no row has a wait, or with `--top 0`, the first list has all rows. It always has
-/// rows with more contended calls than returns at once, because some of these calls may have waited.
+/// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would push
+/// the waits off the screen. If no row has a wait, or with `--top 0`, the first list has all rows. A row with more
+/// contended calls than returns at once counts as a row with a wait, because some of these calls may have waited.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
@@ -241,7 +241,6 @@ fn readers(lock: &Lock) -> Option<LineBelow> {
     Some(LineBelow::new(BELOW, text))
 }
 
-/// Returns the line on the holders or, if they are unknown, on the call sites that woke the waiters.
 fn blame(lock: &Lock, options: &Options) -> Option<LineBelow> {
     holders_line(lock, options).or_else(|| wakers_line(lock, options))
 }

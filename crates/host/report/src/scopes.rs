@@ -1,4 +1,4 @@
-//! The scopes, those with the most CPU time first: a table, and CSV, whose lines have all columns whatever the
+//! The scopes, those with the most CPU time first, as a table and as CSV. The CSV has the same columns with all
 //! options.
 
 use tiptoe_session::{Scope, ScopeCounts, Session};

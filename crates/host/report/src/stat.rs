@@ -24,7 +24,7 @@ const VALUE: usize = 18;
 const UNIT: usize = 6;
 /// The width of the events' column if rows have no limit.
 const NAME: usize = 32;
-/// The width of a metric before a spread or a share of time, if rows have no limit.
+/// The width of a metric that a spread or a share of time follows, if rows have no limit.
 const METRIC: usize = 32;
 
 /// Returns the whole report. It has no table if intervals were already printed.

@@ -95,7 +95,7 @@ fn eventful() -> Session {
     session
 }
 
-/// Checks the report after the heading and the table of counts.
+/// Checks the report without its heading and table of counts.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);

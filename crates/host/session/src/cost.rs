@@ -80,8 +80,8 @@ pub struct Cost {
 pub struct Forks {
     /// How often the target forked.
     pub count: u64,
-    /// The time that tracing added to each fork. The child's exit takes longer by about the same time, which is the
-    /// child's CPU time.
+    /// The time that tracing added to each fork. The child's exit takes longer by about as much, which counts as CPU
+    /// time of the child.
     pub unit_ns: f64,
 }
 
@@ -94,8 +94,8 @@ pub struct Programs {
     pub runs: u64,
     /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
-    /// How often the programs ran for any process, because a tracepoint is system-wide. Absent if the kernel does not
-    /// report it.
+    /// How often the programs ran for the target or for other processes, because a tracepoint is system-wide. Absent if
+    /// the kernel does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
     /// The time of the runs for any process, over all CPUs.

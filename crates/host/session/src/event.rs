@@ -26,7 +26,7 @@ pub struct Event {
     /// not count.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// For how long the event was requested.
+    /// For how long the event was enabled.
     pub time_enabled_ns: u64,
     /// For how long the event counted.
     pub time_running_ns: u64,
@@ -105,7 +105,7 @@ impl Event {
     }
 }
 
-/// A part of a count. In JSON the keys of ends and times are beside the part's own, as in [`Event`].
+/// A part of a count. In JSON the fields of `ends` and `latency` are keys of the part, as in [`Event`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

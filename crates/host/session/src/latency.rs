@@ -34,9 +34,8 @@ impl Latency {
     }
 }
 
-/// Times in OTLP's base-2 exponential buckets: `counts[k]` were in `(2^(i/2^scale),
-/// 2^((i+1)/2^scale)]` ns, with `i` = `offset + k`. Percentiles are interpolated within their
-/// bucket; the longest time is exact.
+/// Times in OTLP's base-2 exponential buckets: `counts[k]` of the times were in `(2^(i/2^scale), 2^((i+1)/2^scale)]`
+/// ns, with `i` = `offset + k`. Percentiles are interpolated within their bucket; the longest time is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Histogram {

@@ -119,7 +119,7 @@ pub struct Session {
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     /// The notes in words. The report makes them from `typed_notes`, for readers of JSON. A session of an old version
-    /// has only these.
+    /// has no `typed_notes`.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The counts of each interval, if requested.
@@ -155,7 +155,7 @@ pub struct Process {
     pub pid: u32,
     /// The process's name in the kernel.
     pub comm: String,
-    /// The agent's map of the process's address space, and its use.
+    /// Numbers on the agent's map of the process's address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }

@@ -20,9 +20,9 @@ pub struct Locks {
     /// The hold times of the lock of `--hold`, by call site.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
-    /// The number of futex calls that wait, as the kernel counts them.
+    /// The number of futex calls that may wait.
     pub waits: u64,
-    /// The number of futex calls that wake, as the kernel counts them.
+    /// The number of futex calls that wake.
     pub wakes: u64,
     /// Waits that did not end: they were in progress at the end of the trace, or their thread was killed. The latter
     /// are in no row.
@@ -101,11 +101,11 @@ pub struct Lock {
     /// of a waiter does not count as unknown here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// With holders: nanoseconds of waiting in which the holder is unknown, mostly while a waiter was waking up. The
-    /// lock may have been free then, or held by threads that did not wait.
+    /// The waiting time in which the holder is unknown, mostly while a waiter was waking up; absent without `holders`.
+    /// The lock may have been free then, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_ns: Option<u64>,
-    /// Waits that began before the trace; no other number includes them.
+    /// Waits that began before the trace; no other number of the row includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<EarlyWaitSums>,
     /// Waits that were not over when the trace ended; no other number of the row includes them.
@@ -162,7 +162,7 @@ impl Unfinished {
     }
 }
 
-/// The hold times of a lock, by the call site that took it.
+/// The hold times of a lock that one call site took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -101,7 +101,7 @@ notes! {
         Plain CommandContinues { signal: i32 };
         /// The command ran already when counting began.
         Warning StartedLate;
-        /// A signal interrupted tiptoe after it had attached to `attached` processes; the others are not counted.
+        /// A signal interrupted tiptoe when `attached` processes were attached; those in `missing` are not counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
         /// The process ended before tiptoe had attached to it. The others are counted.
         Warning EndedInAttach { process: Process };
@@ -135,7 +135,7 @@ notes! {
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
-        /// The number of libraries that ran before their probes were set.
+        /// How often a library ran before its probes were set.
         Warning RanUnprobed { times: u64 };
         /// Libraries that were just loaded could not be probed.
         Warning NotProbed { why: String } because why;

@@ -1,5 +1,5 @@
-//! The JSON Schema of what `--json` prints, from this crate's types and their documentation; `cargo run -p xtask
-//! -- schema` writes it. Only for test builds, so that the command does not link schemars.
+//! Makes the JSON Schema of what `--json` prints from this crate's types and their documentation; `cargo run -p xtask
+//! -- schema` writes it. The module is only in test builds, so that the command does not link schemars.
 
 use schemars::JsonSchema;
 

@@ -1,4 +1,4 @@
-//! The agent's map of a process's address space, and its use.
+//! Numbers on the agent's map of a process's address space.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,12 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups that found no probe. The bytes around the trap decided instead.
+    /// Lookups that found no probe. The bytes around the trap then showed whether it was tiptoe's.
     pub missed: u64,
-    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap decided instead.
+    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap decided then,
+    /// too.
     pub unsure: u64,
-    /// Calls that changed the mappings and that a hook saw.
+    /// Hooked system calls that changed the mappings.
     pub changes: u64,
     /// How often the kernel's list of mappings was read.
     pub readings: u64,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Stat {
     /// The target in perf's words: `'CMD ARG…'`, `process id '42'` or `'system wide'`.
     pub whom: String,
-    /// Runs of the command; 1 without one.
+    /// The number of runs of the command; 1 without a command.
     pub runs: u32,
     /// The events in the order of the request; `--per-cpu` repeats each for each CPU; with
     /// `--for-each-cgroup` the whole system comes first, then each cgroup.

@@ -9,12 +9,12 @@ use crate::Histogram;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Waits {
-    /// How rows are grouped besides by type, mode and outcome: `callsite`, `type`, `lock`,
-    /// `thread`, `process` or `cgroup`.
+    /// What rows are grouped by, besides type, mode and outcome: `callsite`, `type`, `lock`, `thread`, `process` or
+    /// `cgroup`.
     pub by: String,
     /// The rows, the most time first.
     pub rows: Vec<Wait>,
-    /// Waits in progress at the end of the trace, in no row.
+    /// Waits in progress at the end of the trace; no row includes them.
     pub unfinished: u64,
     /// Events that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -33,8 +33,7 @@ pub struct Wait {
     pub mode: Mode,
     /// The outcome.
     pub outcome: Outcome,
-    /// The group's key. Absent if rows are grouped by `callsite` or `type`, because `callsite` and `type` are keys of
-    /// their own.
+    /// The group's key. Absent if rows are grouped by `callsite` or `type`, because these fields are then the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The call site with the most waiting time.

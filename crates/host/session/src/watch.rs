@@ -9,7 +9,7 @@ use crate::Dropped;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Watch {
-    /// How rows are grouped besides by variable and instruction: "comm" or "thread".
+    /// What rows are grouped by, besides variable and instruction: "comm" or "thread".
     pub by: String,
     /// The variables, in the order of the request.
     pub variables: Vec<Variable>,
@@ -199,14 +199,14 @@ pub struct Attachment {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// "thread" or "cpu". A thread's reservation takes the lock of the thread's shard, which excludes reservations of
-    /// that shard. A CPU's reservation takes a lock that excludes those of other CPUs.
+    /// "thread" or "cpu". Threads are divided into shards. A thread's reservation takes its shard's lock; the
+    /// reservations of all CPUs take one other lock.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
     /// Registers that threads inherited and held until their end without a reservation.
     pub unreserved: u64,
-    /// How often the lock of this side was taken, for any reason.
+    /// How often a lock of this side was taken, for any reason.
     pub holds: u64,
     /// How often a thread waited for the lock.
     pub waited: u64,

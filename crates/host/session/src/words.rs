@@ -1,4 +1,4 @@
-//! Serializes a value as the word that it prints, so that the crate that defines its type needs no serde.
+//! Serializes a value as its `Display` text, so that the crate that defines the value's type needs no serde.
 
 use std::fmt::Display;
 use std::str::FromStr;

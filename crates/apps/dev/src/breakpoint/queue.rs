@@ -6,8 +6,8 @@
 //! inputs, so the inputs are measured several times, and each measurement is simulated. A row's spread is half the
 //! range of the results.
 //!
-//! The simplifications favour `global_mutex`: the transfer of a cache line takes as long with 256 CPUs as with
-//! two, and no cache is ever too small.
+//! Two simplifications make `global_mutex` look cheaper than it is. The transfer of a cache line takes as long with 256
+//! CPUs as with two, and no cache is ever too small.
 
 mod load;
 mod locks;
@@ -26,7 +26,7 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// The numbers of simulated events before the measured part, and in it.
+/// The number of simulated events before the measured part, which has [`EVENTS`].
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };

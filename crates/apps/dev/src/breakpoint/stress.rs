@@ -46,7 +46,6 @@ struct StressCase {
 pub(super) struct PairTimes {
     pub(super) ns: f64,
     pub(super) cpu_ns: f64,
-    /// The share of time in which threads waited for each other.
     pub(super) waiting: f64,
     pub(super) asleep: f64,
 }

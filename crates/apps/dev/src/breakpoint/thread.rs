@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Regression: the price was a hot loop's pair, divided by a thread's time.
+    /// Regression: the price was that of a pair in a hot loop, as a share of a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

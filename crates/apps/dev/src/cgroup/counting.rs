@@ -63,7 +63,7 @@ impl CountingCase {
 
 pub(super) enum Counting {
     Off,
-    /// Sets of perf's events, that of the whole system first.
+    /// Sets of perf's events. If the whole system has a set, it is the first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -110,7 +110,6 @@ impl Counting {
         Ok(())
     }
 
-    /// Returns how long the system's clock event was enabled and did not count.
     pub(super) fn blind_ns(&self) -> Result<f64, Error> {
         let set = match self {
             Counting::Sets(sets) => &sets[0],

@@ -3,7 +3,7 @@
 //   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands the byte on COUNT times; ns per hop
 //   stop                     ends these processes; 1
-//   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; the mean response in ns
+//   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; the geometric mean response in ns
 //   births DIR KIND COUNT    a task in DIR/c0 makes processes (KIND p) or threads (t); the mean ns to make one
 //   ends                     the mean ns from a task's last instruction until its parent has waited for it
 #define _GNU_SOURCE
@@ -112,7 +112,7 @@ static void spin(double ns) {
     for (double end = now_ns() + ns; now_ns() < end;) {}
 }
 
-// The kinds of work: little, more, much; with page faults; after a sleep; and half of it in a second process.
+// The kinds of work: little, more, much; with page faults; after a sleep; and partly in a second process.
 enum kind { LITTLE, MORE, MUCH, FAULTS, SLEEPS, HANDS_ON, KINDS };
 
 static void work(enum kind kind, int other) {

@@ -1,5 +1,5 @@
-//! Locks of programs that link `tiptoe-lock`: the time of a pair of lock and unlock, beside the bare lock and std's,
-//! and the throughput of threads that contend for one lock.
+//! Locks of programs that link `tiptoe-lock`: the time of a lock and unlock, compared with parking_lot's and std's
+//! locks, and the throughput of threads that contend for one lock.
 //!
 //! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks
 //! the order of locks. In `pair_within` the thread holds another lock.

@@ -59,7 +59,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Unlocks a mutex that is marked as after a wait, so that the unlock makes the system call.
+// Sets the mutex's word to 2, which says that a thread may wait, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -224,7 +224,7 @@ int main(void) {
     unsigned char *site = memmem((void *)sem_post, 256, number, sizeof number);
     setvbuf(stdout, NULL, _IOLBF, 0);
     calibrate(150);
-    // libc wakes no thread in a process that never had a second one.
+    // In a process that never had a second thread, libc makes no system call to wake.
     pthread_t second;
     if (pthread_create(&second, NULL, ends, NULL) == 0) pthread_join(second, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {

@@ -68,7 +68,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the result of an event that the kernel counts for each task, exact even if the group has no slot.
+/// Returns the result of an event that the kernel counts for each task. It is exact even if the event's group has no
+/// slot.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

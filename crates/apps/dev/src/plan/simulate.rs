@@ -174,8 +174,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a group's request. If some of its events need counters, its software events are left out, because they count
-/// exactly when the others do.
+/// Returns a group's request. If some of its events need counters, its software events are left out, because a group's
+/// events count together or not at all.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(changed.blind_percent, Some(0.0));
         assert!(everything.blind_percent > Some(0.0));
         assert!(changed.per_switch < everything.per_switch);
-        // The kernel counts `cs` for each task, so only two are read.
+        // The kernel counts `cs` for each task, so only two events are read.
         assert_eq!((read.reads, read.per_switch), (2, 0.0));
         let switches_per_ns = report.switches as f64 / 2.0 / 500e6;
         let cost = 100.0 * switches_per_ns * (50.0 + 2.0 * 60.0);

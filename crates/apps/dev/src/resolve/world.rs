@@ -27,7 +27,8 @@ const BATCH: u64 = 256;
 /// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the size of the page table. Eight mappings share a table, and changes need a few more tables.
+/// Returns the size of the tree of mappings. Eight mappings share a table of the tree, and changes need a few more
+/// tables.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -54,7 +55,6 @@ impl WorldCase {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LookupCounts {
-    /// The rate of all threads together.
     pub per_s: f64,
     pub speculative: u64,
     pub locked: u64,

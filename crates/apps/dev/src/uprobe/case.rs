@@ -115,7 +115,7 @@ impl Case {
         }
     }
 
-    /// Returns the site whose functions, untraced, execute what this floor measures.
+    /// Returns the site whose untraced functions execute what this floor measures.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -132,14 +132,16 @@ impl Case {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case must count hits, because a probe that failed to count would look cheap.
+    /// Returns whether the case must have counted hits. This is checked, because a probe that failed to count would
+    /// look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // At this site, several threads measure only the kernel's trap, to compare it with tiptoe's at another site.
+        // With several threads, only the kernel's trap is measured at this site, to compare it with tiptoe's at
+        // [`TRAP`].
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }

@@ -1,5 +1,5 @@
 //! The case `kernel_uretprobe`, measured with perf events on the benched thread. The driver never uses the kernel's
-//! return probes, because a program crashes if an exception passes one. The benched functions throw none.
+//! return probes, because an exception that passes such a probe crashes the program. The benched functions throw none.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

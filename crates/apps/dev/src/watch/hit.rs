@@ -18,8 +18,8 @@ use crate::workshop::{Program, Workshop, failed};
 enum HitCase {
     Bare,
     Count,
-    /// The program opens an event itself. The fields are the row's name, and the event's word in the question to the
-    /// program.
+    /// The program opens an event itself. The fields are the row's name, and the word for the event in the question
+    /// `own`.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -53,9 +53,9 @@ impl HitCase {
     }
 }
 
-/// The number of stores before the measurement. After them `tiptoe watch` has decoded their code.
+/// The number of stores before the measurement, so that `tiptoe watch` has already decoded the storing code.
 const BEFORE: u64 = 100;
-/// The most time until `tiptoe watch` has started, and the time until it has decoded code.
+/// The most time until `tiptoe watch` has started, and the time for it to decode code ([`SETTLE`]).
 const LIMIT: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -175,7 +175,6 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
     }
 }
 
-/// Starts to watch the first word, and returns when it is watched.
 pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
     let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
     let until = Instant::now() + LIMIT;

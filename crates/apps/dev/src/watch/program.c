@@ -2,7 +2,7 @@
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of a store to the first word, the mean of N
-//   many THREADS N        wall ns of a store to it while THREADS threads store at once, each on a CPU of its own
+//   many THREADS N        wall ns of a store to the first word while THREADS threads store at once, each on its own CPU
 //   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
 //   seen                  that event's count
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
@@ -213,7 +213,7 @@ static int threads(int count) {
 // Stops all threads of a process until each one watches, as debuggers do.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
-    const unsigned long words_written = 0x99990055; // each of eight bytes, for writes, in this task
+    const unsigned long words_written = 0x99990055; // DR7: all four in this task, for writes of eight bytes
     char path[64];
     int count = 0, status;
     double from = seconds(CLOCK_MONOTONIC);

@@ -79,7 +79,8 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// If some events were hit, and more than this number were not, the latter are from a glob, and no note reports them.
+/// If some events were hit and more than this number were not, a glob probably requested them, so no note reports those
+/// without a hit.
 const FEW_IDLE: usize = 3;
 
 /// Returns the note on why events have no hit; `None` if all were hit or another note says why.
@@ -324,7 +325,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     )))
 }
 
-/// Returns a note for each side of the lock of debug registers: CPUs and threads.
+/// Returns a note on the reservations of debug registers for CPUs, and one on those for threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {

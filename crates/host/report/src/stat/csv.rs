@@ -1,4 +1,4 @@
-//! Counts as CSV, whose lines have all columns whatever the options.
+//! Counts as CSV, which has the same columns with all options.
 
 use tiptoe_session::{Count, CountState, Counts, Stat};
 

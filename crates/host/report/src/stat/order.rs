@@ -1,4 +1,4 @@
-//! Chooses the printed cgroups: those with the most of the first event, and the sum of the others.
+//! Chooses the printed cgroups: those with the highest counts of the first event. The others are summed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     all.shown(&largest, &rest)
 }
 
-/// Returns an interval's printed counts. They are of the cgroups that are largest since the start, because the largest
-/// cgroups of single intervals differ. The cgroups keep the session's order, which is the same in each interval.
+/// Returns an interval's printed counts: those of the cgroups with the highest counts since the start, because each
+/// interval has other largest cgroups. The cgroups keep the session's order, which is the same in each interval.
 /// `totals` has the sum so far of each cgroup of the last interval, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],

@@ -3,7 +3,7 @@
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a few times, and takes it once it is free; mostly the last holder takes it first |
+//! | finds it held | checks it a few times, and takes it once it is free; mostly the last holder is faster |
 //! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
@@ -84,7 +84,7 @@ struct Lock {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The CPU is before the call, or between two of its locks.
+    /// The CPU takes this lock next.
     Taking(usize),
     Looking(usize),
     Asleep(usize),
@@ -153,7 +153,6 @@ impl<'a, L: Load> Machine<'a, L> {
         machine
     }
 
-    /// Runs `before` events, which are not reported, and then `events`.
     pub(super) fn run(mut self, before: u64, events: u64) -> Outcome {
         self.pass(before);
         let early = self.so_far();
@@ -202,7 +201,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call when its last call ends: `after` from now.
+    /// Begins a CPU's next call when its last call ends, which is `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -323,7 +322,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each release since then made one check longer, because the lock's line had to be transferred.
+        // Each release since `until` was computed made one check longer, because the lock's line had to be transferred.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {

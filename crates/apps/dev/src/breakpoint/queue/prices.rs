@@ -64,7 +64,7 @@ impl Holds {
     }
 }
 
-/// Measures the inputs for these numbers of CPUs. Fails on one CPU without `line`.
+/// Measures the inputs for these numbers of CPUs. Fails without `line` if the machine has one CPU.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -290,7 +290,7 @@ fn quick(mut times: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Regression: without a measured transfer, a given one was multiplied by infinity.
+    /// Regression: if the measured transfer took 0 ns, the other costs were multiplied by infinity.
     #[test]
     fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {

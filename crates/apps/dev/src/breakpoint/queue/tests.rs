@@ -31,7 +31,7 @@ fn exponential(random: &mut Random) -> Ps {
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Costs with which CPUs check a lock for ever and never sleep, and only holding it takes time.
+/// Costs with which only holding a lock takes time, and CPUs check a held lock for ever instead of sleeping.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,
@@ -160,7 +160,8 @@ fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     assert!(waiting > 0.8, "{waiting}");
 }
 
-/// Regression: a request for a CPU took all shards. On 256 CPUs this lasted 800 us; one mutex lasted 130 us.
+/// Regression: on 256 CPUs, a request for a CPU lasted 800 us, because it locked all shards. Under one mutex it lasted
+/// 130 us.
 #[test]
 fn one_pair_of_a_hundred_for_a_cpu_takes_less_than_with_one_mutex() {
     for cpus in [2, 4, 8, 16, 64, 256] {

@@ -69,8 +69,8 @@ pub struct Common {
 
     /// What counts: agent, kernel or auto
     ///
-    /// agent: code in the target. kernel: the kernel. auto: the agent where it can, else the kernel; where
-    /// the agent would need a trap, the cheaper of the two.
+    /// agent: code in the target. kernel: the kernel. auto: the agent if it can enter, otherwise the kernel. Where the
+    /// agent would need a trap, the cheaper of the two.
     #[arg(long, value_name = "WHAT", default_value_t = Via::Auto, value_parser = values::via)]
     pub via: Via,
 

@@ -49,8 +49,8 @@ for more waits; --histograms draws it), how many calls were contended, how many 
 and how many returned at once because the lock had changed hands; the lock, by its variable or \
 address; the call site that waited most. Below each row: `held by`, the code that held the \
 lock while others waited, by its share of that time; for mutexes and rwlocks of libc, which \
-record the thread that holds them. A holder is named by the call site that released the lock, \
-by its thread if that was not seen, or as readers. Elsewhere `woken by`: the code that woke the \
+record the thread that holds them. A holder is named by the call site that released the lock; \
+if that was not seen, by its thread, or as readers. Elsewhere `woken by`: the code that woke the \
 waiters, which may not have held the lock for most of the wait. Waits for what no thread holds \
 (conditions, semaphores, joins) have a table of their own. --by callsite, thread or type \
 groups the rows otherwise. Rows whose calls never slept are one sum, unless --top 0 is given.
@@ -63,11 +63,11 @@ not a futex (std::atomic<long>, atomic_flag, barrier) waits at a word of a share
 row has the variable that the call is given, or the calling function.
 Spinning is not seen. Children of CMD are not traced.
 Waits that began before the trace have rows of their own, marked `>=`. They are observed from \
-outside, as by --now: they count from when the thread last ran (a signal, SIGSTOP or an attach \
-makes it run for a moment). They end with the last check, twice a second, that found the \
-thread still asleep. Waits that are not over when the trace ends count until then, also marked \
-`>=`. Threads that wait for each other then are reported as a deadlock. Threads of a container \
-are reported by the ids that they have outside of it.
+outside, as by --now: they count from the moment when the thread last ran. (A signal, SIGSTOP \
+or an attach makes a thread run for a moment.) They end with the last check, twice a second, \
+that found the thread still asleep. Waits that are not over when the trace ends count until \
+then, also marked `>=`. Threads that wait for each other when the trace ends are reported as a \
+deadlock. Threads of a container are reported by the ids that they have outside of it.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, by the call site that \
 took it: from the call that takes it (or the end of the wait in that call) to the call that \
 releases it. It patches pthread_mutex_lock and similar functions: each call of these costs 1 \
@@ -76,9 +76,9 @@ program's own) have no holds.
 Cost: a free lock costs nothing. A wait that returns at once costs about 30 ns, a wait that \
 sleeps 40 (17 of these are two readings of the clock), and a wake 15; by themselves they take \
 150 to 400 ns.
-If --budget does not pay for all waits (threads that wake each other 100,000 times a second \
-and more), a random number of waits between two timed ones is only counted. Numbers of waits \
-stay exact; totals and blame are estimated from the timed waits, and marked `~` (in JSON, \
+If timing each wait would exceed --budget (threads that wake each other 100,000 times a second \
+and more), only some are timed: between two timed waits a random number of waits is only \
+counted. Numbers of waits stay exact; totals and blame are estimated from the timed waits, and marked `~` (in JSON, \
 `timed` is their number). Threads that wait seldom have each wait timed, and waits of 20 ms \
 and more are always reported.
 If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF \
@@ -89,17 +89,17 @@ calls, and the report names them. Call sites are in the user's code if libc's fr
 known. On musl a call site is the place in libc; in a program without symbols, the caller of \
 the function that makes the call; in Rust's std, which keeps frame pointers, std's own code. \
 In Go programs, waits of the runtime's threads are seen, not those of goroutines. A call that \
-a signal interrupts is counted again when it is repeated. 32-bit programs, holds and readers are not \
-seen; futex_waitv and the separate calls since Linux 6.7 are only counted. Needs root, or \
-cap_bpf and cap_perfmon and a readable tracefs; Linux 5.15, and BTF.
+a signal interrupts is counted again when it is repeated. 32-bit programs, holds and readers \
+are not seen; futex_waitv and the separate calls since Linux 6.7 are only counted. Needs root, \
+or cap_bpf and cap_perfmon and a readable tracefs; Linux 5.15, and BTF.
 
 Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem, mutex, \
 spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process, a \
 command, or with -a of the whole system. BPF programs at lock:contention_begin and \
 lock:contention_end keep the histograms in the kernel, so that a free lock costs nothing.
 Not seen: waits that are won by spinning. A thread that spins for a sleeping lock and gets it \
-(writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader that \
-finds the lock free after all. A mutex counts from the moment that the thread spins. Spinlocks \
+(writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader for \
+whom the lock turns out to be free. A mutex counts from the moment that the thread spins. Spinlocks \
 are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its address in the \
 waiting task: a wait for that of another process (ptrace, /proc/PID) counts as rwsem. With -- \
 CMD and -p, forked children do not count.
@@ -110,12 +110,12 @@ wait); call site: the first caller after the lock's own code. --by callsite show
 waited most. Waits that were seen but not counted are reported by reason. With --json the rows \
 are `waits`, each with its whole histogram.
 Cost: 1 to 10 us for each contended wait, spent on a walk over the kernel's stack before the \
-thread waits (the rarer, the colder the caches). If the lock is free after the walk, the time \
+thread waits (rare waits cost more, because the caches are colder). If the lock is free after the walk, the time \
 of the walk is not counted. --every costs more: it uses mmap_lock:*, so every acquisition \
 costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock) and downgrades \
 from write to read separately. The cost at the end of the report is measured: the programs' \
-time in the traced process, and in all others, whose waits run them too. --budget is refused, \
-because each wait is timed.
+time in the traced process, and in all other processes, because their waits run the programs \
+too. --budget is refused, because each wait is timed.
 Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin for \
 the cost in all processes); Linux 5.19, and BTF.";
 

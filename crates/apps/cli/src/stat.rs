@@ -55,7 +55,7 @@ Cgroups (of version 2) are given by their paths below the mount point ('/' is th
 the full paths of their folders, or by patterns, in which '*' is any text and '?' is one \
 character. Cgroups that are created later are counted too. What is in a cgroup also counts for \
 its ancestors. The kernel keeps time, switches, faults and migrations of each task: tiptoe \
-asks tasks for them, and nothing runs at switches. All other events, cgroup-switches and \
+reads them from the tasks, so nothing runs at switches. All other events, cgroup-switches and \
 --per-cpu are counted at switches; events are read when a CPU changes to another cgroup. No \
 event is added or removed there, however many cgroups there are. The counts of the system are \
 the sums. Without BPF (root, or cap_bpf and cap_perfmon), the kernel's own cgroup events count \
@@ -70,10 +70,10 @@ cgroups and scopes. The table has all cgroups, too, unless a terminal or --top l
 Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or \
 tiptoe.h; one within another is printed as outer/inner. An agent in the program records how \
 often each is entered and for how long. BPF programs (root, or cap_bpf and cap_perfmon) \
-subtract the time in which its threads did not run, and charge each event where it happens: \
-those of the kernel's own, and tracepoints, eight at most. Counts of an inner scope are not \
-part of the outer scope's. With -I the scopes of each interval are printed: those in which a \
-thread was. Lines of --csv: seconds,scope,event,value,unit,state; each scope has the events \
+subtract the time in which its threads did not run, and charge each event to the scope in \
+which it happens: only events of the kernel's own and tracepoints, eight at most. Counts of an \
+inner scope are not part of the outer scope's. With -I, the scopes are printed in which a \
+thread was during the interval. Lines of --csv: seconds,scope,event,value,unit,state; each scope has the events \
 `entries`, `cpu-time` and `wall-time` besides those of -e.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted, \
@@ -83,8 +83,8 @@ go to stderr as comments, with -o to the end of the report.
 
 Cost: estimated. At each switch between tasks the events of a task are removed and added. \
 That, and what a tracepoint costs, is measured on this machine after the counting, and \
-multiplied by how often it happened. Events of whole CPUs (-a) stay where they are at \
-switches. The work for cgroups is timed as it runs.
+multiplied by how often it happened. Events of whole CPUs (-a) are neither removed nor added \
+at switches. The work for cgroups is timed as it runs.
 
 Ctrl-C, SIGTERM and SIGHUP end the counting; the last two are passed on to CMD.
 

@@ -47,8 +47,9 @@ Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information; if
                              that is not here, the servers of $DEBUGINFOD_URLS
                              are asked
-  table[3]->next             through a pointer, followed when that changes;
-                             watched from when it is set
+  table[3]->next             through a pointer; if the pointer changes, the
+                             watch follows; before it is set, nothing is
+                             watched
   'ns::Class::member'        C++; a :: belongs to the name
   main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library
@@ -73,7 +74,7 @@ because each costs that process as much.
 --via kernel-task uses breakpoints of each thread, which threads that start later inherit. It \
 is also chosen before Linux 6.10, if other processes run the program at the same addresses \
 (forked workers) or if CPUs have no register left. It adds 0.3 us and more to each switch.
---via agent is chosen if this user may have neither. The agent sets the same breakpoints in \
+--via agent is chosen if this user may use neither of these. The agent sets the same breakpoints in \
 the program, and each access raises a signal in the thread that made it. It works for your own \
 programs. It does not see writes by system calls, nor those of a thread while it blocks \
 SIGTRAP by a system call that is not libc's.

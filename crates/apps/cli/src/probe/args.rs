@@ -62,8 +62,8 @@ with --latency. The value is the one at the call's entry. A thread has room for 
 an event (64 with --latency); the others are counted as `(other values)`.
 
 Below a function: --under FUNC counts only hits inside a call of FUNC on the same thread, at \
-any depth; also in signal handlers, and in coroutines that FUNC switches to or is suspended \
-in. Calls of FUNC that began before the trace are not seen. FUNC itself is always followed, \
+any depth; also in signal handlers, and in coroutines: those that FUNC switches to, and, while \
+FUNC's own coroutine is suspended, all code that runs on the thread in the meantime. Calls of FUNC that began before the trace are not seen. FUNC itself is always followed, \
 whatever the budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2 to \
@@ -72,8 +72,8 @@ if that is cheaper on this machine. A kernel probe that exceeds --budget \
 counts only in windows, so its count is a lower bound (>=). Code that is not probed runs \
 unchanged. Every report ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. While tiptoe \
-attaches to processes they break that off, and what is attached is reported.
+Ctrl-C, SIGTERM and SIGHUP end the trace; the last two are passed on to CMD. If one comes while \
+tiptoe attaches to processes, it attaches to no more, and reports those that are attached.
 
 Exit status: with -- CMD, that of CMD (128+N if signal N ended it), else 0; 2 if tiptoe itself \
 failed; 128+N if signal N ended tiptoe."

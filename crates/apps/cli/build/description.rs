@@ -77,7 +77,6 @@ pub fn objects(folder: &Path) -> Vec<PathBuf> {
     objects
 }
 
-/// Returns the first digits of a file's SHA-256.
 pub fn checksum(path: &Path) -> Option<String> {
     let sum = output(Command::new("sha256sum").arg("--").arg(path))?;
     Some(sum.trim_start_matches('\\').chars().take(DIGITS).collect())

@@ -52,7 +52,7 @@ pub enum Command {
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
     #[command(mut_args(|arg| match arg.get_id().as_str() {
-        // These are not implemented yet: an error says so, which reserves their names.
+        // Not implemented yet. These options reserve their names; their use is an error.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
         "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(str::parse::<Via>),

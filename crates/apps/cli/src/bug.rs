@@ -1,7 +1,7 @@
 //! `tiptoe bug`: writes what a bug report needs into a folder.
 //!
-//! INVARIANT: nothing secret is written, because users publish these files: no environment variable, no process's
-//! command line or name, no user's or host's name, no path below a home. So files contain only chosen fields, and
+//! INVARIANT: the files contain no environment variable, no process's command line or name, no user's or host's
+//! name, and no path below a home, because users publish them. So they contain only chosen fields, and
 //! [`without_homes`] filters all text.
 
 mod system;

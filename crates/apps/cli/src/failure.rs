@@ -12,13 +12,12 @@ use crate::terminal;
 
 pub const FAILED: u8 = 2;
 
-/// The hint for ids separated by spaces, as `pidof` prints them, because clap takes only the first as the value of
-/// `-p`.
+/// The hint for ids separated by spaces, as `pidof` prints them. clap takes only the first as the value of `-p`.
 pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
 
 pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";
 
-/// Why tiptoe failed: the message says what in one line, and [`Failure::hint`] what to do.
+/// Why tiptoe failed: the message says what failed, in one line, and [`Failure::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -165,7 +164,6 @@ pub enum BadValue {
     CallTime,
     #[error("not a process id (by name: --comm NAME)")]
     Pid,
-    /// Not a process id, for a command without `--comm`.
     #[error("not a process id (`pidof NAME` prints it)")]
     PidAlone,
     #[error("expected one of agent, kernel, auto")]

@@ -34,8 +34,8 @@ pub struct InstrumentRun {
 }
 
 impl InstrumentRun {
-    /// Opens the output, handles signals, and shows the status. Also returns a request without events. `noun` is
-    /// what is counted. With `has_values`, the report contains the program's values.
+    /// Opens the output, handles signals, and begins the status line. Also returns a request without events. `noun`
+    /// is what is counted. With `has_values`, the report contains the program's values.
     pub fn begin(
         target: &RequestTarget,
         common: &Common,
@@ -79,7 +79,7 @@ impl InstrumentRun {
     }
 }
 
-/// Handles signals, and shows the run in the status. Returns the options of the run, without intervals.
+/// Handles signals, and begins the status line. Returns the options of the run, without intervals.
 pub fn begin(
     target: &RequestTarget,
     output: &Output,

@@ -1,9 +1,9 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A signal ends the trace, not tiptoe: it sets a flag, at which the driver's loop detaches and reports. But the
-//! driver may hang outside the loop, because reading a target's file may never end. So a thread ends tiptoe if a
-//! phase lasts too long after a signal ([`patience`]), and the agents restore their targets. Without a command, a
-//! second signal ends tiptoe at once.
+//! A signal ends the trace, not tiptoe: it sets a flag. When the driver's loop sees the flag, it detaches and
+//! reports. But the driver may hang outside the loop, because reading a target's file may never end. So a thread
+//! ends tiptoe if a phase lasts too long after a signal ([`patience`]), and the agents restore their targets.
+//! Without a command, a second signal ends tiptoe at once.
 
 use std::io;
 use std::process;
@@ -42,8 +42,8 @@ const ENDING: Duration = Duration::from_secs(5);
 /// Set when a signal ends tiptoe, before its command is killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Waits for the end of the process if a signal is ending it. A thread must call this before it reports a
-/// failure, because killing the command makes the driver fail.
+/// Waits for the end of the process if a signal is ending it. A thread must call this before it reports a failure,
+/// because [`end`] kills the command, which makes the driver fail.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -107,7 +107,7 @@ fn is_ignored(signal: i32) -> bool {
 /// Ends tiptoe if a phase lasts too long after a signal. Also draws the status line, because the driver's thread
 /// may be busy for seconds.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
-    // The first signal, and the last one after the first.
+    // The first signal, and the latest of the others.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {
@@ -134,7 +134,8 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     }
 }
 
-/// Returns how long this phase may last after the first signal, and after the last one; `None` means for ever.
+/// Returns how long this phase may last after the first signal, and after the latest of the others; `None` means
+/// for ever.
 fn patience(phase: Phase) -> [Option<Duration>; 2] {
     match phase {
         Phase::Preparing => [Some(PREPARING), Some(Duration::ZERO)],

@@ -191,7 +191,7 @@ pub enum LockByWord {
 }
 
 impl LockByWord {
-    /// Returns the split. Fails if locks of this kind, the kernel's or the program's, do not have it.
+    /// Returns the split. Fails if locks of this kind, the kernel's or the program's, do not have that split.
     fn split(self, is_kernel: bool) -> Result<Split, Failure> {
         match (self, is_kernel) {
             (LockByWord::Callsite, _) => Ok(Split::Callsite),

@@ -1,5 +1,5 @@
-//! The output of a report: stdout, stderr or a file. The file appears when it is complete or, if calls or accesses
-//! precede the report, with its first line.
+//! The output of a report: stdout, stderr or a file. The file gets its name when it is complete, or with its first
+//! line if calls or accesses precede the report.
 //!
 //! The file must be opened before the trace, because otherwise a missing folder would lose the result.
 
@@ -30,7 +30,6 @@ pub enum Output {
     Stdout,
     /// The default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,
-    /// A file that gets its name when it is complete.
     Whole(Rc<WholeFile>, PathBuf),
     Direct(File, PathBuf),
 }
@@ -67,8 +66,8 @@ impl Output {
         }
     }
 
-    /// Returns where the notes and the cost go if the report is fields for scripts. If a file gets the fields, it also
-    /// gets these as comments, because otherwise they would be lost.
+    /// Returns where notes and cost go, as comments, if the report is fields for scripts. A file gets them with the
+    /// fields, because otherwise they would be lost.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,

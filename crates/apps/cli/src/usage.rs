@@ -25,9 +25,9 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint: its tip or, without a tip, the command's
-/// help, because clap's usage line cannot be typed. A tip on how to pass a mistyped option as a word is ignored. An
-/// unexpected number after `-p` is taken for a process id.
+/// Splits clap's message into what failed (its first paragraph) and a hint: its tip or, without a tip, the
+/// command's help, because clap's usage line is no command that a user can run. A tip on how to pass a mistyped
+/// option as a word is ignored. An unexpected number after `-p` is taken for a process id.
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);

@@ -31,7 +31,7 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Parses `--via`. `kernel-task` must parse, because its refusal names the command that has it.
+/// Parses `--via`. Accepts `kernel-task`, because commands that refuse it name the command that has it.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
 }

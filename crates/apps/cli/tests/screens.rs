@@ -20,7 +20,6 @@ fn check_width(shown: &str) {
     assert_eq!(wide, None, "{shown}");
 }
 
-/// Replaces each word that contains a digit by `…`.
 fn without_numbers(text: &str) -> String {
     let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
         true => "…".to_owned(),

@@ -59,7 +59,6 @@ fn the_verbose_version_names_what_is_inside() {
     assert_eq!(find_row(&text, "agent"), identity(Path::new(AGENT)));
 }
 
-/// Each BPF program must be listed, and the command must contain its bytes.
 #[test]
 fn the_listed_bpf_programs_are_those_inside() {
     let text = printed(&["--version", "--verbose"]);

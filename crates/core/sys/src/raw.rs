@@ -108,7 +108,7 @@ pub unsafe fn syscall6(
     f: usize,
 ) -> isize {
     let result: isize;
-    // SAFETY: the clobbers are the convention's. The caller guarantees the effects.
+    // SAFETY: the clobbers are those of the system call convention. The caller guarantees the effects.
     unsafe {
         asm!(
             "syscall",
@@ -169,8 +169,8 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may run this in a
-/// thread that it stopped in a nanosleep, whose restart block another nanosleep would overwrite.
+/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may run this in a thread that it
+/// stopped in a nanosleep. Another nanosleep would overwrite the restart block of the first.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.

@@ -1,4 +1,4 @@
-//! A thread's rights, to detect those that no other thread of its process has.
+//! A thread's rights, to compare with the rights of other threads of its process.
 
 use core::ffi::CStr;
 
@@ -14,8 +14,8 @@ pub struct Rights {
     places: [u64; PLACES.len()],
 }
 
-/// Links in a thread's /proc folder that differ with its root or a namespace. Omits namespaces for children,
-/// which do not confine the thread.
+/// Links in a thread's /proc folder that identify its root and namespaces. Omits namespaces for children, because
+/// they do not confine the thread.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -55,8 +55,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ids whose saved id differs from the effective one are
-    /// ignored, because the agent's thread takes such ids.
+    /// Returns whether another thread has all these rights. Ignores ids whose saved id differs from the effective
+    /// one, because the agent's thread sets such ids when it gives up its own.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {
@@ -81,7 +81,6 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// Hashes a list of groups; 0 if blank.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

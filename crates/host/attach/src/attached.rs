@@ -1,4 +1,4 @@
-//! One process to be traced: a running process, or a command, which tiptoe started and holds.
+//! One process to be traced: a running process, or a command that tiptoe started and may still hold.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
 
-/// How long to wait for the end of a process without memory.
+/// How long to wait for the end of a process whose memory the kernel has freed.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// A process to be traced. Dropping it kills a command that is still held, because such a command must not run.
@@ -114,7 +114,7 @@ impl Attached {
             _ => {}
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
-        // When its link is dropped, the agent lets the command begin.
+        // The agent lets the command begin when its link is dropped.
         self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
         Ok(())
@@ -201,7 +201,7 @@ impl Attached {
     }
 
     /// Returns whether a request failed because the process ended. The kernel frees a process's memory before it
-    /// reports the end, so this waits for the end of a process without memory.
+    /// reports the end, so without memory this first waits for the end.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -213,7 +213,7 @@ impl Attached {
         self.has_ended()
     }
 
-    /// Returns the signal that killed the process; `None` if it exited, or if that is unknown.
+    /// Returns the signal that killed the process; `None` if the process exited, or its status is unknown.
     pub fn killed_by(&self) -> Option<i32> {
         // Until the process is reaped, its stat file has the status; afterwards only the pidfd has it.
         let status = reaped(self.handle.as_ref()?).or_else(|| self.process.exit_status().ok())?;
@@ -254,8 +254,8 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
 
 /// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested fields; the call replaces it by
-    /// the available fields. The last 4 are the exit code.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested fields; the call replaces this mask
+    /// by that of the available fields. The last 4 are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];

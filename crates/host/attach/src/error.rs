@@ -13,7 +13,6 @@ pub(crate) mod inject_error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The target ended, or called exec.
     #[error("the target ended, or ran another program, while it was being traced")]
     TargetEnded,
     #[error("the agent did not answer request {request:?}")]
@@ -38,7 +37,6 @@ pub enum AttachError {
     /// The agent's file lacks a symbol, or cannot be parsed.
     #[error("the agent of this tiptoe is incomplete: {what}")]
     IncompleteAgent { what: String },
-    /// The program changed the agent's table of sites.
     #[error(
         "it has the agent of an earlier session, whose table of sites was changed; restart the program to remove the agent"
     )]

@@ -47,7 +47,7 @@ pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     proceed_to_exec(started)
 }
 
-/// Lets a command begin that is held at exec.
+/// Lets a command that is held at exec begin.
 pub(crate) fn detach(pid: u32) -> Result<(), AttachError> {
     ptrace::detach(of(pid), None).map_err(|why| AttachError::CannotContinue {
         pid,
@@ -63,8 +63,8 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a seized command run to exec. Only then joins the thread that started the command, because of the
-/// deadlock at [`StartedCommand::join`].
+/// Lets a seized command run to exec. Must call [`StartedCommand::join`] only after exec, because of the deadlock
+/// described there.
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {

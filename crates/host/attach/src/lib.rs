@@ -1,9 +1,9 @@
-//! The ways into a process that is to be traced. They bring the agent into it ([`inject`] into a running
-//! program, [`preload`] into a new command), share segments with the agent ([`link`]), and hold a command that
-//! must not begin yet.
+//! Gets into a process to be traced: brings the agent into it ([`inject`] into a running program, [`preload`] into
+//! a new command), shares segments with the agent ([`link`]), and holds a command that must not begin yet.
 //!
-//! Everything that a target wrote is hostile. So sizes must come from our own geometry, and an address that an
-//! agent reports may be used only inside that agent's process.
+//! Everything that a target wrote is hostile. So sizes must come from tiptoe's own
+//! [`Geometry`](tiptoe_wire::Geometry), and an address that an agent reports may be used only inside that agent's
+//! process.
 #![warn(missing_docs)]
 
 mod attached;
@@ -28,7 +28,7 @@ use tiptoe_sys::host::{Error, Process};
 pub use attached::{Attached, command_line};
 pub use error::AttachError;
 
-/// Returns a check for a process's end. A zombie has ended, unless other threads live.
+/// Returns a check for a process's end: the first thread is a zombie, or gone, and no other thread lives.
 pub fn end_check(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => status.has_ended() && status.threads <= 1,

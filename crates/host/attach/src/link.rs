@@ -1,7 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of tiptoe holds the owner word as a robust futex. In whatever way tiptoe
-//! dies, the kernel then marks the word and wakes the agent, which restores everything.
+//! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. In whatever
+//! way tiptoe dies, the kernel then marks the word and wakes the agent, which restores everything.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What an agent reads from the plan before it begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
-    /// Whether a dead thread's slab must never be reused.
+    /// Whether a dead thread's slab (its counters) must never be reused.
     pub keep_slabs: bool,
     /// How calls are timed, and how much that may cost.
     pub clock: Clock,
@@ -41,7 +41,7 @@ pub struct Terms {
     pub lock_slot: u32,
     /// The first slot of scopes; 0 if they are not traced.
     pub scope_slot: u32,
-    /// Whether trap bytes are allowed from the start.
+    /// Whether sites may be patched by a trap from the start.
     pub trap_bytes: bool,
     /// Whether a trap's probe is looked up only under the lock, never speculatively.
     pub locked_lookups: bool,
@@ -63,9 +63,8 @@ pub struct Link {
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Set once the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent did not answer in time. Until it does, later requests fail at once, because
-    /// each would wait in vain. Relaxed: one thread at a time sends requests, and is joined before the next
-    /// starts.
+    /// The request that the agent did not answer in time. Until it is answered, later requests fail at once instead
+    /// of waiting in vain. Relaxed: only one thread at a time sends requests, and is joined before the next starts.
     unanswered: AtomicU64,
 }
 
@@ -176,7 +175,7 @@ impl Link {
                 return Err(AttachError::TargetEnded);
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
-                // The agent has stopped waiting for this request, and has settled without it.
+                // The agent has stopped waiting for this request, and has detached without it.
                 return Ok(());
             }
             if wait.is_over() {
@@ -200,19 +199,19 @@ impl Link {
         if seen < sequence {
             self.wake();
             if let Some(word) = self.data().answered() {
-                // Returns early if the answer arrives, or is there already.
                 let _ = futex::wait_low(word, seen as u32, Some(moment.as_nanos() as u64));
             }
         }
         self.data().acknowledged() >= sequence
     }
 
-    /// Makes the agent's thread sleep for ever when it next looks for requests.
+    /// Makes the agent's thread sleep for ever when it next looks for requests, because a seccomp filter forbids
+    /// that thread other system calls.
     pub fn silence(&self) {
         self.plan().silence();
     }
 
-    /// Records that tiptoe checked for seccomp; otherwise the agent's thread checks.
+    /// Records that tiptoe checked whether the program confined itself; otherwise the agent's thread checks.
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -250,7 +249,7 @@ impl Link {
         self.by_address(tiptoe_wire::Request::Disarm, addresses)
     }
 
-    /// Restores and patches sites, `times` times.
+    /// Restores and patches sites, `times` times, as a test.
     pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), AttachError> {
         let addresses = &addresses[..addresses.len().min(Plan::MAX_RECORDS)];
         for (index, address) in addresses.iter().enumerate() {
@@ -305,7 +304,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Opens the program's ports. Returns 0 or an errno for each.
+    /// Opens ports, through which the program reports its own locks and scopes. Returns 0 or an errno for each.
     pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
@@ -329,8 +328,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Sets the code to which calls that the agent follows may return: at most [`MAX_EXTENTS`] ranges, sorted and
-    /// disjoint.
+    /// Sets the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
@@ -359,7 +357,7 @@ impl Link {
         }
     }
 
-    /// Makes the agent treat ended threads' unfinished calls as left without a return.
+    /// Makes the agent count the open calls of ended threads as left without a return.
     pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
@@ -414,7 +412,8 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs `act`, whose requests need no trap bytes. The caller must have stopped all threads of the program.
+    /// Runs `act`. Its requests patch without trap bytes, so the caller must have stopped all threads of the
+    /// program.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

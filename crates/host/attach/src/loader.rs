@@ -1,8 +1,8 @@
 //! Renames the agent in the loader's list of a program's libraries.
 //!
-//! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. By this path a
-//! debugger would open one of its own descriptors, and might hang. So the list gets the name in
-//! `/proc/PID/maps`, which is stored in the agent. glibc and musl have the same list (`<link.h>`).
+//! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that
+//! opened this path would open one of its own descriptors, and might hang. So [`rename`] puts the agent's name in
+//! `/proc/PID/maps` into the list; the agent contains that name. glibc and musl have the same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;

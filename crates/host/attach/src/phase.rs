@@ -1,8 +1,8 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! The driver's loops check `stop` every few milliseconds. Before these loops, tiptoe reads what targets made,
-//! which may take for ever. So until then a signal must end tiptoe itself; the agents then restore their targets.
-//! The phase is a static, because a signal concerns the whole process.
+//! A signal sets a flag, which the driver's loops check every few milliseconds. Before these loops, tiptoe reads
+//! files of targets, which may take for ever. So until then a signal must end tiptoe itself; the agents then
+//! restore their targets. The phase is a static, because a signal concerns the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -30,8 +30,8 @@ pub enum Phase {
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
 /// The started command until tiptoe has waited for it; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
-/// The thread that starts the command, until exec; otherwise 0. The kernel lists its children, among them a
-/// command whose id tiptoe does not know yet.
+/// The thread that starts the command, until exec; otherwise 0. The kernel's list of this thread's children shows
+/// the command before tiptoe knows its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {

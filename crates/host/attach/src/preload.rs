@@ -29,7 +29,7 @@ pub use privileges::gained_by;
 /// The lowest inherited descriptor, so that low numbers stay free for the program.
 const HIGH: i32 = 200;
 
-/// What a command inherits: descriptors, and the key of their entry in its environment.
+/// The descriptors that a command inherits, and the key of their environment entry ([`tiptoe_wire::descriptors`]).
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
@@ -130,7 +130,6 @@ pub(crate) struct StartedCommand {
 }
 
 impl StartedCommand {
-    /// Lets the command call exec, and waits for that ([`StartedCommand::join`]).
     pub(crate) fn proceed(mut self) -> io::Result<Child> {
         self.go()?;
         self.join()
@@ -140,9 +139,9 @@ impl StartedCommand {
         self.proceed.write_all(&[1])
     }
 
-    /// Waits until the command has called exec or ended; fails if exec failed. The command must not be traced
-    /// before exec: any signal, even SIGWINCH, would stop it, and a tracer that waits here cannot end that stop
-    /// (deadlock).
+    /// Waits until the command has called exec or ended; fails if exec failed. Before exec, the command's tracer
+    /// must not call this: any signal, even SIGWINCH, would stop the command, and the waiting tracer could not
+    /// continue it (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
@@ -167,7 +166,7 @@ pub(crate) fn start(
     let hook = move || {
         default_signals();
         to_parent.write_all(&std::process::id().to_le_bytes())?;
-        // The child must close the pipe's write end. Otherwise its read would not end if tiptoe dies.
+        // The child must close the pipe's write end. Otherwise the child's read would not end if tiptoe dies.
         // SAFETY: the forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
         Err(image.exec(&go))

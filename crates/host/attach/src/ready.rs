@@ -9,8 +9,8 @@ use crate::phase::Phase;
 pub type CountedProcess = (u32, String);
 type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
-/// A callback that runs once, when counting has begun. A command begins only after the callback has returned,
-/// unless counting is delayed.
+/// A callback that runs once, when counting has begun. Unless counting is delayed, a command begins only after the
+/// callback has returned.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
@@ -20,7 +20,7 @@ impl Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }
 
-    /// Runs the callback. Later calls do nothing.
+    /// Begins [`Phase::Counting`]. The first call also runs the callback.
     pub fn notify(&self, counted: &[CountedProcess]) {
         Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };

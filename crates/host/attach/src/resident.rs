@@ -14,8 +14,8 @@ use crate::inject::Resident;
 /// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots of earlier sessions' sites; 65,536 timed functions need fewer. The program can write the table,
-/// and the largest slot in it determines each thread's number of words.
+/// The most slots of earlier sessions' sites; 65,536 timed functions need fewer. A bound is needed because the
+/// program can write the table, and the largest slot decides how many words each thread gets.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -123,10 +123,9 @@ pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites in an agent's own table, the last patched last. A site that was planned twice is listed
-/// twice, because threads may still be inside the earlier trampoline, or return through it. So the earlier site's
-/// address, slot and number remain in use. Fails if no agent can have written the table, which the program may
-/// change at any time.
+/// Returns the sites in an agent's own table, oldest first. A site that was planned twice is listed twice, because
+/// threads may still be inside the earlier trampoline, or return through it. So the earlier site's address, slot
+/// and number remain in use. Fails if no agent would have written the table; the program may change it at any time.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: a hostile slot caused an allocation of 34 GB, because the table was checked, but then read
+    /// Regression: a hostile slot caused an allocation of 34 GB, because tiptoe checked the table, but then read it
     /// again.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {

@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A signal stops a traced thread, which gets it only from the tracer. Reading the stop must not consume it,
-//! otherwise the signal is lost if the tracer then dies. Signals are numbers, because the real-time ones, by
-//! which glibc cancels threads, have no names.
+//! A signal stops a traced thread, and reaches the thread only if the tracer passes the signal on. Reading the stop
+//! must not consume it, otherwise the signal is lost if the tracer then dies. Signals are numbers, because nix has
+//! no names for real-time signals, by which glibc cancels threads.
 
 use std::mem::MaybeUninit;
 
@@ -86,8 +86,8 @@ mod tests {
             });
             traced.join().expect("it ends");
         });
-        // `join` returns before the kernel has ended the thread's tracing. `Child::wait` would then consume the
-        // stop, so the loop peeks.
+        // `join` returns before the kernel has ended the thread's tracing. Until then `Child::wait` would consume
+        // the stop, so the loop peeks.
         while peek(pid, 0) != Ok(Stop::Ended) {
             std::thread::yield_now();
         }

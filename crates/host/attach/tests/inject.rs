@@ -105,7 +105,6 @@ impl Target {
         });
     }
 
-    /// Ends a looping target, which must have counted no errors.
     fn finish(mut self) {
         let rounds = self.control.get(1);
         self.control
@@ -287,7 +286,7 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// Asserts the number of threads, and that only the agent and the stub's two pages are left.
+/// Asserts the number of threads, that no descriptor of tiptoe is left, and that all text is unchanged.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))

@@ -24,7 +24,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. Leaves out the passed checks if `passed`, their number, is not 0.
+/// Returns the report. If `passed`, the number of passed checks, is not 0, leaves them out.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();

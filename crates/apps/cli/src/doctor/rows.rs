@@ -12,7 +12,7 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// The errno of seccomp filters; `vm.memfd_noexec` refuses by EACCES.
+/// The errno of a seccomp filter's refusal; `vm.memfd_noexec` refuses with EACCES.
 const EPERM: i32 = 1;
 
 /// The advice for a call that a seccomp filter refuses, because no capability overrules a filter.
@@ -65,7 +65,7 @@ impl Grant {
         }
     }
 
-    /// Returns the command that grants capabilities if `refusal` is for lack of them, otherwise `otherwise`.
+    /// Returns the command that grants capabilities if their lack caused `refusal`, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()

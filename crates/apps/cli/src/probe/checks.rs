@@ -92,7 +92,7 @@ pub fn by(word: ByWord) -> Split {
     split_and_option(word).0
 }
 
-/// Returns the split, and the option if only the agent offers this split, and only at a function's entry.
+/// Returns the split. Also returns its option if only the agent offers the split, at functions' entries.
 fn split_and_option(word: ByWord) -> (Split, Option<&'static str>) {
     let argument = |number, option| (Split::Argument(number), Some(option));
     match word {

@@ -26,8 +26,8 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and shows `whom` in the status, with `noun` for what is counted. Also returns
-    /// a request without events.
+    /// Opens the output, handles signals, and begins the status line of `whom`, with `noun` for what is counted.
+    /// Also returns a request without events.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,

@@ -1,5 +1,5 @@
-//! The status line, the last of a terminal's stderr. It is erased before anything else is printed, and drawn again
-//! below the printed text.
+//! The status line, the last line on stderr if that is a terminal. It is erased before anything else is printed,
+//! and drawn again below the printed text.
 //!
 //! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
@@ -59,8 +59,8 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good. If that would wait for another writer or for a terminal that takes no output, leaves it to
-/// the next output.
+/// Erases the line for good. Does nothing if that would wait for another writer, or for a terminal that takes no
+/// output.
 pub fn end_without_waiting() {
     if is_on()
         && let Ok(mut shown) = SHOWN.try_lock()

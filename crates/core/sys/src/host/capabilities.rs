@@ -1,6 +1,6 @@
-//! What this machine and this user can do, probed once, in a few milliseconds, by the smallest harmless instance
-//! of each operation. Sysctls and capability bits are not enough, because a container, seccomp or a security
-//! module may refuse an operation that these allow.
+//! Probes what this machine and this user can do, by the smallest harmless instance of each operation. This takes a
+//! few milliseconds. Sysctls and capability bits are not enough, because a container, seccomp or a security module
+//! may refuse an operation that these allow.
 
 use std::prelude::rust_2024::*;
 
@@ -129,7 +129,8 @@ impl Capabilities {
     }
 }
 
-/// Tries the agent's system calls, for a command, which inherits tiptoe's seccomp filter.
+/// Tries the agent's system calls. The result holds for a command, too, because it inherits tiptoe's seccomp
+/// filter.
 pub fn agent_calls() -> Check {
     tries::membarrier_sync_core()?;
     tries::executable_memfd()?;

@@ -18,7 +18,7 @@ pub struct Cgroups {
     pub v2: Option<PathBuf>,
     /// The controllers mounted as version 1.
     pub v1: Vec<PathBuf>,
-    /// Version 1's `perf_event`, which perf events prefer.
+    /// Version 1's `perf_event`; if mounted, perf events use it.
     pub v1_perf_event: Option<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ impl Cgroups {
                 continue;
             };
             match mount.kind {
-                // A mount of the whole hierarchy replaces one of a part.
+                // A mount of the whole hierarchy replaces a mount of a part.
                 "cgroup2" if found.v2.is_none() || !is_whole => {
                     found.v2 = Some(unescape(mount.point));
                     is_whole = mount.root == "/";
@@ -85,7 +85,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns the paths of these cgroups that still exist, as [`walk`] does.
+/// Returns the paths of the cgroups with these ids, in [`walk`]'s form; omits removed cgroups.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()

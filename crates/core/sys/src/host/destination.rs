@@ -6,7 +6,7 @@
 //! 2. A pipe or device must belong to this user or root, or be tiptoe's descriptor. A pipe must have a reader,
 //!    because otherwise the open would wait.
 //! 3. A new file replaces an old one as a whole, in the same folder, with the old mode and owner.
-//! 4. Other users may not read a new file if root writes it or it is `private`.
+//! 4. Other users may not read a new file if root writes it, or if it is `private`.
 //!
 //! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: the part
 //! could be replaced before its use.

@@ -2,10 +2,10 @@
 //!
 //! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user. Otherwise tiptoe could create, by its rights, what this
-//!    user could not.
+//! 1. The folder and its parent must belong to this user. Otherwise tiptoe, with more rights, could create files
+//!    where that user may not.
 //! 2. The folder must be no link, and only this user may enter it.
-//! 3. A file that is read must be regular, no link, with one name, and only this user's.
+//! 3. A file that is read must be regular, no symbolic link, without a second hard link, and only this user's.
 //! 4. A file is written under another name and renamed, so that readers see it whole.
 //!
 //! Folders are held by descriptors. Readers must still check contents.
@@ -73,7 +73,7 @@ impl OwnFolder {
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // A file that was just replaced has no name left, and is accepted.
+        // A file that was just replaced has no link left, and is accepted.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }

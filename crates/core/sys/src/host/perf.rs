@@ -29,7 +29,7 @@ pub enum CountedOn {
     Cpu(u32),
     /// One CPU, while it runs tasks of a cgroup.
     Cgroup {
-        /// The directory, open, in [`super::cgroup::Cgroups::for_perf`]'s hierarchy.
+        /// A descriptor of the directory in [`super::cgroup::Cgroups::for_perf`]'s hierarchy.
         directory: i32,
         /// The CPU.
         cpu: u32,
@@ -41,7 +41,7 @@ pub enum CountedOn {
 pub struct Counts {
     /// How often the event happened.
     pub count: u64,
-    /// How long it was enabled, in ns of its tasks' running time.
+    /// How long the event was enabled while its tasks ran, in ns.
     pub time_enabled_ns: u64,
     /// How long it counted, in ns.
     pub time_running_ns: u64,
@@ -63,7 +63,7 @@ pub struct Uprobe<'a> {
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. `attr` must contain no pointer: see [`PerfEvent::open_uprobe`].
+    /// Opens an event. `attr` must contain no pointer; [`PerfEvent::open_uprobe`] passes one.
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_in(attr, on, None)
     }

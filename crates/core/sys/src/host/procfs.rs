@@ -151,7 +151,6 @@ fn words(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-/// Returns the names that are numbers, ascending.
 fn numbers(entries: fs::ReadDir) -> impl Iterator<Item = u32> {
     let names = entries.flatten().map(|entry| entry.file_name());
     let mut numbers: Vec<u32> = names

@@ -166,7 +166,8 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Lists BPF objects that no process holds. Links precede their programs, because only links name their place.
+/// Lists BPF objects that no process holds. Lists links before their programs, because only links name the traced
+/// place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for object in [Object::Link, Object::Program] {

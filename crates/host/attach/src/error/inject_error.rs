@@ -27,7 +27,6 @@ pub enum InjectError {
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
     NoLibc { pid: u32 },
-    /// No executable page has enough unused bytes at its end.
     #[error("process {pid} has no room for the stub at the end of a text segment")]
     NoCave { pid: u32 },
     #[error("process {pid} ended, or ran another program, while the agent was brought in")]

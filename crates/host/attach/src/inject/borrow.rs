@@ -25,8 +25,8 @@ const MAX_FILES: usize = 64;
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was free within this time, holds are short. Then a thread is borrowed although it may
-/// have to wait for the lock. Otherwise tiptoe could never enter a program that often opens libraries.
+/// If the loader's lock was seen free this recently, holds count as short: tiptoe borrows a thread even during a
+/// hold, and the thread may have to wait. Otherwise tiptoe could never enter a program that often opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
 /// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
@@ -69,8 +69,8 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread. If `needs_loader`, no frame of its stack may be in code that may hold locks which the loader
-/// needs, because `dlopen` would deadlock.
+/// Borrows a thread. If `needs_loader`, its stack must be outside of code that holds the loader's locks
+/// ([`super::unwind`]).
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
@@ -230,8 +230,8 @@ impl Search<'_> {
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. While tiptoe reads a file to which the
-    /// stack leads, the thread runs, because that takes milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads to an unread file, the
+    /// thread runs while tiptoe reads the file, because that takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -259,7 +259,6 @@ impl Search<'_> {
         Err(StopFailure::Refused(UnfitThread::TooManyFiles))
     }
 
-    /// Checks everything about a stopped thread except its stack.
     fn check_thread(
         &self,
         tid: u32,
@@ -423,7 +422,7 @@ mod tests {
         assert!(!last(&changing));
         // One library with a slow constructor.
         assert!(last(&[&changing[..3], &same].concat()));
-        // Freed, then held at one poll (not long) or at forty (long).
+        // A lock that was free, then held at one poll (short) or at forty (long).
         assert!(!last(&[None, Some(1)]));
         assert!(last(&[&[None], &same[..]].concat()));
         assert!(last(&[&changing, &same[..]].concat()));

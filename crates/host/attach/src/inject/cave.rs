@@ -73,7 +73,7 @@ fn cave_after(process: &Process, text: &Mapping) -> Option<Cave> {
 
 /// Returns a random unmapped address in the upper half of the largest gap, far from a growing heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    // The distance to the gap's end, where the kernel maps a new thread's heap and stack.
+    // The distance to keep from the gap's end, where the kernel maps new threads' heaps and stacks.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
@@ -95,7 +95,7 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     Thread,
-    /// A thread that is about to arrive, or none, if tiptoe died first or a fork copied only the home.
+    /// Either a thread is about to arrive, or there is none: tiptoe died first, or a fork copied only the home.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
 //! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So threads only *believe*
-//! to block these signals: the agent's hooks record the belief in a word of the thread. [`Masks::free_all`]
+//! that they block these signals: the agent's hooks record the belief in a word of the thread. [`Masks::free_all`]
 //! unblocks them before the first trap byte, while all threads are stopped and the calls that change masks are
 //! hooked. [`Masks::give_back`] later blocks what each thread believes to block.
 
@@ -15,7 +15,7 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The most times to stop all threads again because one was inside a hooked call.
+/// How often all threads are stopped again, at most, because one was inside a hooked call.
 const ROUNDS: u32 = 100;
 
 /// A hooked system call: its site, and the address after the call.
@@ -87,8 +87,8 @@ impl Masks {
 
     /// Runs `act` while all threads are stopped, and blocks in each thread what it believes to block.
     ///
-    /// All threads must first be outside the agent's code. Its signal handler returns to a mask without the
-    /// signals, and a hook that is changing a mask would overwrite the change.
+    /// All threads must first be outside the agent's code, because the agent's signal handler would restore a mask
+    /// without the signals at its return, and a hook that is changing a mask would overwrite the new mask.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));

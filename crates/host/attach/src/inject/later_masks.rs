@@ -66,7 +66,7 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Unblocks the signals in all signal frames above this address. Returns the innermost mask before the change.
+/// Unblocks the signals in all signal frames above this address. Returns the old mask of the innermost frame.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,

@@ -81,7 +81,6 @@ impl<'a> MailboxClient<'a> {
         self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
     }
 
-    /// Asks the stub to give up when it next polls.
     pub(super) fn abandon(&self) {
         // The write fails only if the process has ended.
         let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());

@@ -17,12 +17,12 @@ const LONGEST_NAME: usize = 64;
 pub(super) struct MappedFile {
     /// An address in the target minus that in the file.
     pub bias: u64,
-    /// From the file's first mapping to the end of its last.
+    /// The addresses from the file's first mapping to the end of its last.
     pub span: Range<u64>,
-    /// The unwind tables' addresses in the file, and their bytes. The file's index of them is not used, because
-    /// the unwinder would not check its hostile numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's index of the tables is not used,
+    /// because the unwinder would not check the index's hostile numbers.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    /// Each one's start, end and name, by address in the file. A name that is too long is empty.
+    /// Each function's start, end and name, sorted. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
     unsafe_code: Vec<Range<u64>>,
     /// The loader's state, with its locks; `None` for other files.
@@ -85,7 +85,6 @@ impl MappedFile {
         Module::new(String::new(), self.span.clone(), self.bias, sections)
     }
 
-    /// Returns whether no thread may be borrowed at this address.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
         self.unsafe_code

@@ -1,4 +1,4 @@
-//! The signals of traps, and where threads record which of them they believe to block.
+//! The signals of traps, and where threads record which of them they believe to block ([`super::free_masks`]).
 
 use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
@@ -36,7 +36,6 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// Returns whether a thread blocks any of the signals now.
     pub(super) fn are_blocked(&self, tid: u32) -> bool {
         let status = process::status(self.pid, tid);
         status.is_ok_and(|status| status.sig_blk.0 & self.signals != 0)

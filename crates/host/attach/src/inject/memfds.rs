@@ -1,7 +1,7 @@
 //! Takes over the stub's memfds, and fills them.
 //!
-//! The target is not trusted. So tiptoe never opens the memfds again with its own rights, and first checks that
-//! each is fresh memory that can be sealed.
+//! The target is not trusted. So tiptoe copies the descriptors instead of opening paths with its own rights, and
+//! first checks that each is fresh memory that can be sealed.
 
 use std::fs::File;
 use std::io;
@@ -68,7 +68,7 @@ fn pidfd(pid: u32, tid: u32) -> io::Result<OwnedFd> {
 }
 
 fn getfd(process: &OwnedFd, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain numbers go in; a new descriptor or an error comes out.
+    // SAFETY: as in `pidfd`.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 

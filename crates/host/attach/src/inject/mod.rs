@@ -4,8 +4,8 @@
 //!
 //! 1. `borrow` chooses a thread and stops it by ptrace. No frame of that thread's stack may hold a lock that the
 //!    loader needs, because `dlopen` would deadlock.
-//! 2. The thread runs the `stub`, which holds the thread's registers, so it can return without tiptoe. ptrace
-//!    ends here.
+//! 2. The thread runs the `stub`, where its registers are saved. So the thread can return without tiptoe, and
+//!    ptrace ends here.
 //! 3. The stub makes three memfds. tiptoe copies their descriptors, fills the memfds and seals them (`memfds`).
 //! 4. The stub calls `dlopen` for the agent, and renames it in the loader's list ([`crate::loader`] says why).
 //!    Then it calls the agent's entry, cleans up, and repeats the interrupted system call.
@@ -18,9 +18,9 @@
 //! use. So tiptoe must check a stopped thread's program again before it changes registers. Otherwise the old
 //! program's memory could decide where a thread of the new program continues.
 //!
-//! A thread may hold the loader's lock for long, in a constructor or in a callback of `dl_iterate_phdr`. tiptoe
-//! borrows no thread during such a hold. If the lock is taken between that check and `dlopen`, the borrowed
-//! thread waits.
+//! A thread may hold the loader's lock for long, in a constructor or in a callback of `dl_iterate_phdr`. During
+//! such a hold tiptoe borrows no thread. If another thread takes the lock after tiptoe's last check, `dlopen` waits
+//! in the borrowed thread.
 //!
 //! One deadlock cannot be prevented, because no stack shows it: in another thread, a library's constructor holds
 //! the loader's lock and waits for a lock of the borrowed thread.
@@ -74,9 +74,8 @@ use unwind::Stacks;
 /// this time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// A callback that runs when the segments' lengths are sealed, and should be quick, because the borrowed thread
-/// waits. It must map the plan writable, because later seals forbid that, and write what the agent's entry
-/// reads.
+/// A callback that runs after the segments' lengths are sealed. It must map the plan writable, because later seals
+/// forbid that, and write what the agent's entry reads. It should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
 /// A request for an injection.
@@ -273,7 +272,7 @@ impl Calls {
 
 /// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is
 /// dropped or tiptoe dies. Only a process that may trace the target can open that file and so block tiptoe; the
-/// error names it.
+/// error names that process.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {
@@ -291,8 +290,8 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     }
 }
 
-/// Waits until no other injection is in progress, and returns a loaded agent's entry. Otherwise a thread that a
-/// dead tiptoe borrowed could load a second agent later.
+/// Returns a loaded agent's entry. First waits until no other injection is in progress, because a thread that a
+/// dead tiptoe borrowed could still load an agent.
 fn existing_entry(
     process: &Process,
     resident: &dyn Fn() -> Resident,

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 const YIELDING: Duration = Duration::from_micros(100);
-/// The first sleep. Each sleep is twice the last one, so that no stop lasts twice as long as necessary.
+/// The first sleep. Each sleep is twice the last one, so that polling at most doubles the length of a stop.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 

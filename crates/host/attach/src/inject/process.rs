@@ -45,8 +45,8 @@ impl Process {
                 .open(format!("/proc/{view}/mem"));
             // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only exec changes program and memory. So if the program stayed the same, the opened memory is its
-            // own.
+            // Only exec changes program and memory. So if the program is the same before and after, the opened
+            // memory belongs to it.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -112,8 +112,8 @@ impl Process {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the opened memory's. A stopped thread cannot call
-    /// exec, so the answer stays true.
+    /// Returns whether a thread runs another program than the opened memory's. The answer for a stopped thread
+    /// stays true, because it cannot call exec.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
@@ -190,7 +190,6 @@ impl Process {
     }
 }
 
-/// Returns the value of a key in an auxiliary vector (getauxval(3)).
 pub(crate) fn auxv_value(auxv: &[u8], key: u64) -> Option<u64> {
     let (words, _) = auxv.as_chunks::<8>();
     let (pairs, _) = words.as_chunks::<2>();

@@ -29,7 +29,7 @@ pub(super) enum Restart {
 /// How little a program notices that this thread is borrowed, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// The thread sleeps in a call that is restarted without a trace.
+    /// The thread sleeps in a call whose restart the program does not notice.
     Asleep,
     /// The thread runs, or its call cannot be read.
     Running,

@@ -1,11 +1,11 @@
 //! Stops all threads of a program at once.
 //!
-//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
-//! short. It could run into half a patch only if it woke and reached one of a few instructions within microseconds.
-//! But a thread that blocks a trap's signal must be stopped, because a trap would then kill the process.
+//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the
+//! transfer short. It could run into half a patch only if it woke and reached one of a few instructions within
+//! microseconds. But if it blocks a trap's signal it must be stopped, because a trap would then kill the process.
 //!
-//! While threads end, the kernel's list may lack others. So threads are listed until as many are stopped as the process
-//! counts. Then no thread is left that could create another.
+//! While threads end, the kernel's list may lack others. So threads are listed until all that the process counts
+//! are found: stopped, asleep in a transfer, or the agent's. Then no running thread could create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub(super) type ThreadAction<'a> =
     &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
-/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` refuses a thread's
-/// place, all continue and are stopped again. Returns `None`, without a call of `act`, if that takes too long.
+/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` returns `false` for a
+/// thread, all continue and are stopped again. Returns `None`, without a call of `act`, if that takes too long.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -46,8 +46,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a new thread of tiptoe, whose end detaches it from threads that do not stop. This thread
-/// also runs `act`, because a switch would lengthen the stop.
+/// Makes one attempt on a new thread of tiptoe, because its end detaches tiptoe from threads that do not stop. This
+/// thread also runs `act`, because a switch would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,
@@ -76,7 +76,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened, but cannot now.
+    // The process may have called exec since its memory was opened, but cannot while its threads are stopped.
     let one = all.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;

@@ -6,7 +6,7 @@
 //! page; the next injection starts there.
 //!
 //! # Rules of the code
-//! 1. The stub must not depend on tiptoe: its waits end when tiptoe's heartbeat stops for a lease.
+//! 1. The stub must not depend on tiptoe: its waits end after [`Params::lease`] without a heartbeat of tiptoe.
 //! 2. Its first call blocks all signals, and its last restores the mask, when the program's stack pointer and
 //!    flags are already restored.
 //! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
@@ -46,10 +46,9 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
-/// Polls of `go` before each nap. All of them take 10 to 25 us, depending on the CPU's `pause`.
+/// Polls of `go` before a wait's first nap. Together they take 10 to 25 us, depending on the CPU's `pause`.
 const LOOKS: u32 = 500;
 
-/// All fields are words, so there is no padding.
 #[repr(C)]
 pub(super) struct Params {
     pub magic: [u8; 16],
@@ -118,7 +117,7 @@ pub(super) mod state {
 }
 
 pub(super) mod departure {
-    /// Only the mask must still be restored, and pending handlers must run.
+    /// The stub restores only flags, mask and registers from here on; pending handlers may run.
     pub const RETURNING: u32 = 1;
     pub const RETURNED: u32 = 2;
 }
@@ -169,7 +168,7 @@ pub(super) fn image(params: &Params) -> Vec<u8> {
     let begin = &raw const tiptoe_stub_begin;
     // SAFETY: from `begin` on the assembler put `len()` initialized bytes, which never change.
     let mut bytes = unsafe { std::slice::from_raw_parts(begin, len()) }.to_vec();
-    // SAFETY: `Params` is repr(C) without padding, so every byte is initialized.
+    // SAFETY: `Params` is repr(C) without padding (asserted above), so every byte is initialized.
     let head = unsafe {
         std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<Params>())
     };

@@ -42,8 +42,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. Returns `Late` after `until`, and `Ended` also if the id now belongs to another
-    /// process's thread, which then continues.
+    /// Waits for the stop. Returns `Late` after `until`. Returns `Ended` also if the id now belongs to a thread of
+    /// another process; that thread continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -159,8 +159,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because
-    /// it would later finish the sequence, which then is not atomic.
+    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because it
+    /// would later finish the sequence, which would not be atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let descriptor = self.rseq_area().and_then(|area| read(area + 8).ok());
         let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) else {

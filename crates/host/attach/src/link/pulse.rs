@@ -1,4 +1,4 @@
-//! Decides whether an agent may still answer: the process may have called exec, or may keep the agent's thread
+//! Decides whether an agent can still answer. It cannot after an exec, or if the process keeps the agent's thread
 //! from running.
 
 use std::fs::File;
@@ -23,8 +23,8 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the agent's memory is no longer in use. If so, first waits until the reason is visible,
-    /// because both the end of a process and exec first drop the memory.
+    /// Returns whether the agent's memory is no longer in use. If so, first waits until /proc shows the reason,
+    /// because both a process's end and exec first drop the memory.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
         // After exec, a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {

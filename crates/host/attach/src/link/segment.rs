@@ -13,7 +13,7 @@ pub struct Segment {
     pub(super) len: usize,
 }
 
-// SAFETY: the mapping is accessed only as atomics, from any thread.
+// SAFETY: threads share the mapping only as atomics; no other thread accesses the bytes that `write` copies.
 unsafe impl Send for Segment {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Segment {}
@@ -42,7 +42,7 @@ impl Segment {
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
-        // SAFETY: within the mapping; concurrent readers access only atomic words elsewhere in it.
+        // SAFETY: within the mapping; no thread reads these bytes concurrently.
         unsafe {
             self.base
                 .add(at)

@@ -35,8 +35,8 @@ impl ExecImage {
         })
     }
 
-    /// Waits for a byte and calls exec; returns only an error. If the kernel refuses the file, it may be a shell
-    /// script without `#!`, so libc's exec is tried.
+    /// Waits for a byte and calls exec; returns only an error. If the kernel does not know the file's format, calls
+    /// libc's exec, which runs a shell for a script without `#!`.
     pub(super) fn exec(&self, go: &PipeReader) -> io::Error {
         let pointer = |word: usize| word as *const libc::c_char;
         let (program, argv, envp) = (

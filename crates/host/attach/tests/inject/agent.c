@@ -1,4 +1,5 @@
-// The test's agent: no library, one entry. It writes the count of its calls to the data segment.
+// The test's agent: no library, one entry. It writes the count of its calls plus the plan's first word to the data
+// segment.
 static long calls;
 
 static long call6(long n, long a, long b, long c, long d, long e, long f) {

@@ -1,6 +1,6 @@
 // Two threads that make one kind of library call in a loop and check its results. argv: the control page's file,
-// the kind. Words of the page: stop, rounds, errors, ready, go (to the exec of "becomes", or the end of the first
-// thread of "leaves"; in "keeps" the id of the thread that calls exec).
+// the kind. Words of the page: stop, rounds, errors, ready, and a word that starts the exec of "becomes", ends the
+// first thread of "leaves", and is the id of the thread that calls exec in "keeps".
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

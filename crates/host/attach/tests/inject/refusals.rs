@@ -84,7 +84,7 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let control = &target.control;
     let error = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each search stops this thread once, which is a context switch.
+            // Each round of the search stops this thread once, which is a context switch.
             let is_searched = |_: &Control| switches(pid, thread) > before + 1;
             control.wait("the search for a thread", is_searched);
             control.set(3, 0);

@@ -41,7 +41,7 @@ fn waits_with_a_time_out_end_when_they_should() {
         ("recv", (-1, again)),
         ("sigtimedwait", (-1, again)),
     ];
-    // At once, because each waits for two seconds.
+    // In parallel, because each waits for two seconds.
     for some in cases.chunks(3) {
         std::thread::scope(|scope| {
             for &(call, expected) in some {

@@ -72,7 +72,7 @@ pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Resu
     unsafe { call(MAP_UPDATE_ELEM, &mut words) }.map(drop)
 }
 
-/// Runs a raw tracepoint's program on a CPU, as an interrupt; returns its result.
+/// Runs a raw tracepoint's program in an interrupt on a CPU; returns the program's result.
 pub fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());

@@ -25,7 +25,7 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The number of possible CPUs: the kernel writes a value for each.
+    /// The number of possible CPUs, because the kernel writes a value for each.
     cpus: usize,
 }
 

@@ -155,7 +155,7 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     }
     give(&link);
     assert!(refusal(&link).contains("another user's link"));
-    // Also in the middle of a path, and after a link of our own.
+    // Such a link is also refused in the middle of a path, and after a link of our own.
     symlink(&own.0, shared.path("folder")).unwrap();
     symlink(shared.path("folder"), own.path("back")).unwrap();
     write(&shared.path("folder/first"), false);

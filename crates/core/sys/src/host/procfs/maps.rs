@@ -1,5 +1,5 @@
 //! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name. Only
-//! [`Process::open_mapped`](super::Process::open_mapped) distinguishes a file whose own name ends so.
+//! [`Process::open_mapped`](super::Process::open_mapped) can open a file whose own name ends so.
 
 use std::prelude::rust_2024::*;
 

@@ -1,6 +1,6 @@
-//! Detects file systems that another user's program serves (FUSE). If that program does not answer, a request
-//! for content or attributes hangs beyond SIGKILL. So only what the kernel itself knows may be used: mounts and
-//! device numbers.
+//! Detects file systems that another user's program serves (FUSE). If that program does not answer, a request for
+//! content or attributes hangs, and SIGKILL cannot end it. So only what the kernel itself knows may be used: mounts
+//! and device numbers.
 
 use std::prelude::rust_2024::*;
 
@@ -23,7 +23,6 @@ pub(in crate::host) struct Mount<'t> {
 }
 
 impl<'t> Mount<'t> {
-    /// Parses a line of `mountinfo`.
     pub fn parse(line: &'t str) -> Option<Mount<'t>> {
         let (place, of) = line.split_once(" - ")?;
         let mut place = place.split(' ');
@@ -92,7 +91,8 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
         return mount.is_foreign(uid);
     }
-    // Without a mount, major 0 may be an unmounted FUSE. Only a memfd, which is mounted nowhere, is trusted.
+    // A device of major 0 without a mount may be an unmounted FUSE. Only memfds, which are never mounted, are
+    // trusted.
     let is_memory = || memory_device().is_none_or(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }

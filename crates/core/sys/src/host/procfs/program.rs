@@ -44,7 +44,7 @@ impl RunningProgram {
 }
 
 impl Process {
-    /// Returns the process's program, if possible with all addresses.
+    /// Returns the process's program. Retries for 20 ms while an address is unknown.
     pub fn running_program(self) -> Result<RunningProgram> {
         let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
         for _ in 1..TRIES {

@@ -5,7 +5,7 @@ use tiptoe_wire::AgentAddresses;
 pub struct Abi {
     /// %fs offset of the pointer to the thread's descriptor, whose first word points to the thread's counters or is 0.
     pub tls: i32,
-    /// %fs offset of the end of the thread's uppermost frame.
+    /// %fs offset of [`tiptoe_wire::tls::FRAMES`].
     pub frames: i32,
     /// The agent's entries and words.
     pub agent: AgentAddresses,

@@ -41,17 +41,17 @@ const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
-/// Shorter runs are dropped: no trampoline fits.
+/// Shorter free runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
-/// Arenas without such a free run take long trampolines only if no other can, because arenas' ends compete for the same
-/// cache sets.
+/// An arena without a free run of this length takes long trampolines only if no other can, because arenas' ends compete
+/// for the same cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
 const TRIES: usize = 1024;
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that an earlier attach left.
+/// An arena that an earlier planner opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
     /// Its address.
@@ -63,9 +63,9 @@ pub struct UsedArena {
 /// Where arenas may be.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Free ranges that nothing grows into.
+    /// Free ranges outside [`Space::last_resort`].
     pub preferred: Vec<Range<u64>>,
-    /// Free ranges that the heap grows into.
+    /// Free ranges where the heap grows, or where the kernel maps next.
     pub last_resort: Vec<Range<u64>>,
     /// Mapped, writable arenas.
     pub arenas: Vec<UsedArena>,
@@ -284,8 +284,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room: preferably on few cache lines, and where each head traps with one byte. Tries ranges into which
-    /// the heap grows last.
+    /// Reserves room: preferably on few cache lines, and where each head traps with one byte. [`Space::last_resort`] is
+    /// tried last.
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -342,8 +342,8 @@ impl Arenas {
         })
     }
 
-    /// Returns a place that begins in a band, in a new arena in a free range. Searches from the seed's address, then
-    /// from the start. All bands share the seed, so arenas of overlapping bands are adjacent.
+    /// Returns a place that begins in `band`, in a new arena in `free`. Searches from an address that the seed chooses,
+    /// then from the start. All bands share the seed, so arenas of overlapping bands are adjacent.
     fn granule(
         &self,
         want: &RoomRequest,

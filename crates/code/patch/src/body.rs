@@ -49,13 +49,12 @@ pub enum Body {
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the hook made it and
-    /// left the result in %rax.
+    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the hook has made the
+    /// call and left its result in %rax.
     Syscall {
         /// The call's number.
         nr: u32,
-        /// %fs offset of [`tiptoe_wire::tls::RECALL`]. The word is set if a signal is held back after the hook looked;
-        /// the thread then calls the hook again. `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
+        /// %fs offset of [`tiptoe_wire::tls::RECALL`]; `None` outside libc ([`tiptoe_wire::calls::NOT_LIBCS`]).
         recall: Option<i32>,
     },
     /// Calls the hook with -1 before a system call whose number is only in %eax.

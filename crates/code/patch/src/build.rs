@@ -28,7 +28,7 @@
 //!         push $nr
 //!         call HOOK
 //! back:   lea  128(%rsp),%rsp
-//! +8      cmpl $0,%fs:recall         a signal since the hook looked?
+//! +8      cmpl $0,%fs:recall         a signal held back meanwhile?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
 //! +24     nop                        unwinders look up the byte before a return address
@@ -215,10 +215,7 @@ fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: 
 enum HitAction {
     Count,
     ByValue(GroupValue),
-    /// The ring is `ring` bytes after the counters.
-    Record {
-        ring: u32,
-    },
+    Record { ring: u32 },
 }
 
 struct Hit {

@@ -14,7 +14,8 @@ pub(crate) struct NumberedCall {
 
 /// Returns whether a call must run at its own address:
 /// - it returns twice, in another program, or never;
-/// - the kernel may restart it under another number, but forgets what to restart if the thread traps before;
+/// - the kernel may restart it under another number, but forgets what to restart if the thread traps before the
+///   restart;
 /// - a patch may hook it: signals, credentials, mappings, locked memory.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
@@ -88,7 +89,7 @@ fn straight_number(code: &[Instruction], call: usize, targets: &BranchTargets) -
     None
 }
 
-/// Returns the possible numbers of a call whose number is copied to %eax. `None` if they are unknown.
+/// Returns the possible numbers of a call whose number is copied to %eax.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -248,8 +249,7 @@ mod tests {
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// Regression: a register with other values elsewhere made the number unknown, so that MariaDB's waits were not
-    /// timed.
+    /// Regression: a register with other values elsewhere made the number unknown.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx

@@ -24,8 +24,8 @@ struct Link {
     to: LinkTarget,
 }
 
-/// The program's state that a place in our code represents: `offset` bytes after the site. Our code has pushed `depth`
-/// bytes.
+/// What a place in our code means to unwinders: the program is `offset` bytes after the site, and our code has pushed
+/// `depth` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -39,7 +39,6 @@ pub(crate) struct ForwardJump {
     is_near: bool,
 }
 
-// Condition codes of jumps.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Below, unsigned.
@@ -84,8 +83,8 @@ impl Code {
         &self.unwind_states
     }
 
-    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target. The next
-    /// [`LinkTarget::Caller`] appended is its return address; the probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows by itself. [`Code::bind_at`] must set its target, and the next
+    /// [`LinkTarget::Caller`] must be its return address. The probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])

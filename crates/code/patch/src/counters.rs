@@ -22,7 +22,7 @@ pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
         .relative(&[0xe8], LinkTarget::Cold, &[]);
 }
 
-/// Changes %rax.
+/// Jumps to `out` in a forked child. Changes %rax.
 pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.relative(&[0x48, 0x8b, 0x05], LinkTarget::Gate, &[]); // mov GATE(%rip),%rax
     code.put(&[0x80, 0x38, 0]); // cmpb $0,(%rax)

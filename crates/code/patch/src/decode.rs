@@ -95,7 +95,6 @@ pub(crate) fn each_instruction(
             continue;
         }
         visit(None);
-        // Data: try again one byte later.
         decoder
             .set_position(start + 1)
             .expect("inside the function");

@@ -7,7 +7,7 @@
 //!   the file's byte into our displacement in all processes with uprobes in that file.
 //!
 //! If the last head's instruction is longer than a byte, the patch may also write the byte after the jump. Five more
-//! bytes fault before `FF`.
+//! bytes fault if `FF` follows.
 
 /// Bytes that raise SIGILL, because they begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
@@ -15,7 +15,7 @@ const SIGILL_BYTES: &[u8] = &[
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL before [`SECOND`], which is no operand for them.
+/// Bytes that raise SIGILL if [`SECOND`] follows, which is no operand for them.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;

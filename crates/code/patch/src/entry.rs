@@ -1,6 +1,6 @@
 //! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
-//! The site moves past an `endbr64`, a five-byte no-operation (a kernel uprobe replaces it), and instructions at
+//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe may replace), and instructions at
 //! which no jump can be guarded (`guard`). Every caller must execute the skipped instructions exactly once; otherwise
 //! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
 //!

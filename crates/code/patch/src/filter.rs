@@ -80,7 +80,7 @@ fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// Returns a comparison's condition code, which its lowest bit negates.
+/// Returns a comparison's condition code. Flipping the lowest bit negates it.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

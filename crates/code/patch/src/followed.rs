@@ -183,7 +183,7 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
 }
 
 /// Does [`leave`]'s work for calls neither timed nor a gate's. If the thread has no counters, the call is an earlier
-/// session's.
+/// session's and is not counted.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);

@@ -14,8 +14,8 @@
 //! ```
 //! The red zone is kept. The flags are free at both sites, because code reads only the result.
 //!
-//! If a function pushes the number for another function that makes the call (`pushed`), the patch before is on the
-//! `push $202`, which also has five bytes. The patch after is on the way back, mostly where that of a plain call is.
+//! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the
+//! `push $202`, which also has five bytes. The second is on the way back, mostly where a plain call has its second.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};

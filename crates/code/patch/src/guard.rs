@@ -15,7 +15,7 @@
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | none: the strategy is refused |
 //!
-//! `int3` must not follow a prefix: if it is removed after a hit, the kernel has the thread run the bytes there,
+//! `int3` must not follow a prefix. If the `int3` is removed after a hit, the kernel has the thread run the bytes there
 //! without the prefix.
 //!
 //! The removal may race with the write of the patch. So the guarding byte must be written first, with the heads,
@@ -30,7 +30,7 @@ use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Free,
-    /// The first three bytes stay. The patch is a call, too, with the same return address.
+    /// The displacement's first three bytes stay. The patch is a call, too, with the same return address.
     Call {
         tail: [u8; 3],
     },
@@ -70,8 +70,8 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The patch must reach past the next head. A short jump over an instruction of two bytes need not, because the
-        // next head is unchanged.
+        // The patch must cover the next head. A short jump over an instruction of two bytes need not, because it leaves
+        // the next head unchanged.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }

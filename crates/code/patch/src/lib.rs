@@ -1,4 +1,4 @@
-//! Live patching of x86-64 functions, bytes in and bytes out.
+//! Live patching of x86-64 functions.
 //!
 //! # What this removes
 //! A breakpoint enters the kernel on each hit, and other patchers stop every thread. With a jump to a trampoline a hit
@@ -15,16 +15,17 @@
 //! [`Patch`]. Nothing here touches memory or the operating system.
 //!
 //! # Invariants
-//! 1. Each instruction head in a patch traps ([`Patch::heads`]): a thread preempted there, or that jumps there, is sent
-//!    to the relocated copy. So neither the displacement nor the trampoline's address can be chosen freely.
+//! 1. Each *head*, the first byte of a covered instruction, traps ([`Patch::heads`]). A thread that was preempted there
+//!    or jumps there continues in the relocated copy. So neither the displacement nor the trampoline's address can be
+//!    chosen freely.
 //! 2. A trampoline preserves every register but the flags; inside a function also the flags and the 128 bytes below
 //!    the stack pointer.
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site (see `guard`). Only over the `mov` of a system call's
-//!    number, the breakpoint's removal makes the call fail with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over the `mov` of a system call's
+//!    number: the breakpoint's removal makes the call fail with ENOSYS.
 //!
-//! Not supported: under hardware shadow stacks a displaced call (push and jump) would fault on return.
+//! Hardware shadow stacks are not supported, because a displaced call (push and jump) would fault on return.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges free to map.
@@ -32,8 +33,8 @@
 //!   [`Patch::needs_sigill`]'s signals.
 //! - A fragment that other functions jump into (gcc's `.cold` parts) is no entry; use [`Shape::preserving_everything`].
 //!
-//! Displacement bytes that trap are from "Instruction Punning: Lightweight Instrumentation for x86-64" (Chamith et
-//! al., PLDI 2017).
+//! The idea of displacement bytes that trap is from "Instruction Punning: Lightweight Instrumentation for x86-64"
+//! (Chamith et al., PLDI 2017).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -95,12 +95,12 @@ pub struct Patch {
     pub callers: u64,
     /// The copy's offset in `code`. Threads that resume there are not counted.
     pub copy: u16,
-    /// Every byte that traps, the site first. Heads that resume at `copy` are guards, which trap once another tool
-    /// has restored the site's first byte. They must be written and restored with the heads.
+    /// Every byte that traps, the site first. Heads that resume at `copy` are guards, which trap once another tool has
+    /// restored the site's first byte. Guards must be written and restored with the other heads.
     pub heads: Vec<Head>,
     /// The island of [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site once its first byte is restored. SIGTRAP is always needed.
+    /// Whether a head raises SIGILL, or the site does once its first byte is restored. SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
@@ -161,7 +161,7 @@ impl Planner {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all callers' arenas, the [`Space`]'s too. Each must be mapped before patches that use it are written.
+    /// Returns all callers' arenas, the [`Space`]'s too, to be mapped like [`Planner::new_arenas`].
     pub fn caller_arenas(&self) -> &[CallerArena] {
         &self.arenas.space.callers
     }

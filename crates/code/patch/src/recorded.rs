@@ -10,8 +10,8 @@
 //! done:   restore the registers
 //! ```
 //! The time is read first, so that hits of a signal handler are later than the hit that it interrupts. The cell is at
-//! an offset from the counters. So a thread that sleeps past its session's end writes to memory that is still mapped. A
-//! record costs 10 ns, including the `rdtsc`.
+//! an offset from the counters, whose addresses stay mapped. So a thread may sleep past its session's end before it
+//! writes. A record costs 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 

@@ -255,8 +255,8 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). It is a few bytes after the start if
-/// that is from unwind information, which begins in the padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). It is a few bytes after a start from
+/// unwind information, whose range begins in the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -320,7 +320,7 @@ mod tests {
             4,
             &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
         );
-        // A loop back to after the mark is no call.
+        // A loop that jumps to the mark's end is no call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
         // Two bytes, and none after them.

@@ -1,6 +1,7 @@
-//! Finds the check at a Go function's beginning that the stack has room: `cmp 0x10(%r14),%rsp; jbe more`. For a large
-//! frame, it compares %r12, the frame's end. If there is no room, or the goroutine is preempted, `more` calls
-//! `runtime.morestack` and starts again. So the site must be after the check; otherwise the call would count twice.
+//! Finds the check for stack room at a Go function's beginning: `cmp 0x10(%r14),%rsp; jbe more`. For a large frame, the
+//! check compares %r12, the frame's end. If there is no room, or the goroutine is preempted, `more` calls
+//! `runtime.morestack` and restarts the function. So the site must be after the check; otherwise the call would count
+//! twice.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 

@@ -4,8 +4,8 @@
 //! branch, branch target or other write to %eax; otherwise a thread might pass the `mov` and not make the call. In
 //! libc's `syscall`, which has the number in a register, the site is the instruction before the call.
 //!
-//! A patch may displace a system call whose number is known and not in [`crate::call_numbers::stays`], because many of
-//! libc's functions are little else.
+//! Many of libc's functions are little but a system call, so a patch may displace one. Its number must be known and not
+//! in [`crate::call_numbers::stays`].
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 

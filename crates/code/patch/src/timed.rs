@@ -30,7 +30,7 @@
 //!    another in between. On return the first word must be cleared before the call is counted; otherwise a handler that
 //!    jumps away would have it counted as left, too.
 //! 4. The clock is read only with a frame, and on return only with counters, too. So it is never read in a forked child
-//!    or after the session, nor if prctl PR_SET_TSC forbids it, because the agent then hides the thread's frames.
+//!    or after the session. If prctl PR_SET_TSC forbids reading it, the agent hides the thread's frames.
 //!
 //! A *gate*, the function of `--under`, needs no credit. Its calls atomically raise a word of the thread, and lower it
 //! on return. Their frames point to the counters with that word, because the call may end on another thread or in a
@@ -79,7 +79,7 @@ impl Trampoline {
         }
         let code = &mut self.code;
         code.bind(has_credit);
-        // With a value, both registers are already saved, and %rcx is the frame's last word.
+        // With a value, %rcx and %rdx are already saved; %rcx is the frame's last word.
         match call.by() {
             Some(_) => code.put(&[0x51]),
             None => code.put(&[0x51, 0x52]),
@@ -187,8 +187,8 @@ struct SlowCall {
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame's call is not above this one on the stack. A jump may have left that call, and its gate
-/// open.
+/// Jumps if the uppermost frame's call is not above this one on the stack. A `longjmp` may have left that call without
+/// closing its gate.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0, no frame, becomes the highest

@@ -1,8 +1,8 @@
 //! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by an argument's value, or by scope.
 //!
-//! An empty key is taken by a `cmpxchg`, after which the search looks again, because a signal handler may take it
-//! first. The frame's last byte keeps the set's number, because the argument may change during the call. In a hot loop
-//! with one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
+//! A `cmpxchg` takes an empty key. Then the search looks again, because a signal handler may have taken the key first.
+//! The frame's last byte keeps the set's number, because the argument may change during the call. In a hot loop with
+//! one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};

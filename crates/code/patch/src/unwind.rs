@@ -4,8 +4,8 @@
 //! Each instruction of a trampoline represents an address of the program: the site; in a copy, the original; in the
 //! jump back, the next instruction. So a trampoline is a frame on top of the program's, like a signal's, whose caller
 //! is at the represented address. What the trampoline has pushed is found by decoding from each declared state
-//! ([`Code::set_unwind_state`]). Code to which calls return that the trampoline follows by itself is no frame; its
-//! caller's address is in the trampoline's word.
+//! ([`Code::set_unwind_state`]). If the trampoline follows calls by itself, the code to which they return is no frame;
+//! its caller's address is in the trampoline's word.
 //!
 //! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
 //! by it.
@@ -140,8 +140,8 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// For code to which calls return that a trampoline follows by itself. Like a thunk, it must be no frame, so its CFA is
-/// -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
+/// For the code to which calls return if the trampoline follows them by itself. This code must be no frame, like a
+/// thunk, so its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,

@@ -24,7 +24,8 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// A jump can be guarded at these instructions. They are six, because code that reads flags sooner is no entry.
+/// A jump can be guarded at these instructions. They are six, because code that soon reads flags (`ending`) is no
+/// entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
@@ -237,7 +238,7 @@ impl Entries {
         let flags = match (keeps, expected.signal) {
             (true, _) => u64::MAX,
             (false, 0) => encoding.defines(),
-            // The initial flags.
+            // After a fault, these are the initial flags, which a hit changes.
             (false, _) => 0,
         };
         if let Some(difference) = expected.difference(&found, flags) {

@@ -47,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` from that of one. The interval scales, because all share its error.
+    /// Returns the cost of `hits` from that of one. The interval scales, because all hits share the error of one.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {

@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// Units; `s` is after the longer words that end with it.
+/// Units. The first match counts, so `s` is after the longer words that end with `s`.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// tiptoe's loops cannot meet shorter times; sums of longer ones could overflow.
+/// The accepted times. tiptoe's loops cannot keep to shorter ones, and sums of longer ones could overflow.
 const KEPT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
 

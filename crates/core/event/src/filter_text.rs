@@ -182,7 +182,6 @@ impl<'a> TextPart<'a> {
         }
     }
 
-    /// Reads a join, which must be the same as the one before.
     fn join(&mut self, before: Option<Join>) -> Result<Option<Join>, FilterError> {
         self.skip_spaces();
         let rest = *self;

@@ -45,7 +45,6 @@ pub struct AccessValues {
     pub new: Option<u64>,
 }
 
-/// Set in %rflags by a comparison of equal values.
 const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 

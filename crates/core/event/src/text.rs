@@ -1,4 +1,4 @@
-//! Parts of texts, and what is wrong there.
+//! Parts of texts, and errors at positions in a text.
 
 use core::fmt;
 

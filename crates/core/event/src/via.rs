@@ -12,7 +12,7 @@ pub enum Via {
     Kernel,
     /// For variables: breakpoints of each thread.
     KernelTask,
-    /// For each probe the agent if possible, else the kernel; the cheaper if the agent would need a trap.
+    /// For each probe the agent if possible, else the kernel. If the agent would need a trap, the cheaper of the two.
     #[default]
     Auto,
 }

@@ -1,4 +1,4 @@
-//! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
+//! The interface between tiptoe's agent and a program that links one of tiptoe's libraries.
 //!
 //! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While an interested tiptoe is
 //! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the library does

@@ -6,11 +6,11 @@
 //! | after that | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
-//! A jump that must keep two bytes of the code under it can reach one offset in each arena. So every second arena is
+//! A jump that must keep the two bytes after its opcode reaches only one offset in each arena. So every second arena is
 //! rotated by [`LEN`] / 2; otherwise all arenas could have their entries or index at that offset.
 //!
-//! An arena is read-only. Trampolines write only to their thread's memory. Their [`CALLER_BYTES`], which the agent
-//! writes, are elsewhere.
+//! An arena is read-only. Trampolines write only to their thread's memory; the agent writes their [`CALLER_BYTES`]
+//! elsewhere.
 
 /// Length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;

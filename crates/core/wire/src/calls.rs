@@ -31,7 +31,7 @@ pub mod words {
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Bound of probe numbers: keys of the table of return thunks have them above addresses of 47 bits.
+/// Bound of probe numbers, because a key of the table of return thunks is an address of 47 bits with the number above.
 pub const MAX_PROBES: u32 = 1 << 17;
 /// The most pairs in [`crate::Request::Described`].
 pub const MAX_EXTENTS: usize = 1 << 10;
@@ -61,8 +61,8 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// What the agent's hook gets at a function's entry, in place of a system call's number. For unwinder N of several,
-/// this is the first unwinder's number plus N.
+/// What the agent's hook gets at a function's entry, in place of a system call's number. If a program has several
+/// unwinders, unwinder N's numbers are those below plus N.
 pub mod intercepted {
     /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
@@ -84,11 +84,11 @@ pub mod intercepted {
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// For a system call's hook: the call is not in libc. Its thread's thread-local block may lack the agent's words.
+/// For a system call's hook: the call is not in libc. The thread's thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry returns this if the trampoline itself follows the call by its first return address, 2 if by its
-/// second. For other followed calls it returns a return thunk's address, and 0 for calls not followed.
+/// The slow entry returns this if the trampoline itself follows calls from this caller, its first known one, and 2 for
+/// its second. For other followed calls it returns a return thunk's address, and 0 for calls not followed.
 pub const BY_ITSELF: u64 = 1;
 /// Bound of probes' slots. An argument for the agent's entries has the slot in its low 26 bits, and flags above.
 pub const MAX_SLOT: u32 = 1 << 26;

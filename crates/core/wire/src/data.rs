@@ -371,7 +371,7 @@ impl<'a> Data<'a> {
         self.add_many(slab, slot, 1);
     }
 
-    /// Adds to a counter atomically.
+    /// Adds to a counter.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         if let Some(word) = self.word_of(slab, slot) {
             // Atomic, because the overflow slab has many writers, and signals interrupt.

@@ -1,7 +1,7 @@
 //! The environment entry that gives a command's agent its descriptors.
 //!
-//! Any process can set its children's environment, which an agent injected by root reads. So an entry counts only with
-//! the key that tiptoe wrote into the preloaded agent's image.
+//! Any process can forge an entry for its children, and an agent injected by root would read it. So an entry is valid
+//! only with the key that tiptoe wrote into the preloaded agent's image.
 
 use core::fmt;
 

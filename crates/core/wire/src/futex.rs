@@ -1,12 +1,12 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! A thread's part of its slab begins with the [`head`] and the cached [`path`]s. [`ENTRIES`] of [`entry`] follow.
+//! A thread's part of its slab begins with the [`head`] and the cached [`path`]s. Then [`ENTRIES`] [`entry`]s follow.
 //! Only the thread and its signal handlers write there. A handler may interrupt anywhere, so each change must be a
 //! single instruction. Slab 0 holds what all threads share.
 //!
 //! A *notice* is the number that a trampoline passes to the agent's hook of futex calls.
 
-/// Entries per thread, a page each. Few in loom models, where words are costly.
+/// Entries per thread, a page each.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 /// Words of an entry, and of the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
@@ -66,7 +66,8 @@ pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
-    /// The next timed wait's number, counted by [`WAITS`]. The gaps are random, with the mean [`GAP`].
+    /// The next timed wait's number, counted by [`WAITS`]. The gaps between timed waits are random, with the mean
+    /// [`GAP`].
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
     /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
@@ -178,8 +179,8 @@ pub mod entry {
     pub const INTERRUPTED: u32 = 8;
     /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in all waits but [`AT_ONCE`]. This sum, [`DURATIONS`] and [`WAKERS`] count a timed wait also for
-    /// those skipped before it.
+    /// Nanoseconds in all waits but [`AT_ONCE`]. In this sum, [`DURATIONS`] and [`WAKERS`], a timed wait counts also
+    /// for the waits skipped before it.
     pub const SLEPT_NS: u32 = 10;
     /// Timed waits that did not end with an error.
     pub const TIMED: u32 = 11;
@@ -221,7 +222,7 @@ pub mod holder {
     pub const THREAD: u64 = 1 << 63;
     /// The readers of a rwlock.
     pub const READERS: u64 = 1 << 62;
-    /// A waiter found the lock free, so others may have held it since its release.
+    /// Unknown threads: the lock was found free, and threads that take a free lock are not recorded.
     pub const UNSEEN: u64 = 1 << 61;
     /// Nothing is known about the holder.
     pub const UNKNOWN: u64 = 1 << 60;
@@ -291,7 +292,7 @@ pub mod frames {
     pub const END: u32 = BEGIN + 1;
     /// Number of libraries.
     pub const COUNT: u32 = END + 1;
-    /// The first of [`LIBRARIES`] of [`library`].
+    /// The first [`library`] of [`LIBRARIES`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };

@@ -8,7 +8,7 @@ pub(crate) const ENTRY_WORDS: usize = 8;
 /// The most records, and results, of a request.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: u32 = 0;
-/// The most bytes of all slabs, except for [`MIN_SLABS`].
+/// The most bytes of all slabs, unless [`MIN_SLABS`] need more.
 const MAX_SLAB_BYTES: usize = 1 << 30;
 /// The least number of slabs. A thread without one takes the slow path at each hit, and unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;

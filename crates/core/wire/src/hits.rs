@@ -1,8 +1,8 @@
 //! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
 //!
-//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits. This costs
-//! little, compared with the microseconds of a trap. A writer advances the head to reserve a cell, unless the ring is
-//! full. Then it writes the cell, the first word last.
+//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits and costs
+//! little, compared with a trap. A writer advances the head to reserve a cell, unless the ring is full. Then it writes
+//! the cell, the first word last.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -102,7 +102,7 @@ pub struct Hit {
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// Whether the thread blocked the signal, so that its state is from after the hit.
+    /// Whether the thread blocked the signal at the hit, so that this state is a later one.
     pub is_late: bool,
     /// The time of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -128,7 +128,8 @@ pub enum AsyncRequest {
 }
 
 /// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `lost`,
-/// `refused` and `waited_for`; both sides call `ask` and `is_resting`; the agent calls all others.
+/// `refused`, `unreserved` and `waited_for`; both sides call `ask`, `is_resting` and `accounting`; the agent calls all
+/// others.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -190,7 +191,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::EXECS) != 0
     }
 
-    /// Records that threads ran while events were missing.
+    /// Records that threads ran while not all events were open.
     pub fn note_gap(&self) {
         self.next_epoch();
         self.0.add(head::GAPS, 1);
@@ -217,7 +218,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// Sets whether the events are disabled until the next window. Returns whether that changed.
+    /// Sets [`Hits::is_resting`]. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
         // AcqRel: pairs with the Acquire in `epoch` (edge K). A thread that sees the flag cleared must see
         // `IS_WAKING` set.
@@ -240,7 +241,7 @@ impl<'a> Hits<'a> {
     /// Takes a request; false if none was made.
     pub fn take_request(&self, what: AsyncRequest) -> bool {
         let (word, what) = (self.0.at(head::REQUESTED), what as u64);
-        // Relaxed, as in `ask`. Only one thread clears bits, each once.
+        // Relaxed, as in `ask`. Only one thread clears bits, so the bit is still set at the subtraction.
         word.is_some_and(|word| {
             let is_made = word.load(Relaxed) & what != 0;
             is_made && word.fetch_sub(what, Relaxed) & what != 0
@@ -290,8 +291,9 @@ impl<'a> Hits<'a> {
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: this store is visible before the futex call loads the tail. If the reader reads hits in between, its
-        // next reading wakes the writer.
+        // SeqCst: the flag is set before the futex call loads the tail. The reader stores the tail before it loads the
+        // flag. So the call sees the new tail, or the reader wakes the writer. If `tail` is already new, the next
+        // reading wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }

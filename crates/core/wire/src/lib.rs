@@ -1,14 +1,15 @@
-//! Every byte between the traced program and tiptoe.
+//! Every byte between the traced program (the *target*) and tiptoe.
 //!
-//! There are two sealed memfds. The agent writes *data*, which is hostile input. So sizes must come from tiptoe's own
-//! [`Geometry`], and each word is read once, then checked, because the target may change it. tiptoe writes *plan*,
-//! which the target only reads. Both are slices of 64-bit atomics ([`Words`]), so sharing is no data race.
+//! There are two sealed memfds. The *agent*, tiptoe's code in the target, writes *data*, which is hostile input. So
+//! sizes must come from tiptoe's own [`Geometry`], and each word is read once, then checked, because the target may
+//! change it. tiptoe writes *plan*, which the target only reads. Both are slices of 64-bit atomics ([`Words`]), so
+//! sharing is no data race.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | A: a request is published | [`Plan::publish`] | [`Plan::sequence`] |
 //! | B: a request is answered | [`Data::answer`] | [`Data::acknowledged`] |
-//! | C: a slab has an owner | [`Data::enter`] | [`Data::slab_owner`] |
+//! | C: a slab, a thread's counters, has an owner | [`Data::enter`] | [`Data::slab_owner`] |
 //! | D: a change of the loader is reported | [`Data::report`] | [`Data::reported`] |
 //! | E: a change is done | [`Data::serve`] | [`Data::served`] |
 //! | F, G: records | see [`ring`] | |
@@ -16,8 +17,7 @@
 //! | J: a scope node has a number | the store of its key (`tiptoe_label`) | the search for the key |
 //! | L: a range of code without patches is complete | [`Data::put_unpatched`] | [`Data::unpatched`] |
 //!
-//! Counters need no edge, because each has one writer, and a later read finds what an earlier one misses. The last read
-//! follows edge B.
+//! Counters need no edge, because a later read finds what an earlier one missed. The last read follows edge B.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -47,7 +47,7 @@ pub use record::{Head, MAX_HEADS, SITE_WORDS, SLOT_WORDS, Site, SiteFlags};
 pub use words::Words;
 
 const FIRST_SLOT: u32 = 16;
-/// Marks our segments. The low 16 bits are the version.
+/// Marks our segments.
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version. An agent and a tiptoe of different versions refuse each other.
@@ -55,10 +55,11 @@ pub const VERSION: u16 = 12;
 
 /// A thread's words, from %fs offset [`Hello::tls`] on.
 pub mod tls {
-    /// Low half: the agent's signals that the thread believes to block. High half: the generation in which this is
-    /// valid, [`crate::Request::Prepare`]'s first result.
+    /// Low half: the agent's signals that the thread has blocked, which the kernel's mask omits. High half: the
+    /// generation in which this is valid, [`crate::Request::Prepare`]'s first result.
     pub const BELIEVED: i64 = 8;
-    /// Set if the thread, between hook and system call, must call the hook again.
+    /// The hook clears this word; the agent sets it when it holds back a signal. A thread between hook and system call
+    /// then calls the hook again.
     pub const RECALL: i64 = 16;
     /// The current or last wait: the address after the system call; above it the call's number.
     pub const WAIT_CALL: i64 = 24;
@@ -68,6 +69,6 @@ pub mod tls {
     pub const NUMBER_SHIFT: u32 = 48;
     /// Four words: a signal mask for the kernel, its address, its length, the program's mask.
     pub const MASK: i64 = 64;
-    /// The end of the uppermost followed call's frame.
+    /// The end of the thread's uppermost *frame*, the agent's record of a followed call.
     pub const FRAMES: i64 = 136;
 }

@@ -50,12 +50,12 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Find sites by earlier records in the agent's table: the records' trampolines, ascending.
+    /// Let the agent's table find earlier records of sites again: their trampolines, ascending.
     Recall = 21,
     /// For tests: restore and patch sites [`Plan::times`] times: addresses.
     Toggle = 10,
-    /// The last request, after [`crate::State::Unhooked`]: tiptoe has blocked the signals that each thread believes to
-    /// block.
+    /// The last request, after [`crate::State::Unhooked`]: tiptoe has blocked in each thread the signals of
+    /// [`crate::tls::BELIEVED`].
     Settle = 12,
     /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]).
     Thunks = 13,
@@ -68,7 +68,7 @@ pub enum Request {
     SplitMaps = 25,
     /// Count ended threads' open calls as left.
     Bury = 15,
-    /// Read the list of mappings, even if nothing is in doubt. It publishes [`crate::Readings`].
+    /// Read the list of mappings, even if no change was missed. Publishes [`crate::Readings`].
     ReadMaps = 24,
     /// Watch the loader's list of libraries: its address.
     Watch = 16,
@@ -302,12 +302,12 @@ impl<'a> Plan<'a> {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts a check whether the program confined itself.
+    /// Counts a check of whether the program confined itself.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// Returns the number of checks whether the program confined itself.
+    /// Returns the number of checks that [`Plan::note_look`] counted.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }

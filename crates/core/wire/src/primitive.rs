@@ -1,4 +1,4 @@
-//! The one door to atomics, so that loom runs the shipped code.
+//! The crate's only import of atomics, so that loom runs the shipped code.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};

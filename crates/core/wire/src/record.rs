@@ -17,7 +17,7 @@ pub struct Head {
     pub offset: u8,
     /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// Whether this is a byte inside the first instruction, which guards the site (`tiptoe_patch`).
+    /// Whether this is no head, but a byte of the first instruction that guards the site (`tiptoe_patch`).
     pub is_guard: bool,
 }
 
@@ -109,8 +109,8 @@ impl Site {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook without a trap byte. Calls that block signals must have such hooks, because a
-    /// thread that blocks SIGTRAP dies of a trap.
+    /// Returns whether the site is a hook without a trap byte, for this session alone. Calls that block signals must
+    /// have such hooks, because a thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
@@ -122,8 +122,8 @@ impl Site {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether no trap byte is needed even while threads run: the patch displaces one instruction, in one
-    /// aligned word.
+    /// Returns whether no trap byte is needed even while threads run, because the patch displaces one instruction in
+    /// one aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD

@@ -3,8 +3,8 @@
 //! The slab's thread is the one writer, tiptoe the one reader. Trampolines (`code/patch`'s `recorded.rs`) write as
 //! [`Ring::push`] does:
 //!
-//! 1. *reserve*: advance the head, unless it is a ring ahead of the tail. A trampoline uses `cmpxchg` without `lock`,
-//!    because only a signal handler on its thread can race;
+//! 1. *reserve*: advance the head, unless it is [`CELLS`] ahead of the tail. A trampoline uses `cmpxchg` without
+//!    `lock`, because only a signal handler on its thread can race;
 //! 2. write the cell. Its second word, which has the position, is last.
 //!
 //! | word of a cell | holds |

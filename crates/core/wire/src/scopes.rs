@@ -100,7 +100,7 @@ pub struct NodeTotals {
     pub ticks: u64,
 }
 
-/// Returns a thread's totals by node. The totals may be any numbers, because the target wrote them.
+/// Returns a thread's totals by node; hostile input.
 pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
     let nodes = words.get(NODES_AT as usize..).unwrap_or_default();
     let nodes = nodes.chunks_exact(NODE_WORDS as usize).take(NODES as usize);

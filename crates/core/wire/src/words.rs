@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
         self.at(index).map_or(0, |word| word.load(Relaxed))
     }
 
-    /// Stores a word, unless past the end. Relaxed: see the crate's edges.
+    /// Stores a word, unless past the end. Relaxed, as in `load`.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         if let Some(word) = self.at(index) {
@@ -88,7 +88,8 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
-    /// Adds 1 to an own word; returns the new value. One instruction, because a later load would wait for the store.
+    /// Adds 1 to an own word; returns the new value. One instruction does both, because a load after the addition would
+    /// wait for its store.
     #[inline]
     pub fn count_own(&self, index: usize) -> u64 {
         let Some(word) = self.at(index) else { return 0 };

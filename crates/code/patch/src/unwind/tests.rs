@@ -183,7 +183,7 @@ fn a_followed_call_at_its_entry_and_exit() {
     // Entries of the two known callers, their exit, entries of other callers.
     assert_eq!(depths("rdtsc"), [0, 24, 24]);
     assert_eq!(depths("ret"), [0]);
-    // Calls of the copy; of the agent for the time, and for an odd return; of the copy; of the agent for an entry.
+    // Calls of: the copy; the agent, for the time; the agent, for an odd return; the copy; the agent, for an entry.
     assert_eq!(depths("call"), [-8, 24, 32, -8, 32]);
     assert_eq!(depths("sub"), [0, 24]);
     assert!(

@@ -37,7 +37,7 @@ pub fn missing() -> Vec<Code> {
 
 type EncodingMap = HashMap<(Code, bool), Encoding>;
 
-/// Registers in the order tried, the stack pointer last.
+/// The stack pointer is tried last.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {

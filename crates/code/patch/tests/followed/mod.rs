@@ -126,7 +126,6 @@ fn calls_from_known_places_are_followed_without_the_agent() {
     }
 }
 
-/// Calls the function from one place.
 #[inline(never)]
 fn handler(function: u64) {
     // SAFETY: the function takes two numbers and returns one.

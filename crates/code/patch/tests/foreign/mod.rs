@@ -84,7 +84,6 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// Checks the code under a breakpoint, and after its removal.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {

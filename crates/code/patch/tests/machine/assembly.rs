@@ -1,4 +1,4 @@
-//! Enters and leaves generated code. Its entries replace the agent's.
+//! Enters and leaves generated code. The functions here replace the agent's entries.
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -79,7 +79,7 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    // This hook makes getppid itself, and calls of any number.
+    // This hook itself makes getppid, and calls of unknown number (-1).
     "cmp $110, %rax",
     "je 1f",
     "cmp $-1, %rax",

@@ -267,8 +267,8 @@ impl Machine {
         }
     }
 
-    /// Runs code, and calls `handler` with `what` before the `nth` instruction inside `code`. Also returns whether
-    /// that was reached.
+    /// Runs code, and calls `handler` with `what` before the `nth` instruction inside `code`. Also returns whether that
+    /// instruction was reached.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),

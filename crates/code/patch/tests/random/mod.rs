@@ -108,7 +108,7 @@ pub struct Writer<'a> {
     pub data: u64,
     pub helper: u64,
     pub random: &'a mut Random,
-    /// Whether the flags are not the caller's.
+    /// Whether the code has set the flags.
     pub are_flags_set: bool,
 }
 

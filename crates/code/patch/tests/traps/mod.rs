@@ -1,4 +1,4 @@
-//! Decides by the decoder whether a patched head traps, not by the planner's list.
+//! Decides by the decoder, not by the planner's list, whether a patched head traps.
 
 use iced_x86::{Decoder, DecoderOptions};
 use tiptoe_patch::Patch;

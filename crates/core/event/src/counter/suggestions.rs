@@ -20,7 +20,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // A distance of the name's length is a match of no letter.
+        // At a distance of the name's length no letter matches.
         if far > FURTHEST || far >= name.len() {
             continue;
         }

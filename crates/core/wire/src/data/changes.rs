@@ -35,7 +35,7 @@ impl<'a> Data<'a> {
         self.words.store(FRESH, count as u64 + 1);
     }
 
-    /// Returns the addresses of unserved libraries; `None` if there are too many. The caller must call
+    /// Returns the addresses of libraries that wait for probes; `None` if there are too many. The caller must call
     /// [`Data::reported`] first, because its Acquire makes the list visible.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;

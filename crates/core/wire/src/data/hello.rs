@@ -3,7 +3,7 @@
 pub struct Hello {
     /// The process id in the agent's own pid namespace.
     pub pid: u32,
-    /// Offset from %fs of the pointer to the thread's descriptor, which points to its counters.
+    /// %fs offset of the pointer to the thread's descriptor, whose first word points to the thread's counters.
     pub tls: i64,
     /// What trampolines call and read.
     pub addresses: AgentAddresses,

@@ -1,4 +1,4 @@
-//! Epochs without missed hits: a hit finds the value that the epoch's previous hit left, because no store was missed.
+//! Epochs, in which a hit's old value is what the previous hit left.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};

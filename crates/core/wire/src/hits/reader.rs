@@ -65,7 +65,7 @@ impl<'a> RecordedHit<'a> {
         (self.bytes() >= len.into()).then(|| self.0.load(cell::VALUE))
     }
 
-    /// Returns the words of the stack that were readable. Of the hit's readable bytes, `len` are the value's.
+    /// Returns the readable words of the stack. The hit's count of readable bytes includes the value's `len`.
     pub fn stack(&self, len: u8) -> impl Iterator<Item = u64> {
         let bytes = self.bytes().saturating_sub(len.into());
         let words = usize::try_from(bytes / 8).map_or(0, |words| words.min(STACK));

@@ -82,7 +82,8 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns how many registers of `all` the table's threads and removed ones did not reserve, in sum.
+    /// Returns the number of registers of `all` that threads did not reserve, summed over the table's and the removed
+    /// threads.
     pub fn unreserved(&self, all: u8) -> u64 {
         let entries = self.entries().map(|word| word.load(Relaxed));
         let living = entries.filter(|entry| *entry != 0);

@@ -1,6 +1,6 @@
 //! Despite interruptions and a late reader, records must be read whole, in order and once, and lost ones counted.
 //!
-//! Edge G has no mutant: without it a load may see a later store, but never in loom.
+//! Edge G has no mutant, because loom never lets a load see a later store.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -43,8 +43,9 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders an access only if the word's last access was another thread's. A push reads the head before it
-        // moves the head, so loom would not reorder the move. So each push first accesses a shared word.
+        // loom reorders an access only with the word's last access, if that is another thread's. A push reads the head
+        // before it moves the head, so the last access is its own. So each push first accesses a word that the threads
+        // share.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);
@@ -95,7 +96,6 @@ fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     }
 }
 
-/// A handler records twice before each step of a thread that records twice.
 fn interrupted(lost: Option<Edge>) {
     at_each_step(move |nth| {
         let (ring, handled) = (ring(), leak(Mutex::new(Vec::new())));
@@ -129,8 +129,7 @@ fn mutant_torn_reserve() {
     interrupted(Some(Edge::Exchange));
 }
 
-/// The reader gives up a cell whose thread is in a handler that keeps recording. The late write must not be read as a
-/// later record.
+/// The reader gives up a cell whose thread is in a handler that keeps recording.
 #[test]
 fn a_cell_that_was_given_up_is_never_read() {
     at_each_step(|nth| {

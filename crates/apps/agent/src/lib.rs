@@ -10,8 +10,8 @@
 //! 4. the program must not notice the agent: [`signals`] lists what it could still see.
 //!
 //! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
-//! a block of counters. A *followed* call has a *frame*, our record of the open call, and returns through the
-//! trampoline or a *return thunk*, generated code for one return address.
+//! a block of counters, at the probe's *slot*. A *followed* call has a *frame*, our record of it, and returns through
+//! the trampoline or a *return thunk*, generated code for one return address.
 //!
 //! | runs on | modules |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Handles futex calls, before and after a thread makes them. Trampolines enter here, also in signal handlers, so this
 //! code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. The board (`tiptoe_futex::board`), which all
-//! threads share, is in slab 0.
+//! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
+//! all threads share, is in slab 0.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;

@@ -3,7 +3,7 @@
 //!
 //! | word | holds |
 //! |---|---|
-//! | 0 | the pointer to the thread's descriptor |
+//! | 0 | the pointer to the thread's descriptor ([`tiptoe_uprobe::claim`]) |
 //! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
 //! | 2 | recall: whether a signal was held back after the system call's hook looked for one |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
@@ -165,7 +165,7 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start. They are still 0 if libc made the block before it loaded the
+/// Sets the words of a thread that is about to start. They are 0 if libc made the block before it loaded the
 /// agent.
 ///
 /// # Safety

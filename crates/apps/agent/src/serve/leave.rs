@@ -1,4 +1,4 @@
-//! Restores the program: removes first the probes, then the hooks, then the guards ([`signals`]).
+//! Removes first the probes, then the hooks, then the guards ([`signals`]).
 
 use core::sync::atomic::Ordering;
 

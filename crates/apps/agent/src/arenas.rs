@@ -16,9 +16,9 @@ use crate::memory;
 const BITS: u32 = 13;
 /// The most arenas: half of the places, so that every search ends at a free place.
 const MOST: usize = 1 << (BITS - 1);
-/// The most mapped ranges: those of one session, and the callers' arenas of all sessions.
+/// The most mapped ranges: those of one session, and the callers' arenas ([`CALLERS`]) of all.
 const RANGES: usize = 1024;
-/// The flag in a range's length for callers' arenas, which stay writable: trampolines keep return addresses there.
+/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so it stays writable.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
@@ -29,8 +29,8 @@ const FAR: u64 = 128;
 /// there or found it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The start and length of each mapped range; 0 after the last. Ranges contain this session's arenas, the free
-    /// addresses between them, and callers' arenas.
+    /// The start and length of each mapped range; a start of 0 ends the list. A range is a callers' arena, or has this
+    /// session's arenas and the free addresses between them.
     ranges: &'static [AtomicU64],
 }
 
@@ -51,8 +51,8 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the words with the return addresses of the trampoline's first callers. A word changes only once, from 0.
-    /// `None` if the trampoline itself follows no calls.
+    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if the
+    /// trampoline itself follows no calls.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
@@ -69,7 +69,7 @@ impl Arenas {
         Arenas { bases, ranges }
     }
 
-    /// Maps memory for trampolines. `code` is the session's code.
+    /// Maps memory for trampolines.
     pub fn map(&self, map: &Map, code: Range<usize>) -> Result<(), Errno> {
         const EINVAL: Errno = Errno(22);
         let &Map { base, len, content } = map;
@@ -146,8 +146,8 @@ impl Arenas {
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps those of the session's arenas that have no trampoline, because no thread ever jumped there. Callers'
-    /// arenas stay.
+    /// Unmaps the session's arenas without a trampoline. No thread can be in one, because no jump ever led there.
+    /// Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -175,8 +175,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// Returns the true return address of a call that a trampoline itself follows, and the first of its probe's words.
-    /// `address` is the return address in the trampoline.
+    /// If `address` is the return address in a trampoline that itself follows the call, returns the true return address
+    /// and the probe's slot.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;
@@ -184,7 +184,7 @@ impl Arenas {
             .iter()
             .zip(range.callers()?)
             .find(|(back, _)| **back == address)?;
-        // Relaxed: a thread has the address only after it has run there and read the word.
+        // Relaxed: a thread returns to this address only after it has run the trampoline and read the caller's word.
         Some((caller.load(Relaxed), slot))
     }
 

@@ -79,7 +79,7 @@ global_asm!(
     "tiptoe_pop r11, r10, r9, r8, rcx, rdx, rsi, rdi, rbp",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, what is hooked. Builds a `program_call::Frame`.
+    // Stack on entry: return address, `what` of the hook. Builds a `program_call::Frame`.
     "tiptoe_begin tiptoe_hook_entry",
     "pushfq",
     ".cfi_adjust_cfa_offset 8",
@@ -136,8 +136,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call; the thread's word `CLONED` has the address after the call. A child for which the
-    // word at `stack` is 0 is on its parent's stack or a copy, where that address is already.
+    // here instead of to the call; the thread's word `CLONED` has the address after the call, which the stub pushes. If
+    // the word at `stack` is 0, the child runs on its parent's stack or on a copy of it, and finds the address there.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -156,7 +156,7 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // The child, on its parent's stack or an empty one.
+    // The child continues here. On a new stack it must push the address again.
     "2:",
     ".ifnb \\stack",
     "mov rcx, \\stack",
@@ -182,7 +182,7 @@ global_asm!(
     // The creation of a thread, which has its own stack. The thread must not read the record, because its parent
     // continues.
     "tiptoe_clone tiptoe_clone_born, {born}",
-    // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` as seven, then
+    // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` in seven bytes, then
     // `syscall`.
     ".hidden tiptoe_restorer",
     ".global tiptoe_restorer",

@@ -1,11 +1,11 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call that begins a page of frames, and a return whose frame is not the uppermost. A call is *left* if it ends
-//! without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
+//! call whose frame ([`Frame`]) begins a page, and a return whose frame is not the uppermost. A call is *left* if it
+//! ends without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
 //!
-//! A call is counted but not followed if its thread has no slab, if the frames or thunks are full, or if following it
-//! would do harm ([`crate::described`], [`crate::forbidden`]). If a return finds no frame of its own thread, it takes
-//! the frame from another thread, because a coroutine may have moved. Without any frame, the call has been counted as
-//! left. The return undoes that count, but the call's duration is unknown.
+//! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
+//! following it would do harm ([`crate::described`], [`crate::forbidden`]). A return that finds no frame of its own
+//! thread takes the frame from another thread, because a coroutine may have moved. If no thread has the frame, the call
+//! has already been counted as left. The return undoes that count, but the call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,7 +52,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns which set of the probe's words is for this call's value.
+    /// Returns which of the probe's sets of words is for this call's `--by` value ([`timed_values`]).
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -119,9 +119,9 @@ impl CallSession {
         }
     }
 
-    /// Records that the call of a removed frame has ended. If its probe is a gate, the thread on which the call began
-    /// has left the gate. Returns the probe's first word and whether the probe is a gate; `None` for a call of an
-    /// earlier session.
+    /// Records that the call of a removed frame has ended. If the call is of a *gate* (the function of `--under`), the
+    /// thread on which it began is no longer inside. Returns the probe's slot, and whether it is a gate; `None` for a
+    /// call of an earlier session.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -138,15 +138,16 @@ fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// If a call returns to `address`, in a thunk or trampoline, returns the program's true return address and the first of
-/// the probe's words. `None` if `address` is the program's own.
+/// If `address` is a call's return address in a thunk or trampoline, returns the true one and the probe's slot. `None`
+/// if `address` is the program's own.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// Handles a call's entry. Returns the thunk or the trampoline's way that follows the call, if one does.
+/// Returns the thunk to which a beginning call will return, or the result of [`by_itself`]; `None` if the call is not
+/// followed.
 fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = CallSession::find()?;
     if registers.has(UNCOUNTED) && registers.has(UNDER) && !here.data.is_inside(here.slab) {
@@ -154,7 +155,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // The trampoline has counted the call as followed, except with `UNCOUNTED`. So only the difference is added.
+    // Without `UNCOUNTED`, the trampoline has counted the call as followed, so only the difference is added.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -214,9 +215,9 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// Returns which way of the trampoline follows this call; `None` if the call needs a thunk. A trampoline has a way for
-/// each of its first callers. A return address in a thunk or trampoline gets none, because unwinders need more
-/// information about such an address.
+/// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
+/// does so for its first callers, except callers in a thunk or trampoline (`is_ours`), because unwinders need more
+/// information about such a return address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -232,8 +233,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Prepares a function that inspects its return address `to`: counts the followed calls that tail-called it as
-/// returned, and replaces `to` by the program's own address.
+/// Prepares a function that inspects its return address `to`. If followed functions tail-called this function, counts
+/// them as returned, and replaces `to` by the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {

@@ -7,8 +7,8 @@
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. All other sites begin with a jump. They trap only at inner bytes, which the child's one thread does not
-//! reach.
+//! suffices. All other patches begin with a jump and trap only after their first byte, where the child's one thread
+//! never is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;

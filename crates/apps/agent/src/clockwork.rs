@@ -5,8 +5,8 @@
 //! because it overlaps with the next reading of the counter.
 //!
 //! A call saves its duration's bucket, which the next call counts. Otherwise the count's address would depend on the
-//! duration just measured. Later loads that may alias the count would wait for the duration, which took 15 ns. The
-//! exchange of buckets needs no lock prefix, because only a signal handler of the same thread can interrupt it.
+//! duration just measured, and later loads that may alias the count would wait 15 ns for it. The exchange of buckets
+//! needs no lock prefix, because only a signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -22,7 +22,7 @@ use tiptoe_wire::Clock;
 
 use crate::tls;
 
-/// The session's clock. [`set`] begins it; `tiptoe_time_entry` reads the first two words at fixed offsets.
+/// The session's clock. `tiptoe_time_entry` reads the first two words at fixed offsets.
 #[repr(C)]
 struct Clockwork {
     /// Nanoseconds in a tick, times 2^32.
@@ -54,7 +54,7 @@ pub fn compare() {
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, computed if the calling thread may not read it.
+/// Returns the time stamp counter, computed if the thread may not read it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
@@ -63,7 +63,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Reads the time stamp counter. The calling thread must be allowed to read it.
+/// The calling thread must be allowed to read the time stamp counter.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has the instruction, and the calling thread may execute it.

@@ -5,8 +5,8 @@
 //! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
 //! domain that allows only reading /proc/self/task.
 //!
-//! A process with all ids of a thread may trace that thread (ptrace(2)), and so access all memory of the program. So
-//! the saved id must differ from the real one, because no process has, or can take, both ids.
+//! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
+//! So the thread's saved id must differ from its real id, because no process has, or can take, both.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.
@@ -22,8 +22,8 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace lacks the unowned ids. It must not be the overflow id, 65534, which real processes
-/// have.
+/// The real id if the user namespace does not map the unowned ids. It must not be the overflow id, 65534, which real
+/// processes have.
 const MAPPED: usize = 65_530;
 
 pub fn drop_rights() {

@@ -15,7 +15,7 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The same interval without a session, because then no futex word is mapped to wait on.
+/// The same interval without a session. It is shorter, because no futex word is mapped to wake us.
 const SOON_NS: u64 = 1_000_000;
 
 /// The name of the agent's file in `/proc/PID/maps`. tiptoe puts this name into the loader's list, because the path by
@@ -61,7 +61,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let guard = lock(shared)?;
     let pid = getpid();
     // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
-    // `is_home` does not only compare `pid`, because a forked child in another PID namespace may have its parent's.
+    // `is_home` does not only compare `pid`, because a forked child in another PID namespace may have the same pid.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);

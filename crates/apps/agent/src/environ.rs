@@ -46,7 +46,7 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 }
 
 /// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or
-/// if the program has more rights than the process that started it.
+/// if the program may have more rights than the process that started it (AT_SECURE).
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
@@ -69,7 +69,7 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns whether the program may have more rights than the process that started it (AT_SECURE).
+/// Returns whether AT_SECURE is set.
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;

@@ -81,8 +81,8 @@ pub fn keep() {
     }
 }
 
-/// Returns whether the calling thread is the agent's, by its id in the lock, which the kernel clears when that thread
-/// ends. The process id excludes forked children.
+/// Returns whether the calling thread is the agent's: the session's lock has its id. The kernel clears the lock when
+/// the agent's thread ends. The process id excludes forked children.
 fn is_agents_thread() -> bool {
     shared::get().is_some_and(|shared| {
         // Relaxed: constant within a session.

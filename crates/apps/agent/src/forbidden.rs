@@ -13,9 +13,9 @@
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
 //! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. A later prctl without a hook is not handled, nor one after the thread's
-//! first hit if calls are recorded. Nor is a prctl in a signal handler that interrupted a trampoline right before the
-//! reading.
+//! when the thread enters a later session. Two changes are not handled:
+//! - a later prctl without a hook (if calls are recorded, one after the thread's first hit);
+//! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 
 use tiptoe_sys::raw::{call, nr};
 
@@ -45,8 +45,8 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // A forked child needs no change, because without a slab its trampolines never read the counter. A child that
-    // shares this memory (vfork) must make no change, because that would hide its parent's frames.
+    // A forked child need not hide its frames, because without a slab its trampolines never read the counter. A child
+    // that shares this memory (vfork) must not, because that would hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {
         forbid();

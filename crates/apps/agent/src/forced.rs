@@ -5,12 +5,13 @@
 //! see return thunks, which are frames to the unwinder. So we replace it by a function that skips thunks.
 //!
 //! The unwinder continues after each cleanup (`_Unwind_Resume`), when its own frames and ours no longer exist. So it
-//! keeps the function and its argument in the program's exception object, and we keep the program's two words in the
-//! last page of the thread's frames. A thread without frames needs none, because it returns to no thunk.
+//! keeps the function and its argument in the program's exception object. We keep the program's function and argument
+//! in a record, in the last page of the thread's region ([`crate::calls`]). A thread without a region needs no record,
+//! because it returns to no thunk.
 //!
 //! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead. If
-//! the stop function jumps away, its record stays in use, and is used again, because glibc has one exception object per
-//! thread. If no record is free, the program's function sees thunks.
+//! the stop function jumps away, the record stays in use. The thread's next unwinding uses it again, because glibc has
+//! one exception object per thread. If no record is free, the program's function sees thunks.
 
 use crate::calls;
 use crate::forced_records::ForcedRecord;

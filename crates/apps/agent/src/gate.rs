@@ -1,10 +1,11 @@
-//! Detects calls of `--under`'s function that end without a return. A thread that leaves such a call must count as
-//! outside the function at once, not only when a later call returns.
+//! Detects that a call of the *gate* ends without a return. The gate is the function of `--under`: probes count only
+//! in threads that are inside. A thread that leaves the gate must count as outside at once, not when a later call
+//! returns.
 //!
-//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. `_Unwind_SetIP` is called by the
-//! personality routine of the frame that will handle an exception, a panic or a cancellation. The unwinder's
-//! `_Unwind_GetCFA` returns that frame's stack pointer. Calls that are left in another way (gcc's `__builtin_longjmp`)
-//! are detected when the function is called again, or when a followed call returns further up.
+//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. The personality routine of the
+//! frame that will handle an exception, a panic or a cancellation calls `_Unwind_SetIP`; `_Unwind_GetCFA` then returns
+//! that frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected when the gate is called again, or
+//! when a followed call returns further up.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -46,7 +47,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If the frame returns to a thunk, this address is 8 too low (see `unwind_info`). Adding 8 is safe for any frame,
-    // because stacks are aligned to 16 at calls. So the frame's own return address is at the sum or above.
+    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). The addition is safe for any
+    // frame: its stack pointer is aligned to 16 at calls, so its own return address is at least 8 above.
     calls::cut(to + 8);
 }

@@ -18,8 +18,8 @@ use crate::tls;
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
 /// process counts nothing ([`Shared::is_home`]).
 ///
-/// A probe with [`UNDER`] in its argument counts only inside `--under`'s function. A thread without a slab may be
-/// inside, because creating a child takes the slab away.
+/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. The thread may be inside although it
+/// has no slab, because creating a child takes the slab away.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
@@ -34,7 +34,8 @@ pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(data) = shared.data() else { return };
     let slab = give_slab(shared, &data, pid, session).unwrap_or(0);
     let has = |flag: i32| argument & flag as u64 != 0;
-    // If the thread got a slab, its trampoline counts a hit with a value, because only the trampoline knows the value.
+    // If hits are grouped by a value and the thread got a slab, its trampoline counts the hit, because only the
+    // trampoline knows the value.
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }

@@ -59,7 +59,7 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
 }
 
-/// Performs a call. Returns `None` if the program must make it.
+/// Returns `None` if the program must make the call.
 fn perform_if_hooked(number: usize, frame: &mut Frame) -> Option<i64> {
     match number {
         nr::RT_SIGACTION => Some(sigaction(frame)),
@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles an intercepted function's entry. The trampoline returns to the caller at once if the zero flag is set.
+/// Handles an intercepted function's entry. The trampoline returns at once if the zero flag is set.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -220,8 +220,8 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
     flags & CLONE_VM == 0
 }
 
-/// Returns whether a child will lose our handlers, and must call [`cleared`]. A child that runs beside its parent in
-/// the same memory must not, because the stub reads clone3's record (`asm`).
+/// Returns whether a child must call [`cleared`], because the kernel will drop our handlers. A child that shares this
+/// memory while its parent runs must not: the stub (`asm`) would read clone3's record, which may have changed.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -240,8 +240,7 @@ pub extern "C" fn born() {
     watches::born();
 }
 
-/// Returns the first words of clone3's record: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
-/// tls.
+/// Returns the words of clone3's record, from `flags` to `tls`.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
     // SAFETY: libc passes a valid record of the size in rsi.

@@ -3,11 +3,15 @@
 //! Rules for every line here:
 //! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; nothing is imported, and no
 //!    function of the program is replaced;
-//! 2. a hit runs generated code; only a thread's first hit enters [`hit`], and a call that is followed to its return
-//!    enters [`calls`] only if its trampoline cannot handle it;
+//! 2. a hit runs generated code. It enters [`hit`] only as its thread's first, and [`calls`] only if its trampoline
+//!    cannot handle a followed call;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with
 //!    the program, has no rights, and exists only while a tiptoe is attached;
 //! 4. the program must not notice the agent: [`signals`] lists what it could still see.
+//!
+//! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
+//! a block of counters, at the probe's *slot*. A *followed* call has a *frame*, our record of it, and returns through
+//! the trampoline or a *return thunk*, generated code for one return address.
 //!
 //! | runs on | modules |
 //! |---|---|
@@ -72,12 +76,11 @@ mod unwind;
 mod unwind_info;
 mod watches;
 
-// Only the agent's own profile compiles this, because builds of the whole workspace link std, which has a handler.
+// Only the agent's own profile compiles this. A build of the whole workspace links std, which has a panic handler.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // No code path panics by design. An invariant is broken here, so the thread must not continue. It must not end the
-    // program either.
+    // No code path panics by design. An invariant is broken, so the thread must neither continue nor end the program.
     loop {
         tiptoe_sys::raw::sleep_ns(999_000_000);
     }

@@ -28,7 +28,7 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The time by which all waits of a session together may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets
+/// The most time that a session's waits may spend beyond [`PATIENCE_NS`] in all, because on a busy machine tiptoe gets
 /// a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait if an unwinder is loaded, which must not see return thunks before it is hooked.
@@ -39,14 +39,14 @@ const AGAIN_NS: u64 = 200_000;
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread writes these words, except that the agent's thread writes the last four,
-/// which the loading thread reads after the answer.
+/// A file at an address. The loading thread writes these words. The agent's thread writes `start`, `end` and `sites`,
+/// which the loading thread reads after the answer. It also ends tasks, and sets `reported` to request another report.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
     base: AtomicU64,
     file: [AtomicU64; FileIdentity::WORDS],
-    /// The number of the change that last reported the library to tiptoe.
+    /// The number of the report ([`Data::report`]) that last contained the library.
     reported: AtomicU64,
     /// The number of the last walk that found the library.
     met: AtomicU64,
@@ -66,10 +66,10 @@ pub struct Libraries {
     record: AtomicU64,
     walks: AtomicU64,
     tasks: AtomicU32,
-    /// How many changes tiptoe had served at the last time-out, plus 1.
+    /// How many reports tiptoe had served at the last time-out, plus 1.
     given_up: AtomicU64,
     reserve_used: AtomicU64,
-    /// The number of the change that reported an unwinder.
+    /// The number of the report that contained an unwinder.
     unwinder: AtomicU64,
     /// [`FREE`], or which side is changing code.
     code: AtomicU32,
@@ -113,7 +113,7 @@ impl Libraries {
         }
     }
 
-    /// Locks the code of libraries. Returns `false` if it stays locked too long.
+    /// Locks the code. Returns `false` if the code stays locked too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {

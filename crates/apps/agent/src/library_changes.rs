@@ -40,11 +40,10 @@ pub fn changed() {
     }
 }
 
-/// Notes that a change begins, or what it has changed.
 fn note(shared: &Shared, record: &Record, data: &Data) -> WalkResult {
     let settled = record.is_consistent();
     let first = shared.libraries.is_first_walk();
-    // This must precede the report, because the agent's thread then looks up where the new library is.
+    // The space must be marked before the report, because the report makes the agent's thread look the library up.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);

@@ -1,9 +1,9 @@
-//! Performs the program's mlockall without the agent's memory.
+//! Performs the program's mlockall without locking the agent's memory.
 //!
-//! The agent's segments and tables have room for the largest program. The kernel would provide and lock all their
-//! pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of libc's mlockall locks the program's
-//! mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each mapping that
-//! it makes later (`memory.rs`).
+//! The agent's segments and tables have room for the largest program. For mlockall the kernel would provide and lock
+//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of libc's mlockall locks the
+//! program's mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each
+//! mapping that it makes later (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
 //! without a hook locks the agent's memory, too.
@@ -104,8 +104,8 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of a range that is in the agent's image or an arena; without such a part, an empty range at
-/// the end.
+/// Returns the first part of `range` that is in the agent's image or an arena. Without such a part, returns an empty
+/// range at the end of `range`.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

@@ -1,8 +1,8 @@
 //! Handles futex calls, before and after a thread makes them. Trampolines enter here, also in signal handlers, so this
 //! code must not lock, wait, or call libc.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. The board, which all threads share, is in
-//! slab 0.
+//! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
+//! all threads share, is in slab 0.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -139,7 +139,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: the words are above the stack pointer, in the frames of the runtime's functions and their caller, at
+    // SAFETY: the words are above the stack pointer, in frames of runtime libraries ([`Frames`]) and their caller, at
     // places that the functions' unwind rules give.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let timed = thread.is_next_timed(registers.rsi as u32);
@@ -170,8 +170,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     thread.begins(&call, lock, clock, read_lock);
 }
 
-/// Returns for which kind of lock a futex call waits, if such a lock records its holder. `function` is the libc
-/// function on the stack that waits for the lock, or 0.
+/// Returns the kind of the lock for which a futex call waits; `None` if such locks record no holder. `function` is the
+/// libc function on the stack that waits for the lock, or 0.
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {

@@ -119,7 +119,7 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-/// Returns whether an address is in the range of the agent's memory, which excludes the image and arenas.
+/// Returns whether an address is in the range of the agent's memory. The image and arenas are elsewhere.
 pub fn is_far(at: usize) -> bool {
     (FAR..CODE).contains(&at)
 }
@@ -190,8 +190,8 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a range of the program's code a mapping of its own, by advice against huge pages. This has no other effect,
-/// because private pages of a file are never in a huge page.
+/// Makes a range of the program's code a mapping of its own, by advice against huge pages. The advice has no other
+/// effect, because private pages of a file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
         let _ = advise(start, len, NOHUGEPAGE);

@@ -53,8 +53,8 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // This joins patched pages, which were split off, and their neighbours again, because Linux before 6.17 moves only
-    // one mapping.
+    // Linux before 6.17 moves only one mapping. Equal advice joins the separate mappings of patched pages to their
+    // neighbours.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)

@@ -1,6 +1,6 @@
-//! Finds the resolvers of indirect functions in the tables of a mapped file, by which the loader calls them. The agent
-//! must call no other address, whatever a plan says. The tables are read through the kernel, and every number in them
-//! is bounded, because the program may have changed them.
+//! Finds the resolvers of indirect functions in a mapped file's tables, as the loader does to call them. The agent must
+//! call no other address, whatever a plan says. The tables are read through the kernel, and every number in them is
+//! bounded, because the program may have changed them.
 
 use core::ops::Range;
 
@@ -21,8 +21,8 @@ const MOST_TAGS: u64 = 256;
 /// The most resolvers of one file to keep. If a file has more, its tables are searched for each address.
 const MOST_KEPT: usize = 256;
 
-/// The resolvers of the last address's file. They are kept, because a request lists a file's resolvers together (libc
-/// has over a hundred), and each search of the tables takes long.
+/// The resolvers of the last address's file. They are kept, because a request lists a file's resolvers together, and
+/// each search of the tables takes long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     code: Range<u64>,
@@ -96,7 +96,6 @@ fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
 
 #[derive(Default)]
 struct Tables {
-    /// The offset to add to the file's addresses.
     bias: u64,
     symbols: u64,
     hash: u64,

@@ -1,8 +1,9 @@
 //! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
 //! This code also runs in signal handlers, so it must not lock, wait, or call libc.
 //!
-//! A thread's records are in its slab, from the session's scope slot on. The nodes, which all threads share, are in
-//! slab 0. A thread without a slab is in no scope. A forked child records nothing, because its descriptors are wiped.
+//! A thread's records are in its slab, from the session's scope slot on. The nodes ([`tiptoe_label::nodes`]), which all
+//! threads share, are in slab 0. A thread without a slab is in no scope. A forked child records nothing, because its
+//! descriptors are wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

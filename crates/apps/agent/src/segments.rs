@@ -4,8 +4,8 @@
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
 //! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
 //!
-//! A range grows at its address. If something else is mapped right after it, a new range, at least twice as long,
-//! replaces it; the old one stays mapped.
+//! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
+//! takes its place, and the old one stays mapped.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -56,7 +56,7 @@ impl Segments {
         }
     }
 
-    /// Maps a session's segment in the range whose turn it is. Returns its address.
+    /// Maps a session's segment in the range whose turn it is.
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
         let range = self.range();
         let room = range.len.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Serves tiptoe's requests on the agent's thread, one function per request.
+//! Serves tiptoe's requests on the agent's thread.
 
 use core::sync::atomic::Ordering;
 
@@ -52,7 +52,7 @@ pub fn greet(shared: &Shared, data: &Data) {
     }
 }
 
-/// Serves the newest request and answers it. Returns whether the session has ended.
+/// Serves the newest request. Returns whether the session has ended.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         answer(data, sequence, EINVAL);
@@ -163,7 +163,7 @@ fn go(shared: &Shared) -> u64 {
 }
 
 /// Changes code while the loader maps nothing. No lock is needed if the other threads are stopped. A forked child must
-/// not wait for the lock, because its copy may show a change in its parent.
+/// not wait for the lock, because a thread of the parent may have held it at the fork.
 fn patched<R>(shared: &Shared, other_threads: OtherThreads, change: impl FnOnce() -> R) -> R {
     match other_threads {
         OtherThreads::Running if shared.is_home() => shared.libraries.while_mapped(change),
@@ -217,8 +217,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find earlier sessions' records again, if their trampolines are listed. Later records at the same
-/// addresses had replaced them.
+/// Makes the table find earlier sessions' records instead of later ones at the same addresses, if the earlier records'
+/// trampolines are listed.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -278,7 +278,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns whether a site is still patched: its memory is mapped, but could not be written.
+/// Returns whether a site is still patched, because its mapped memory could not be written.
 fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
@@ -331,7 +331,7 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Not inlined, because a caller would have all batches' arrays on its stack at once.
+/// Not inlined, because otherwise a caller would have all batches' arrays on its stack at once.
 #[inline(never)]
 fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     let mut all = all.fuse();

@@ -1,9 +1,9 @@
 //! Begins and ends the state of a session.
 //!
 //! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends it. If the agent's thread
-//! cannot start again in a new namespace, the calling thread of the program ends the session. In a forked child its
-//! only thread does. All but the child hold [`Shared`]'s lock. The agent's thread holds the lock until the kernel has
-//! ended that thread. So no former session's thread exists when the next session begins.
+//! cannot start again in a new namespace, the calling thread of the program ends the session. These threads hold
+//! [`Shared`]'s lock. A forked child's only thread ends the copied session without a lock. The agent's thread holds the
+//! lock until the kernel has ended that thread. So no former session's thread exists when the next session begins.
 
 use tiptoe_sys::raw::Errno;
 

@@ -88,7 +88,7 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the address of the pointer to the state. The state's address is random, so only a fork has the same pointer.
+/// Only a fork has the same pointer at this address, because the state's address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -98,7 +98,7 @@ pub fn at_home() -> Option<&'static Shared> {
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// The bytes that a fork wipes: descriptors, the words of `lay_out`, and the addresses of the threads' frames.
+/// The bytes that a fork wipes.
 const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
     + PageAllocator::of::<AtomicU32>(5)
     + PageAllocator::of::<AtomicU64>(1)

@@ -1,13 +1,13 @@
 //! Takes SIGTRAP and SIGILL over while there are probes, and emulates both signals for the program.
 //!
-//! The kernel kills a process if a thread faults and blocks the fault's signal. So no thread may block SIGTRAP or
+//! The kernel kills a process if a thread faults while it blocks the fault's signal. So no thread may block SIGTRAP or
 //! SIGILL in the kernel while a trap byte may exist. The program's requests to block them are only recorded.
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
 //! | owned | [`ProcessSignals`] | the process | [`own`] takes it over; [`disown`] gives it back |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | in the program's mask of another handler, not in the kernel's | [`ProcessSignals`] | the process | sigaction |
+//! | requested in another handler's mask, but kept out of the kernel's | [`ProcessSignals`] | the process | sigaction |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler calls the program's; tiptoe attaches |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | it arrives, is unblocked or is waited for |
@@ -20,7 +20,7 @@
 //! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
 //! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
 //! | the program's single step in our code | skipped, or handled as at the original instruction ([`step`]) |
-//! | another fault | the program's handler runs; if the program blocks the signal, or is in that handler, it dies |
+//! | another fault | the program's handler runs; the program dies if it blocks the signal or is in that handler |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
 //! | sent, and not blocked by the mask of the thread's wait | the program's handler runs; the wait ends with EINTR |
 //! | sent, and blocked | the signal is held back; the wait goes on |
@@ -46,9 +46,9 @@
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! pass calls on. A program must not have trap bytes if some of its calls that change masks are not intercepted. Then
-//! other sites whose removal needs trap bytes stay, too. The next session must not write trap bytes there either, so an
-//! agent writes none before tiptoe allows them.
+//! pass calls on. If some of the program's calls that change masks are not intercepted, the program must not have trap
+//! bytes. Then other sites whose removal needs trap bytes stay, too. The next session must not write trap bytes in such
+//! a program either, so each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
 //! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
@@ -56,7 +56,7 @@
 //!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
-//! - The kernel may give a blocked signal for the process to another thread. sigpending shows the signal only after
+//! - A signal to the process that all threads block still goes to one of them. sigpending shows the signal only after
 //!   that thread has held it back.
 //! - A blocked signal ends a call that takes no mask (read, poll) with EINTR, unless the program's handler has
 //!   SA_RESTART and the kernel restarts such calls.
@@ -279,7 +279,7 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over, and removes our signals from the masks of the program's handlers. Returns 0 or an errno.
+/// Takes a signal over. Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
     let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
     if owned & bit != 0 {
@@ -374,7 +374,7 @@ pub fn disown() {
     let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the loads of dispositions below
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
-        // The exchange is repeated if the program installed another handler in between.
+        // Repeated as in `clear_masks`.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));

@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
 //! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
-//! trap's address gives its mapping, and so the file offset and the sites patched at that offset. Each mapping of a
+//! trap's address leads to its mapping, then to the file offset, then to the sites at that offset. Each mapping of a
 //! file has its own site, so only the site at the trap's address counts.
 //!
-//! No hit may be lost, and no trap may wait. So if the space is unsure, or has something else at the address, the table
-//! of sites and the bytes around the trap decide (`tiptoe_uprobe::window`), because the program may have copied its
-//! code there.
+//! No hit may be lost, and no trap may wait. The space is *unsure* if it may have missed a change. If it is unsure, or
+//! has something else at a trap's address, the table of sites and the bytes around the trap decide
+//! (`tiptoe_uprobe::window`). The program may have put a copy of its code there.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -37,8 +37,8 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::tls;
 
-/// The capacity of the space. If its tables are full, the space stays unsure. If its probes are full, sites are found
-/// by address.
+/// The capacity of the space. Without room for another table (of mappings), the space stays unsure. A site without room
+/// for its probe is found by its address.
 const SHAPE: Shape = Shape {
     tables: 1 << 11,
     probes: 1 << 15,
@@ -52,7 +52,7 @@ const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
 /// Readings of /proc/self/maps that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
-/// The sleep of the agent's thread before it reads an unsure list again.
+/// The sleep of the agent's thread before it reads /proc/self/maps again, if the space is still unsure.
 const SOON_NS: u64 = 10_000_000;
 /// The most bytes from a site's start to a trap inside the site, plus one.
 const REACH: u64 = 8;
@@ -80,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A forked child gets its own space, if there is memory for it.
+/// A forked child gets its own space, if there is memory for it.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();

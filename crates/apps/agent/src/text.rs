@@ -1,7 +1,7 @@
 //! Reads and writes the program's code from inside the program. An access to unmapped memory fails without a fault.
 //!
-//! /proc/self/mem ignores the protection of memory. The file cannot be opened without /proc, or if the program gave up
-//! its privileges, as many daemons do, because root then owns the file. Then the agent uses process_vm_readv(2) and
+//! /proc/self/mem ignores the protection of memory. The file cannot be opened without /proc, or after the program gave
+//! up its privileges, because root then owns the file. Then the agent uses process_vm_readv(2) and
 //! process_vm_writev(2). They need no right to access the caller's memory, but obey its protection. So a page of code
 //! is made writable for the copy, and stays executable.
 
@@ -11,8 +11,7 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, if it can be opened. Used only by the agent's thread, a borrowed thread that begins a
-/// session, and a thread that moves its program's code.
+/// An open /proc/self/mem, if it can be opened.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
@@ -78,7 +77,7 @@ fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let opened = || {
         let_code_be_written(page, true).is_ok() && {
             let done = put();
-            // This needs no memory, because the page was part of one mapping before.
+            // The kernel needs no memory for this, because it joins the page's mapping with its neighbours again.
             let _ = let_code_be_written(page, false);
             done
         }

@@ -3,7 +3,7 @@
 //!
 //! | word | holds |
 //! |---|---|
-//! | 0 | the pointer to the thread's descriptor |
+//! | 0 | the pointer to the thread's descriptor ([`tiptoe_uprobe::claim`]) |
 //! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
 //! | 2 | recall: whether a signal was held back after the system call's hook looked for one |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
@@ -57,8 +57,8 @@ const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames. A thread without frames has the page's end in word 17. So a trampoline that needs room is at
-/// a page's end and asks the agent for memory, and a return finds an empty frame.
+/// A page of empty frames. Word 17 of a thread without frames points to the page's end. A trampoline that pushes there
+/// asks the agent for memory, as at the end of any page, and a return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -165,7 +165,7 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start, if they are 0 because libc made the block before it loaded the
+/// Sets the words of a thread that is about to start. They are 0 if libc made the block before it loaded the
 /// agent.
 ///
 /// # Safety
@@ -219,8 +219,7 @@ pub fn are_frames_hidden() -> bool {
     load(HIDDEN) != 0
 }
 
-/// Hides the frames of this thread, which may not read the counter ([`crate::forbidden`]). Without frames, its
-/// trampolines call the agent at each entry and return.
+/// Makes this thread's trampolines call the agent at each entry and return ([`crate::forbidden`]).
 pub fn hide_frames() {
     let [_, none] = beginnings();
     if !are_frames_hidden() {
@@ -251,7 +250,7 @@ pub fn set_cloned(return_address: u64) {
     store(CLONED, return_address);
 }
 
-/// Records where a thread that is about to start continues after the clone.
+/// As [`set_cloned`], for the new thread.
 ///
 /// # Safety
 /// As for [`give_words`].

@@ -4,10 +4,10 @@
 //! unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
 //! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
 //!
-//! A thunk's unwind information says that the thunk is no frame, and that its record has the return address. A
-//! trampoline's unwind information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the trampoline
-//! itself follows calls, the return addresses of these calls are described like thunks. So any unwinder works, even one
-//! linked into the program.
+//! A thunk's unwind information says that the thunk is no frame, and that the thunk's record has the return address. A
+//! trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the trampoline itself
+//! follows calls, the return addresses of these calls are described like thunks. So any unwinder works, even one linked
+//! into the program.
 //!
 //! `_Unwind_Backtrace` passes every frame to a function of its caller. We replace this function by one that skips our
 //! frames. `_Unwind_ForcedUnwind` also leaves the frames that it passes ([`crate::forced`]).

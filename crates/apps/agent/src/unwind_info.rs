@@ -6,19 +6,19 @@ pub const UNWINDERS: usize = 24;
 /// `_Unwind_GetIP`.
 pub type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
 
-/// The length of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE, and the end.
+/// The length of the unwind information. Its last 4 bytes end `.eh_frame`.
 pub const INFO: usize = HDR + CIE + FDE + 4;
 const HDR: usize = 20;
 const CIE: usize = 20;
 const FDE: usize = 100;
 
-/// Returns the unwind information at `at` for thunks at `code`, whose records are `record_distance` bytes after them.
+/// Returns the unwind information, to be placed at `at`. A thunk's record is `record_distance` bytes after the thunk.
 ///
 /// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
-/// The frame after the last thunk must not have the canonical frame address of a thunk's frame
-/// (`tiptoe_uprobe::thunks`). The two addresses differ by the high half of the record's last word, 8 bytes.
+/// The last thunk and the frame to which it returns must not have the same canonical frame address
+/// (`tiptoe_uprobe::thunks`). So the thunk's address is lower by the high half of its record's last word: 8 bytes.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {

@@ -109,8 +109,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or of a
-/// forked child's parent.
+/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or in a
+/// forked child of its parent's session.
 pub fn begin() {
     births::begin();
     WATCHES.is_on.store(false, Relaxed);
@@ -121,7 +121,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch the plan's variables, which follow the number of CPUs.
+/// Begins to watch the variables that the plan lists, after the number of CPUs.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -313,14 +313,13 @@ fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
 }
 
-/// Makes one event of each thread watch another address. Called only by the agent's thread.
+/// Makes one event of each thread watch another address.
 pub fn turn(plan: &Plan, data: &Data) -> u64 {
     let number = plan.address(0) as u32;
     set_watched(plan, number as usize, 1);
     let Some(watched) = watched(number as usize) else {
         return EINVAL;
     };
-    // Disabled events must stay disabled.
     let is_off = hits(data).is_some_and(|hits| hits.is_resting());
     let flags = if is_off { FLAGS | DISABLED } else { FLAGS };
     let attr = attr(&watched, flags, OURS | u64::from(number));
@@ -362,7 +361,7 @@ pub fn note_exec(execs: bool) {
     }
 }
 
-/// Handles a signal that one of our events raised. Returns `false` for any other signal.
+/// Handles a signal of one of our events. Returns `false` for any other signal.
 pub fn hit(trapped: &TrapData) -> bool {
     let is_ours = trapped.data & !0xffff == OURS;
     if is_ours && let Some(shared) = shared::at_home() {

@@ -202,7 +202,7 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn` if the expression is that of linkage tables: `rsp + 8 + ((rip & 15) >= turn) * 8`. From that offset
+/// Returns `turn` if the expression is that of linkage tables: `rsp + 8 + ((rip & 15) >= turn) * 8`. From offset `turn`
 /// on, an entry has pushed its number.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;

@@ -19,8 +19,8 @@ const REGION: usize = 4 << 20;
 
 /// The region of a thread, aligned to its own size.
 ///
-/// The first frame is unused, except that its word 1 is the height. The last page has the thread's records of forced
-/// unwinding instead of frames.
+/// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has the thread's
+/// records of forced unwinding instead of frames.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -65,7 +65,7 @@ impl Region {
     }
 
     pub fn bury(&self, here: &CallSession) {
-        // If the dead thread was not in this session, its frames name an earlier session's sets of words.
+        // If the dead thread was not in this session, each frame's `part` is of an earlier session.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -106,8 +106,8 @@ impl Region {
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Moves the end up. The height is rounded up to a page, because trampolines push more frames without this code up
-    /// to the end of a page.
+    /// Moves the end up. The height is rounded up to a page, because trampolines push frames by themselves until the
+    /// page is full.
     pub fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
         let height = end.next_multiple_of(page) + 1;
@@ -120,8 +120,8 @@ impl Region {
     }
 }
 
-/// Prepares the calling thread for a session. The frames of its open calls may name an earlier session's sets of words,
-/// and the thread may no longer be allowed to read the counter.
+/// Prepares the calling thread for a session. Its frames' `part` may be of an earlier session, and the thread may no
+/// longer be allowed to read the counter.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {

@@ -1,7 +1,7 @@
 //! Prepares a system call in which the thread waits for signals, or waits under another mask.
 //!
 //! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), because
-//! it must stay valid until the kernel has read it, also if the call is restarted. The hook records the call for the
+//! it must stay valid until the kernel has read it, even if the call is restarted. The hook records the call for the
 //! signal handler ([`signals`]).
 
 use super::Frame;
@@ -15,7 +15,7 @@ const EINTR: i64 = -4;
 const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 
-/// Prepares a wait. Returns the call's result if a held signal ends the wait before it begins.
+/// Prepares a wait. Returns the call's result if a signal that the agent held back ends the wait before it begins.
 pub(super) fn prepare(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<i64> {
     if !signals::owned() {
         return None;

@@ -1,4 +1,4 @@
-//! Restores the program: first the probes, then the hooks, then the guards.
+//! Removes first the probes, then the hooks, then the guards ([`signals`]).
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe and shuts the gate; [`settle`] removes the hooks. A probe that cannot be removed then finds no
-/// slab, because the session's slabs are taken away.
+/// Removes every probe; [`settle`] removes the hooks. Takes the session's slabs away and lets no thread claim another,
+/// so that a probe that cannot be removed finds no slab.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -59,8 +59,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. If trap bytes are not allowed, sites that need one stay, and are reported as if
-/// their memory could not be written.
+/// Restores sites while threads run. If trap bytes are not allowed, a site whose removal needs one stays, and is
+/// reported as if its memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     const OTHERS: OtherThreads = OtherThreads::Running;
     let disarm = |sites| patched(shared, OTHERS, || patcher::disarm(text, sites, OTHERS));
@@ -129,8 +129,8 @@ pub fn end(shared: &Shared) {
     session::end(shared);
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`] at most 12 s, because
-/// tiptoe gives up stopping all threads sooner. Returns whether tiptoe keeps the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`], at most 12 s, because
+/// tiptoe gives up stopping all threads after 5 s. Returns whether tiptoe keeps the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {

@@ -26,8 +26,7 @@ pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
     0
 }
 
-/// Records which library contains which sites. An empty range of code means that the library was closed before
-/// tiptoe read it.
+/// Records each site's library. An empty range of code means that the library was closed before tiptoe read it.
 pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     for index in 0..count {
         let here = plan.library(index);
@@ -62,7 +61,7 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Patches one library. Returns `false` if sites of other libraries were recorded at its addresses in the meantime.
+/// Returns `false` if sites of other libraries were recorded at this library's addresses in the meantime.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
         [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words

@@ -26,8 +26,8 @@ pub fn after_failed_exec(blocked: u64) {
     block(blocked, false);
 }
 
-/// Blocks or unblocks `signals` in the kernel. If there are none, must make no system call, because a child's filter
-/// may allow nothing but its exec.
+/// Blocks or unblocks `signals` in the kernel. This function must make no system call for an empty set, because a
+/// child's filter may allow nothing but its exec.
 fn block(signals: u64, blocks: bool) {
     if signals != 0 {
         let mask = set_mask(u64::MAX);

@@ -1,5 +1,5 @@
-//! Holds back each SIGTRAP and SIGILL that is sent while the program believes it blocks the signal, because the kernel
-//! does not block it.
+//! Holds back each SIGTRAP and SIGILL that is sent while the program believes it blocks the signal. The signal arrives,
+//! because the kernel does not block it ([`super`]).
 //!
 //! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal, then reads
 //! the waiter. The second stores itself as the waiter, then reads the signal. With SeqCst fences in between, at least
@@ -30,8 +30,8 @@ pub fn deliver_pending() {
     }
 }
 
-/// Delivers, under `mask`, the held signals that `mask` or the thread's present mask does not block. Returns whether a
-/// handler ran.
+/// Delivers the held signals, except those that both `mask` and the thread's present mask block. Their handlers run
+/// under `mask`. Returns whether a handler ran.
 pub fn deliver_within(mask: u64) -> bool {
     let before = tls::blocked();
     let mut ran = false;
@@ -100,7 +100,7 @@ pub fn send_held_process() {
 }
 
 impl Info {
-    /// Returns the signal as tgkill would send it. `sender` has the sender's process id and, above it, the user.
+    /// Returns the signal as tgkill would send it. `sender` has the process id, and in the upper half the user.
     pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
         let mut rest = [0; 29];
         // Process id and user follow three numbers of 4 bytes, and 4 bytes of alignment.

@@ -23,7 +23,7 @@ const BLOCK: u64 = 4096;
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {
-        LAYOUT.store(offset + 1, Ordering::Relaxed); // published by the thread's start
+        LAYOUT.store(offset + 1, Ordering::Relaxed); // published by the start of the agent's thread
     }
 }
 

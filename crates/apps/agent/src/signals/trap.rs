@@ -18,7 +18,7 @@ use crate::tls;
 use crate::watches;
 
 /// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
-/// signal. The byte before the instruction pointer would not prove it, because a single step or a breakpoint may stop
+/// signal. A trap byte before the instruction pointer would not suffice, because a single step or a breakpoint may stop
 /// there, too.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
@@ -121,9 +121,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap inside the patched bytes is no hit, because the thread was preempted there before the site was patched.
-    // But if the site's first byte is not ours, the thread came through another tracer's trap byte there. That is a
-    // hit.
+    // A trap at an inner byte of a site is usually no hit: the thread was preempted there before the site was patched.
+    // It is a hit if the site's first byte is not ours: another tracer replaced that by a trap byte, and executed the
+    // original instruction for the thread.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));

@@ -6,7 +6,7 @@ pub struct TrapData {
     /// The value with which the event was opened.
     pub data: u64,
     pub address: u64,
-    /// Whether the signal was blocked at the access. Then the registers are later ones, because the thread ran on.
+    /// Whether the signal was blocked at the access. The thread then ran on, so the registers are of a later moment.
     pub is_late: bool,
     pub ip: u64,
     pub flags: u64,

@@ -2,7 +2,7 @@
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
-//! | in the hook, or before it | none | may hold it back, because the hook is called again and finds it |
+//! | in the hook, or before it | none | may hold it back, because the hook has yet to look for it, or is called again |
 //! | after the hook, up to the `syscall` | before | may skip the call, and set its result |
 //! | after the `syscall`, with EINTR | interrupted | lets the call end, or makes it again |
 
@@ -86,8 +86,8 @@ impl Wait {
         mask.map(|mask| mask.given())
     }
 
-    /// Ends a sigtimedwait that wants this signal, with the signal as the result, if the call is not made yet. Later
-    /// the kernel itself takes the signal.
+    /// If the thread is about to make a sigtimedwait for this signal, skips the call, and makes the signal its result.
+    /// Once the call is made, the kernel itself takes the signal.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;

@@ -2,8 +2,8 @@
 //! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
 //! libc did not create it, at its first hit.
 //!
-//! A new thread must not wait. A signal handler must not wait, either, because the interrupted thread may be reserving.
-//! So the agent's thread is woken to reserve what cannot be reserved at once.
+//! A new thread must not wait. A signal handler must not wait either: if it interrupted a reservation, it would
+//! deadlock. So the agent's thread is woken to reserve what cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -66,12 +66,12 @@ pub fn born() {
     }
 }
 
-/// Accounts for a thread's registers. Returns whether this was the first time.
+/// As [`meet`]. Returns whether this was the first time.
 pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// Accounts for the calling thread's registers once. Wakes the agent's thread for what cannot be reserved at once.
+/// As [`meet`], for the calling thread. Wakes the agent's thread for what cannot be reserved at once.
 pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     let met = meet(hits, tid);
     if let Meeting::New(false) = met

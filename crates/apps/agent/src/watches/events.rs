@@ -13,7 +13,6 @@ const EXCLUDE_HV: u64 = 1 << 6;
 const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const SIGTRAP: u64 = 1 << 37;
-/// The flags of an event that a thread's children inherit until an exec, and whose hits raise SIGTRAP.
 pub const FLAGS: u64 = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
 const CLOEXEC: usize = 8;
 pub const EXECUTE: u8 = 4;

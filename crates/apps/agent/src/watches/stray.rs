@@ -1,6 +1,6 @@
-//! Handles debug traps without a reason. A virtual machine lost the reason of a few accesses in a million, while
-//! breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the instruction `int1`, and
-//! its SIGTRAP would end the program.
+//! Handles debug traps for which the processor reported no reason. A virtual machine lost the reason of a few accesses
+//! in a million, while breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the
+//! instruction `int1`, and its SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use crate::text;
 
 const INT1: u8 = 0xf1;
 
-/// Handles a SIGTRAP without a reason, at `ip`. Returns `false` if the signal is the program's own.
+/// Returns `false` if the SIGTRAP at `ip` is the program's own.
 pub fn take_stray(ip: u64) -> bool {
     // Relaxed: the agent's thread wrote `is_on` before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);

@@ -12,7 +12,7 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// The accounting of debug registers in the caller's words. Processes may share the words, each with an `Accounting`.
+/// Accounts for debug registers in memory of the caller. Processes may share the memory, each with an `Accounting`.
 ///
 /// A signal handler must use only `try_` methods, because it would deadlock on a shard that the interrupted call holds.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Hold<'s, 'a, W: Wait> {
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
-    /// Returns the accounting in these words, which must be zeroed before first use; `None` if there are too few.
+    /// Returns an accounting in `words`, which must be zeroed before first use; `None` if there are too few words.
     pub fn new(geometry: Geometry, words: &'a [AtomicU64], wait: &'a W) -> Option<Self> {
         Accounting::with_backend(geometry, words, wait, NoBackend)
     }
@@ -90,8 +90,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // In reverse, so that each old request finds its slots free. The locks are held, so no other request
-                // takes them.
+                // Undone in reverse, so that each old request finds its slots free. The locks are held, so no other
+                // request takes them.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -245,7 +245,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves for a CPU. Returns `false` if a task may be in the way.
+    /// Reserves for a CPU. Returns `false` if tasks may hold the slots.
     #[cold]
     fn reserve_beside_tasks(
         &self,
@@ -359,7 +359,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         }
     }
 
-    /// Locks a shard; everything for `None`.
+    /// Locks a shard; for `None`, everything.
     #[inline]
     fn hold(
         &self,

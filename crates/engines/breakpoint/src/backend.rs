@@ -17,7 +17,8 @@ pub trait Backend {
     /// Releases taken slots.
     fn release(&self, request: &Request);
 
-    /// Replaces `old` by `new`, or keeps `old`. Must be overridden if the default may lose `old`.
+    /// Replaces `old` by `new`, or keeps `old`. Must be overridden if another program may take a slot just released,
+    /// because the default would then lose `old`.
     fn replace(&self, old: &Request, new: &Request) -> Result<(), Refusal> {
         self.release(old);
         let done = self.reserve(new);

@@ -1,10 +1,11 @@
-//! The counting rules. A `_locked` function needs the lock of the task's shard, or for a CPU's request that of CPUs.
+//! The counting rules. A `_locked` function needs the lock of the task's shard; for a CPU's request, the lock of CPUs.
 //!
-//! A request of a task is for all CPUs or for one. The shard's histogram counts a task by its slots for all CPUs. If it
-//! also has slots for one CPU, that CPU's histogram counts it by all its slots there.
+//! A request of a task is for all CPUs or for one. The shard's histogram counts a task by its slots for all CPUs. A
+//! CPU's histogram counts only tasks with slots for that CPU alone, each by the sum of these and its slots for all
+//! CPUs.
 //!
 //! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most slots of any task on a CPU are
-//! the larger of the shards' and the CPU's maximum, and a request for all CPUs needs no loop over CPUs.
+//! the larger of the shards' maximum and the CPU's. A request for all CPUs needs no loop over CPUs.
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -26,7 +27,7 @@ pub(crate) struct Constraints<'a> {
     pub(crate) entries: Entries<'a>,
 }
 
-/// A request and the words that it concerns. Passed by reference, because a copy costs as much as the counting.
+/// A request and the state of its target. Passed by reference, because a copy costs as much as the counting.
 #[derive(Debug)]
 pub(crate) struct ResolvedRequest<'a> {
     pub(crate) request: &'a Request,
@@ -108,7 +109,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Finds the words that a request concerns. `None` is impossible, because the layout has words for every request.
+    /// Finds the state of a request's target. `None` is impossible, because the layout has words for every request.
     #[inline]
     pub(crate) fn resolve<'s>(&'s self, request: &'s Request) -> Option<ResolvedRequest<'s>> {
         let target = match request.target {
@@ -157,7 +158,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// Returns a shard's counters; the writers' for `None`.
+    /// Returns a shard's counters; for `None`, those of [`crate::Side::Writer`].
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -217,15 +218,15 @@ impl<'a> Constraints<'a> {
         self.check_task_locked(resolved, task, held)
     }
 
-    /// Returns whether the CPU has room beside CPU-wide slots.
+    /// Returns whether a CPU's request fits beside the CPU-wide slots.
     pub(crate) fn has_room_for_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         let Request { weight, kind, .. } = *resolved.request;
         let wide = self.cpu(cpu, resolved.file).wide().saturating_add(weight);
         wide <= self.geometry.slots(kind)
     }
 
-    /// Returns whether a CPU's recorded request fits beside all tasks. An undecided request of a task may be in the
-    /// way, so `false` is final only if the caller excludes requests of tasks. Needs no shard's lock.
+    /// Returns whether a CPU's recorded request fits beside all tasks. `false` is final only if the caller excludes
+    /// requests of tasks, because a task's recorded request may still be refused. Needs no shard's lock.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in
@@ -382,7 +383,7 @@ impl<'a> Constraints<'a> {
         self.cpu(cpu, resolved.file).move_task(from, to);
     }
 
-    /// Counts a task's request for all CPUs on each CPU for which the task also has slots.
+    /// Counts a task's request for all CPUs in the histogram of each CPU for which the task has separate slots.
     #[cold]
     fn count_runs(
         &self,

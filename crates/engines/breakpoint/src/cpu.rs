@@ -4,8 +4,8 @@ use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | its begun changes | its ended changes]`. See
-/// [`crate::constraints`].
+/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | number of its begun changes | of its ended
+/// changes]`. See [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,

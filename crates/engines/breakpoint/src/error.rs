@@ -5,7 +5,7 @@ use core::fmt;
 use crate::backend::Refusal;
 use crate::request::{Request, Target};
 
-/// The most holders in a conflict.
+/// How many holders a conflict names at most.
 pub const MOST_HOLDERS: usize = 4;
 
 /// Why a request was refused; the state is unchanged.
@@ -35,7 +35,7 @@ pub struct Conflict {
     pub target: Target,
     /// The first CPU without a slot.
     pub cpu: u32,
-    /// The request's task; for a CPU the task with most slots there.
+    /// The request's task; for a CPU's request, the task with most slots on that CPU.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
     /// Further holders.

@@ -14,7 +14,7 @@ pub const MAX_SLOTS: u32 = 16;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
 
-/// Words between data of different CPUs: two cache lines, because CPUs prefetch pairs.
+/// The alignment, in words, of data of different CPUs: two cache lines, because CPUs prefetch pairs.
 const LINE: usize = 16;
 
 pub(crate) mod header {
@@ -29,7 +29,7 @@ pub(crate) mod header {
 }
 
 pub(crate) mod head {
-    /// The first free entry plus one, after the lock.
+    /// The first free entry's index plus one. The word before is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
     /// For each register file: the most slots of any task for all CPUs, then the histogram of tasks.
@@ -87,8 +87,8 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for an x86 process whose threads, at most 16,384, reserve for themselves in memory shared
-    /// with tiptoe. It has many shards, because a thread may lose its CPU while it holds a shard.
+    /// Returns the geometry for an x86 process whose threads reserve for themselves in memory shared with tiptoe. It is
+    /// for up to 16,384 threads, and has many shards, because a thread may lose its CPU while it holds a shard.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
@@ -153,8 +153,8 @@ pub(crate) struct Layout {
     pub(crate) shards: usize,
     pub(crate) buckets: usize,
     pub(crate) bucket_stride: usize,
-    /// How many unused entries a shard takes at once. They are many, so that this is rare, but only a fraction of the
-    /// shard's share.
+    /// How many unused entries a shard takes at once: many, so that it takes entries rarely, but only a fraction of its
+    /// share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,

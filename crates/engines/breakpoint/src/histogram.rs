@@ -1,4 +1,4 @@
-//! Counts tasks by the number of slots that they hold. Each number from 1 on has a word.
+//! Counts tasks by the number of slots that they hold. Word `n - 1` counts the tasks with `n` slots.
 
 use crate::geometry::MAX_SLOTS;
 use crate::words::{PlainWord, Words};

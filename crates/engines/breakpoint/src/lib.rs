@@ -1,14 +1,15 @@
 //! Accounts for debug registers (*slots*) without system calls: slots are reserved here before an event is opened.
 //!
-//! Unlike Linux before 6.1, it needs no mutex around all slots of a machine. Requests for tasks run concurrently, and
-//! beside a request for a CPU unless the latter must be checked again (4). Requests for CPUs exclude each other.
+//! Unlike Linux before 6.1, this crate needs no mutex around all slots of a machine. Requests for tasks run
+//! concurrently. A request for a CPU runs beside them, unless it must be checked again (4). Requests for CPUs exclude
+//! each other.
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `CPU-wide slots + slots of the task + requested slots <=
-//! all slots`. For a CPU-wide request, the task that holds most counts. Slots of different tasks never add up, because
-//! a CPU runs one task at a time.
+//! all slots`. For a CPU-wide request, the task is the one that holds most slots there. Slots of different tasks never
+//! add up, because a CPU runs one task at a time.
 //!
-//! *State*: words of the caller, which must be zeroed at first ([`Geometry`]). They contain no address, so that
-//! processes may share them, and every index in them is checked.
+//! *State*: memory of the caller, which must be zeroed at first ([`Geometry`]). It contains no address, so that
+//! processes may share it, and every index in it is checked.
 //!
 //! *Locks* are [`tiptoe_sync::Shards`]:
 //!
@@ -22,8 +23,8 @@
 //! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before it is checked: it adds its slots, then
 //!    reads the other's (edge A). So of two requests that do not fit together at least one sees the other.
-//! 4. A request without room beside a recorded one is checked again, because the recorded one may be removed: a task's
-//!    request under the lock of CPUs, a CPU's under all locks.
+//! 4. A request without room beside a recorded one is checked again, because the recorded one may be removed. The
+//!    second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
 //! 5. Slots become free only after the backend released them.
 //! 6. `modify` excludes CPUs' requests, because for a moment neither the old nor the new request is recorded.
 //! 7. `try_` must never wait, not even for the backend's lock.

@@ -1,7 +1,7 @@
-//! Models under loom: a task against a task, against CPUs, and a debugger against both.
+//! Models, under loom, of races between tasks, CPUs and a debugger.
 //!
-//! A thread with a granted slot adds 1 to a note, checks the rule, and subtracts 1 before the release. Notes are read
-//! by adding 0, because loom's loads may return old values.
+//! A thread with a granted slot adds 1 to its note (a counter), checks the crate's rule, and subtracts 1 before the
+//! release. Notes are read by adding 0, because loom's loads may return old values.
 
 extern crate std;
 

@@ -103,7 +103,6 @@ impl TaskSlots {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// Returns whether the task holds slots on this CPU, or for `None` on all.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -218,7 +217,6 @@ impl<'a> Task<'a> {
         chain.filter(move |entry| entry.task == id && entry.file() == file)
     }
 
-    /// Returns the slots on all CPUs, and on `cpu`.
     #[inline]
     pub(crate) fn slots(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
         let mut held = TaskSlots::default();
@@ -272,7 +270,7 @@ impl<'a> Task<'a> {
         Some(held)
     }
 
-    /// Returns the word that links the entry after `entry`; for `None` the first.
+    /// Returns the word that links to the entry after `entry`; for `None`, to the first entry.
     #[inline]
     fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
         let cell = entry.and_then(|link| self.shard.entries.cell(link));

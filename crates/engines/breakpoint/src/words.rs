@@ -51,7 +51,6 @@ impl<'a> Words<'a> {
         Words(self.0.get(from..end).unwrap_or_default())
     }
 
-    /// Returns the part at `index` among parts of `size` words.
     #[inline]
     pub(crate) fn piece(&self, index: usize, size: usize) -> Words<'a> {
         self.part(index.saturating_mul(size), size)

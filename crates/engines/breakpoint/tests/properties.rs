@@ -1,4 +1,4 @@
-//! Compares random sequences of requests with `Model`, the rule over a plain list.
+//! Compares random sequences of requests with [`Model`].
 #![cfg(not(tiptoe_loom))]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Adds up the words of threads. A timed function's words are not all counts.
+//! Adds up the words of threads' slabs. Some words of a timed function must not be summed ([`correct`]).
 
 use tiptoe_wire::calls::words;
 
@@ -11,13 +11,14 @@ pub fn add(sums: &mut [u64], words: &[u64]) {
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
-    // `correct` has counted the pending call.
+    // A sum of indexes means nothing, and `correct` has counted the calls.
     if let Some(pending) = sums.get_mut(words::PENDING as usize) {
         *pending = 0;
     }
 }
 
-/// Corrects the sums for the words of a timed function that must not be summed: the longest time and the pending call.
+/// Corrects the sums for a timed function's longest time and last call, whose duration is not counted yet
+/// ([`words::PENDING`]).
 pub fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);

@@ -21,9 +21,9 @@ pub struct Counts {
     pub totals: Vec<u64>,
     /// The counts of each thread or thread name, by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// By first slot: the values of an argument.
+    /// The values of an argument, by first slot.
     pub values: BTreeMap<u32, Values>,
-    /// By first slot: the timed calls for each value.
+    /// The timed calls for each value, by first slot.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 

@@ -1,11 +1,11 @@
 //! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
-//! run. All times are of CLOCK_MONOTONIC ([`RunClock`]), since counting began.
+//! run. All times count from the beginning of counting, by CLOCK_MONOTONIC ([`RunClock`]).
 //!
 //! One wait of the loop covers the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
-//! interval and the duration. INVARIANT: no wake-up is lost, because an event that is checked before a wait also ends
-//! the wait if it happens after the check. While the loop waits for doorbells, it notices ends and signals within
-//! [`TICK`]. A signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once
-//! its process has ended.
+//! interval and the duration. INVARIANT: no wake-up is lost. Every event is checked before a wait, and ends the wait if
+//! it happens after the check. While the loop waits for doorbells, it notices ends and signals within [`TICK`]. A
+//! signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process
+//! has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The next turn is after this time at the latest.
+    /// The next turn is due within this time.
     Within(Duration),
     Ended,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// One way to count. Its functions must never wait, because the loop calls them.
+/// One way to count. Its functions must never wait, because nothing else would be served meanwhile.
 pub(crate) trait Instrument {
     /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
     /// the clock's start. A command among the targets does not run yet, unless there was a delay.
@@ -102,7 +102,7 @@ pub(crate) struct RunEnd {
 }
 
 /// Runs an instrument, makes the session, and waits for the end of a started command. `own` must have begun before the
-/// attach.
+/// attach, so that it includes the attach.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -194,7 +194,7 @@ impl Driven<'_> {
         }
         self.release()?;
         loop {
-            // Must be checked before the poll. So the last poll reads all that an ended command did.
+            // Must be checked before the poll, so that the last poll reads all that an ended command did.
             let have_ended = self.turn.at.have_ended();
             let next = self.instrument.poll(&mut self.turn)?;
             let elapsed = self.turn.clock.elapsed();

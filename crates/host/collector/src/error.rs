@@ -1,4 +1,4 @@
-//! All messages of this crate. Other modules make only variants of [`Error`].
+//! All messages of this crate. Other modules only choose variants of [`Error`].
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::io;
@@ -256,7 +256,6 @@ impl Error {
     }
 }
 
-/// An option that only the agent serves.
 #[derive(Clone, Copy, Debug)]
 pub enum AgentOption {
     Record,
@@ -266,7 +265,6 @@ pub enum AgentOption {
 }
 
 impl AgentOption {
-    /// Returns why the kernel does not serve the option.
     pub fn why(self) -> &'static str {
         match self {
             Self::Record => "the kernel's uprobes cannot record calls",
@@ -281,7 +279,6 @@ impl AgentOption {
     }
 }
 
-/// Why a file's functions cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectFault {
     #[error(transparent)]
@@ -290,7 +287,6 @@ pub enum ObjectFault {
     Image(#[from] tiptoe_symbol::Error),
 }
 
-/// What is wrong with a comparison of `--when`.
 #[derive(Debug, thiserror::Error)]
 pub enum WhenFault {
     #[error("it has no comparison")]

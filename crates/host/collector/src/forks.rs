@@ -24,14 +24,14 @@ use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
-/// The most pages to read of one mapping, so that a target with huge mappings costs no more.
+/// The most pages to read of one mapping, because a mapping may be huge.
 const MOST_PAGES: u64 = 1 << 15;
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
 /// The estimated cost of each mapping and each page, in ns, if measuring fails.
 const BY_MAPPING: f64 = 1_000.0;
 const BY_PAGE: f64 = 200.0;
-/// The target's caches hold other data, so its cost is between these multiples of the measured cost.
+/// The cost in the target is between these multiples of the measured cost, because the target's caches hold other data.
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 

@@ -10,7 +10,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds other counts over the same time.
+    /// Adds counts of the same period.
     pub fn add(&mut self, other: &Measured) {
         let (one, more) = (self.reading, other.reading);
         self.reading = Reading {

@@ -36,7 +36,7 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// By a function's link-time address: how its return address is read; `None` if it is not read.
+    /// How a function's return address is read (`resolve::readers`), by link-time address; `None` if it is not read.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
@@ -54,7 +54,7 @@ struct DescribedFunctions {
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
-/// Marks in the names of a compiler's copies of functions.
+/// Parts of names that mark a compiler's copies of functions.
 const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
 const FIRST_OF_LIBC: &str = "__libc_start_main";
@@ -144,7 +144,6 @@ impl Object {
         starts.any(|start| start.is_some_and(has_mark))
     }
 
-    /// Returns the file's content, which is empty if the file cannot be read.
     fn content(&self) -> Content {
         content(Rc::clone(&self.file)).unwrap_or_default()
     }
@@ -220,7 +219,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Returns where functions of this name without code of their own were inlined, as [`Object::inlined_places`] does.
+    /// Does the same as [`Object::inlined_places`], for functions of this name that have no code of their own.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let (image, source) = (&self.image, self.source(is_program));
         let found = image.inlined_everywhere(name, &self.content(), source);

@@ -220,7 +220,8 @@ pub fn is_libc(module: &Module) -> bool {
     NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. Waits are reported at the code that calls the runtime.
+/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is in the code that calls the
+/// runtime.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))

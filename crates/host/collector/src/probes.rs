@@ -1,4 +1,4 @@
-//! Probes, the locks of programs, and scopes, counted by agents or by the kernel's uprobes, as an [`Instrument`].
+//! Counts probes, the locks of programs, and scopes, by agents or by the kernel's uprobes, as an [`Instrument`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -157,8 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns the
-/// sum over processes. Ends early if `stop` is set.
+/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns how
+/// often it did so in all processes. Ends early if `stop` is set.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -263,7 +263,7 @@ impl<'a> Probes<'a> {
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
-        // Also makes the agent find code that the program moved. Counts of such code are lower bounds.
+        // The reading also makes the agent find code that the program moved, whose counts are lower bounds.
         let spaces = at.traced.iter();
         let spaces = spaces.map(|one| one.process.address_space());
         self.report.spaces = spaces.collect();
@@ -305,7 +305,7 @@ impl<'a> Probes<'a> {
 }
 
 impl Instrument for Probes<'_> {
-    /// A running process counts since its attach. If the returned clock is later, the counts before are subtracted.
+    /// In a running process, counting began at the attach. Counts before the returned clock's start are subtracted.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();

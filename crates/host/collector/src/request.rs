@@ -26,7 +26,7 @@ pub struct Request<'a> {
     pub via: Via,
     /// What results are split by. Events that do not support this split use their default.
     pub split: Option<Split>,
-    /// How much CPU time tracing may take: a part of the target's CPU time, or for watched variables of one CPU's time.
+    /// How much CPU time tracing may take, as a part of the target's; for watched variables, of one CPU's time.
     pub budget: Budget,
     /// Whether the agent enters despite a seccomp filter, or a limit on memory or threads.
     pub force: bool,
@@ -266,7 +266,7 @@ impl Budget {
     }
 }
 
-/// Receives reports while the driver runs.
+/// Receives reports during a run.
 pub trait Observer {
     /// Receives what events counted in an interval, at its end.
     fn interval(&mut self, interval: &Interval);

@@ -43,7 +43,6 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Returns the run-time address of the probed instruction.
     pub fn address(&self) -> u64 {
         self.place_in_file().wrapping_add(self.bias)
     }
@@ -52,7 +51,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns a probe that counts only entries. In Go, it is at a later instruction.
+    /// Returns a probe that counts only entries. In Go, it is after the function's stack check.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -205,7 +204,7 @@ fn wanted(spec: &Spec) -> String {
 }
 
 /// Returns whether a module is the named binary. The name may be a path (links are followed), a file name, a soname, a
-/// displayed name, or a glob of these. The program's may also be its comm, or the name by which it was started.
+/// displayed name, or a glob of these. For the program, it may also be its comm, or the name by which it was started.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
@@ -310,8 +309,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether only another mapping of the module's file contains the probe's place. Node.js maps some pages of
-/// its text a second time, at other addresses.
+/// Returns whether the probe's place is not in this mapping of the module's file, but in another. Node.js maps some
+/// pages of its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| module.contains(probe.place_in_file().wrapping_add(module.bias));
     let mut others = modules
@@ -356,8 +355,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if a spec without a binary names a function that only libc has. For other libraries, the spec must have
-/// the binary, because a spec without one is not resolved again when a library is reopened.
+/// Returns libc if only libc has the function of a spec without a binary. Other libraries must be named, because specs
+/// without a binary are not resolved again when a library is reopened.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;

@@ -1,5 +1,5 @@
-//! Reads a program's scopes from its agent's words: their names, and the time spent in them. The
-//! target may have written anything, so names must be escaped, and no number may be relied on.
+//! Reads the names of a program's scopes, and the time spent in them, from the agent's slabs. The target may have
+//! written anything there, so names must be escaped, and no number may be relied on.
 
 use std::collections::BTreeMap;
 

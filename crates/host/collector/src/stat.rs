@@ -32,7 +32,7 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of what the target used. Its use since the last read is lost if it ends.
+/// The pause between two reads of what the target used. If the target ends, its use since the last read is lost.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {

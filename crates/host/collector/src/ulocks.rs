@@ -161,12 +161,11 @@ pub struct WaitRecords {
     /// The hold that was in progress when the trace began: the lock, the thread, and the observed ns.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
-    /// The names of locks that libraries report, by `via`.
+    /// The names of locks that libraries report, by the lock's label, which `via` contains.
     reported: BTreeMap<u64, String>,
     threads: BTreeMap<u32, String>,
     all_waits: u64,
     all_wakes: u64,
-    /// Waits in progress at the end of the trace.
     unfinished: BTreeMap<(Key, String), Unfinished>,
     unfinished_without_row: u64,
     /// When the words were read, in ticks.
@@ -178,7 +177,7 @@ pub struct WaitRecords {
 impl WaitRecords {
     /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for an ended thread,
     /// and returns how many ns a wait lasted, by its index among nested waits. A wait in which a thread ended counts as
-    /// left.
+    /// left, because it never returned.
     pub fn add_thread(
         &mut self,
         thread: &str,

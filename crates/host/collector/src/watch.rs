@@ -58,7 +58,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// During this time, each turn learns about code, because at first most code is new, and a program may end soon.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// Beginning windows takes at most 1/`SWITCHING` of the time.
+/// At most 1/`SWITCHING` of the time is spent on beginning windows.
 const SWITCHING: u32 = 20;
 
 struct Run<'a> {
@@ -77,7 +77,7 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
-/// The variables and conditions of a request, which must be parsed before anything is started.
+/// The variables and conditions of a request.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,

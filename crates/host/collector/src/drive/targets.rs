@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::request::{Request, RequestTarget};
 use crate::tracee::Tracee;
 
-/// A started command is *held*: it does not run before its release.
+/// A command is started *held*: it does not run before [`Targets::release`].
 #[derive(Default)]
 pub(crate) struct Targets {
     /// Counted processes without an agent.

@@ -8,8 +8,8 @@ use tiptoe_sys::host::ends::Ends;
 use super::{TICK, Targets};
 
 /// If this many waits in a row end because an agent rings, doorbells are answered only once per [`FLOOD_PAUSE`]. A
-/// program that loads many libraries rarely reaches this number, because each load waits for tiptoe, so that some waits
-/// end without a ring.
+/// program that loads many libraries rarely reaches this number, because a loading thread waits for tiptoe and does not
+/// ring meanwhile.
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 

@@ -39,7 +39,6 @@ pub enum InsteadOfFunction {
 }
 
 impl Error {
-    /// Returns the hint, one sentence.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Kernel(error) => return error.hint(),

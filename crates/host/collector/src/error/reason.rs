@@ -6,7 +6,7 @@ use tiptoe_event::spec::Kind;
 
 use super::Error;
 
-/// A reason becomes text where the session's note or refusal is made.
+/// A reason becomes text only when a session's note or refusal is made from it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Reason {
     // Other crates' reasons.

@@ -7,9 +7,9 @@ use super::Object;
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// arch_prctl may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
-/// The calls that the agent must see before the kernel in all code, because they move code, copy, replace or trace a
-/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read the caller's
-/// structures, and only libc's are known to be valid.
+/// The calls of `planner::hooks` that must be hooked in all code, because they move code, copy, replace or trace a
+/// process, change what threads may do, or lock memory. Other calls, such as clone3, are hooked only in libc, because
+/// their hooks read structures, and only libc's are known to be valid.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
@@ -52,8 +52,8 @@ impl OwnCalls {
     }
 }
 
-/// Returns the first code with the instruction `wrfsbase`, which cannot be hooked. Outside of known functions, its
-/// bytes count as the instruction.
+/// Returns the first code with the instruction `wrfsbase`, which cannot be hooked. Outside known functions, where
+/// instructions begin is unknown, so its bytes suffice.
 fn wrfsbase(object: &Object) -> Option<String> {
     let is_it = |code: &[u8], at: usize| {
         let before = |distance: usize| at.checked_sub(distance).and_then(|at| code.get(at));

@@ -26,7 +26,7 @@ pub enum Follow {
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
-    /// Whether the thread is inside a call of the gate function. Each call of the gate is followed to its return.
+    /// Whether the thread is inside a call of the gate (`--under`). Each call of the gate is followed to its return.
     Gate,
 }
 

@@ -1,5 +1,5 @@
-//! The functions of the C library that take and release locks. Their trampolines compare the lock
-//! with the one whose holds are timed.
+//! Patches the C library's functions that take and release locks. Their trampolines compare the lock with the one of
+//! `--hold`.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, shape, transfers};

@@ -18,11 +18,11 @@ const HOOKED: &[u32] = &[
     282, 289, // signalfd, signalfd4
     9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: change the mappings
     151, // mlockall: must not lock the agent's memory
-    59, 322, // execve, execveat: the blocked signals are inherited
+    59, 322, // execve, execveat: the new program inherits the blocked signals
     272, 308, // unshare, setns
     56, 57, 58,
     435, // clone, fork, vfork, clone3: the child must not find its parent's slab, and forks are counted
-    101, // ptrace: a child that asks to be traced must meet no trap byte
+    101, // ptrace: a forked child's tracer would see the signals of trap bytes
     157, 317, // prctl, seccomp: may put the program under a filter
     158, // arch_prctl: changes the thread-local block
 ];
@@ -89,7 +89,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site. A known site must have been patched over the same code, up to the call,
+    /// Plans a hook, or reuses a known site. A known site is reused only if the code up to the system call is the same,
     /// because another library may be mapped there now.
     fn hook_elsewhere(
         &mut self,

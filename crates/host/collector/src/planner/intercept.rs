@@ -19,7 +19,7 @@ const LASTING: &[(&str, u32)] = &[
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
     ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
-/// Functions that leave calls without returning, which matters only with a gate.
+/// Functions that end calls without a return. Only a gate (`--under`) needs their hooks.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
@@ -31,8 +31,8 @@ pub fn is_intercepted(name: &str) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hooks of unwinders, and with a gate those of functions that leave calls. A hook
-    /// may stay after the session only if calls are followed.
+    /// Plans the hooks of unwinders and, with a gate, of functions that end calls. A hook may stay after the session
+    /// only if calls are followed.
     pub(super) fn interceptions(
         &mut self,
         modules: &[Module],
@@ -81,8 +81,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the number of an intercepted function. For an unwinder, also records the function that the agent calls in
-/// its module; `None` if the module lacks this function.
+/// Returns the number of an intercepted function. For an unwinder, also records the function of the same module that
+/// the agent calls; `None` if there is none.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

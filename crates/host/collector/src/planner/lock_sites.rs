@@ -171,8 +171,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call first, because the notice before the call says whether the wait is timed, which
-    /// needs that site. Returns this notice.
+    /// Plans the site after a call. Returns the notice for the site before the call. It says whether the wait is timed,
+    /// which needs both sites.
     fn notice(
         &mut self,
         module: &Module,

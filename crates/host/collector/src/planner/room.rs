@@ -17,7 +17,7 @@ const NEXT_ROOM: u64 = 256 << 20;
 /// The kernel maps nothing between this address and its vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Returns where arenas may be. Of existing arenas, only this session's can be written.
+/// Returns where trampolines' arenas may be. Existing arenas can be written only if this session mapped them.
 pub(super) fn space(state: &ProcessState) -> Space {
     let [seed] = random::words();
     let mut arenas = arenas_of(state.agent_sites);

@@ -38,8 +38,8 @@ pub enum Extent {
     MayWait,
 }
 
-/// Returns a module's functions of a standard library, by address. A C++ runtime has no other functions. libc and Go
-/// have no such functions.
+/// Returns a module's functions of a standard library, by address: all functions of a C++ runtime, and none of libc or
+/// Go.
 fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &Function> {
     let functions = match is_libc(module) || module.is_go() {
         true => &[],

@@ -25,7 +25,7 @@ const GO_WRAPPERS: [&str; 6] = [
     "runtime.mPark",
     "runtime.sema",
 ];
-/// Prefixes of the C library's functions, besides the reserved `__`.
+/// Prefixes of the C library's functions, besides its reserved prefix `__`.
 const LIBC: [&str; 17] = [
     "do_futex",
     "_IO_",
@@ -66,8 +66,8 @@ fn is_mangled(name: &str) -> bool {
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// Returns the link-time addresses in wrappers at which a thread may be, or to which it may return, during a futex
-/// call. With each, returns where the frame of the wrapper's caller begins.
+/// Returns the link-time addresses in wrappers at which a thread may be during a futex call, or to which it may return.
+/// Each has the place where the frame of the wrapper's caller begins.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -124,8 +124,8 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of calls to the functions of `level`, then to their callers, and so on; only in callers
-/// that `inner` accepts.
+/// Returns the return addresses of calls to the functions of `level`, to their callers, and so on. Callers that `inner`
+/// rejects are skipped.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();
@@ -161,7 +161,7 @@ fn makes_any_call(code: &[u8]) -> bool {
     pairs.any(|two| two == [0x0f, 0x05]) && known.next().is_none() && !code.contains(&MOV_EAX)
 }
 
-/// Does what [`wrappers`] does for Go, whose functions keep the frame pointer.
+/// Returns the [`wrappers`] of a Go program, whose functions keep the frame pointer.
 fn of_go(module: &Module) -> Vec<(u64, Depth)> {
     let functions = module.object.image.functions();
     let only_waits = |index: usize| {

@@ -17,7 +17,8 @@ use crate::ulocks::{self, WaitTotals};
 use crate::words::session_target;
 
 impl Probes<'_> {
-    /// Reads what naming locks needs. Must run early, because a process may have ended when its locks are reported.
+    /// Reads the mappings and stacks by which locks are named. Must run early, because a process may have ended when
+    /// its locks are reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks() {
             return;

@@ -58,8 +58,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of a counted hit. With a filter, it is at least the larger, and at most the sum, of the costs
-    /// of a hit without a filter and of a rejected hit.
+    /// Returns the cost of a counted hit. With a filter, the cost is between the maximum and the sum of two costs: that
+    /// of a hit without a filter, and of a rejected hit.
     fn counted(&self, gap_ns: f64) -> Cost {
         let count = self.costs.count.at(gap_ns);
         if !self.filtered {

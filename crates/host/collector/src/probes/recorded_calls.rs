@@ -9,8 +9,7 @@ use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::{PATIENCE, RecordedCall};
 
-/// The pause between two reads of recorded calls. A ring has room for up to 1.6 million calls a
-/// second; further calls are counted as lost.
+/// With this pause, a ring has room for 1.6 million calls a second; further calls are counted as lost.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
 /// Reading and reporting records takes at most 1/`SHARE` of one CPU's time.
 const SHARE: u32 = 8;

@@ -68,7 +68,7 @@ pub(super) struct ScopeSection {
     /// The sums at the start of counting, if the processes were attached before.
     first: NamedScopes,
     last: Option<Scopes>,
-    /// Scopes at the end, until the last interval is reported.
+    /// The scopes at the end of the run, kept for the last interval's report.
     pub(super) end: Option<Scopes>,
 }
 
@@ -104,7 +104,7 @@ impl ScopeSection {
         Ok(())
     }
 
-    /// Returns the scopes, if they are requested. A scope that a thread is still in counts until now.
+    /// Returns the scopes, if they are requested. If a thread is still in a scope, its time there counts.
     pub(super) fn read(
         &mut self,
         request: &Request,

@@ -13,7 +13,6 @@ use crate::error::Reason;
 use crate::module::Module;
 use crate::planner::{Follow, is_intercepted};
 
-/// Functions that return twice from one call.
 const TWICE: [&str; 8] = [
     "setjmp",
     "_setjmp",

@@ -1,4 +1,4 @@
-//! What the user must know of functions that the compiler inlined: a probe misses these places.
+//! Notes where the compiler inlined a function, because a probe of the function misses these places.
 
 use tiptoe_event::spec::{Function as FunctionSpec, Spec};
 use tiptoe_session::{EventNote, Note};

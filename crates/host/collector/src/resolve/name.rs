@@ -1,4 +1,4 @@
-//! Chooses the names under which functions are counted, so that no two have the same name.
+//! Chooses the names under which functions are counted. They are unique if functions have unique symbols.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Finds functions whose return address is read: by themselves, by a function that they jump to, or by one that they
-//! call. While a function is followed, its return address is a thunk's, which `dladdr` does not know. So calls of
-//! such functions are only counted (`tiptoe_patch::return_reads`).
+//! call. A followed call returns to the agent's thunk, whose address `dladdr` does not know. So calls of such functions
+//! are counted, not followed (`tiptoe_patch::return_reads`).
 //!
 //! A jump or call through a linkage table is resolved by name, in all files that the process has
 //! mapped. Functions reached through a pointer are not checked.

@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, or half of the free slots if that is less. If there are more, all removed cgroups
-/// are forgotten, and their nearest existing ancestors get their counts.
+/// The most removed cgroups to keep, and at most half of the free slots. Beyond this, all removed cgroups are
+/// forgotten, and the nearest existing ancestor of each gets its counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;

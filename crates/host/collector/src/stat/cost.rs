@@ -16,7 +16,7 @@ use tiptoe_sys::raw::gettid;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// The number of measurements with the events, and without events.
+/// How many measurements are made with the events, and without.
 const PAIRS: usize = 9;
 /// Round trips between two threads. Each has two switches.
 const TRIPS: u32 = 200;
@@ -98,7 +98,6 @@ pub(super) fn add_times(stat: &mut Stat, all: Times) {
     add_runs(&mut stat.rounds, &mut stat.round_ns, all.rounds, ns);
 }
 
-/// Adds runs of `ns` each to a number of runs and their mean time.
 fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
     let before = *sum as f64;
     *sum += runs;
@@ -108,8 +107,8 @@ fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
     };
 }
 
-/// Returns the cost of all timed runs. Calling the BPF program adds nothing, because a timed run contains a reading of
-/// the clock, which takes about as long.
+/// Returns the cost of all timed runs. The call of the BPF program is not added, because a timed run includes a clock
+/// reading, which takes about as long.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within
@@ -154,8 +153,8 @@ impl Ring {
         })
     }
 
-    /// Measures how much longer a job takes while these events count. Returns the time for one of the job's `each`
-    /// parts.
+    /// Measures how much longer a job takes while these events count. Returns this time divided by `each`, the job's
+    /// number of parts.
     fn price(
         &self,
         groups: &[Vec<Counter<'_>>],

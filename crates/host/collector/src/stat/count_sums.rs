@@ -127,7 +127,6 @@ impl Sums {
         }));
     }
 
-    /// Returns the counts since `before`, or all counts.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.0);
         let before: BTreeMap<CountKey, &EventSum> = before.map(|row| (row.key, row)).collect();

@@ -23,7 +23,7 @@ impl Meter {
         }
     }
 
-    /// Reads the switches. An ended process keeps its last reading.
+    /// An ended process keeps its last reading.
     pub(super) fn look(&mut self, targets: &Targets) {
         for ([_, last], now) in self.switches.iter_mut().zip(switches(targets)) {
             *last = now.map_or(*last, |now| now.max(*last));

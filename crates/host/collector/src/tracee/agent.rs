@@ -106,7 +106,8 @@ impl InProcess {
                 && counters.any(|one| one.follow.is_followed() || one.follow == Follow::Record)
     }
 
-    /// Makes the agent count the open calls of ended threads as left. Must be called before the last reading.
+    /// Makes the agent count unfinished calls of ended threads as left without a return. Must be called before the last
+    /// reading.
     pub fn bury_dead_threads(&self, process: &TracedProcess) {
         if let Some(link) = &process.target.link
             && self.patches.follows_calls()

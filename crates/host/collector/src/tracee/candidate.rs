@@ -9,7 +9,7 @@ use crate::resolve::Probe;
 pub struct Candidate {
     pub probe: Probe,
     pub why: Option<Reason>,
-    /// The agent's trap, if the kernel does not take the probe.
+    /// The trap that the agent sets if the kernel does not take the probe.
     pub trap: Option<PlannedSite>,
 }
 
@@ -20,8 +20,8 @@ impl Candidate {
     }
 }
 
-/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is for probes without an own
-/// reason.
+/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is the reason of probes that
+/// have none.
 pub fn refusals(
     probes: Vec<Candidate>,
     otherwise: &Reason,

@@ -111,7 +111,7 @@ impl LockWatch {
     /// Records the waits in progress, whose beginnings no hook saw. Must be called before anything is patched.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
-            // A wrong name is reported later, when the lock is watched.
+            // A wrong name in `--hold` is reported later, when the lock is watched.
             let hold = process.lock_to_hold(plan, &names.modules, &names.maps);
             let hold = hold.ok().flatten();
             self.early = EarlyWaits::look(process.target.process, names, hold);

@@ -74,8 +74,8 @@ impl KernelProbes {
         }
     }
 
-    /// Returns a note if the kernel also counted in another program after an exec, because only an agent ends the trace
-    /// there.
+    /// Returns a note if the process called exec. Without an agent the trace does not end there, so the new program was
+    /// counted, too.
     pub fn went_on(&self, target: &Attached) -> Option<Note> {
         let uprobes = self.uprobes.as_ref()?;
         let process = || session_target(target);

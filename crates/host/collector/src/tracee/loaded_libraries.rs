@@ -1,9 +1,9 @@
 //! Probes libraries that a program loads while it is traced.
 //!
 //! A thread that loads a library notifies tiptoe and waits up to 20 ms (0.5 s for an unwinder), under the loader's
-//! lock. All waits of a trace together may be 0.3 s longer, because a busy machine runs tiptoe late. While the thread
-//! waits, tiptoe resolves the specs and plans patches, which the agent's thread applies before the library's code runs.
-//! The agent remembers each library's sites, and patches it without tiptoe if it is closed and loaded again.
+//! lock. All waits of a trace together may exceed this limit by 0.3 s, because a busy machine runs tiptoe late. While
+//! the thread waits, tiptoe resolves the specs and plans patches, which the agent's thread applies before the library's
+//! code runs. The agent remembers each library's sites, and patches it without tiptoe if it is closed and loaded again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The scopes of one process: finds the ports of its libraries, and reads the sums of its threads.
+//! The scopes of one process: finds its libraries' ports ([`tiptoe_port`]), and reads the sums of its threads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

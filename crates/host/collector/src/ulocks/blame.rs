@@ -7,7 +7,7 @@ use tiptoe_wire::futex::{entry as e, holder as h};
 
 use super::{Names, Waits};
 
-/// Holders are reported only if they are known or [`h::UNSEEN`] during at least this share of the waiting time.
+/// Holders are reported only if at least this share of the waiting time has a known holder or [`h::UNSEEN`].
 const LEAST_KNOWN_SHARE: f64 = 0.95;
 
 /// Nanoseconds of waiting for each holder. A holder is a word as [`h`] defines it.

@@ -14,7 +14,7 @@ use super::{Key, Names, WaitRecords};
 
 /// The most waits to look at again, because a process may have tens of thousands of idle threads.
 const MOST: usize = 1024;
-/// How long the first look after the attach may wait until the threads that the attach woke sleep again.
+/// How long the first look after the attach waits for threads to sleep again, because the attach woke them.
 const SETTLING: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -10,7 +10,7 @@ pub struct LockKind {
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a lock's holder.
     pub is_idle: bool,
-    /// Whether a library reports the lock, by the lock's own address.
+    /// Whether a library reports the lock, by the address of the lock, not of a word in it.
     pub is_reported: bool,
 }
 
@@ -60,7 +60,8 @@ impl LockKind {
             "" => lock("futex"),
             _ if bare.starts_with("runtime.lock") => lock("Go's own"),
             _ if bare.starts_with("runtime.") => LockKind::PARKED,
-            // In musl, these functions make all futex calls. In glibc, their caller is unknown.
+            // The lock may be of any kind: musl makes all futex calls in these functions, and in glibc their caller is
+            // unknown.
             _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
             _ => lock(LIBCS_OWN),
         }

@@ -85,7 +85,7 @@ pub struct Names {
     pub modules: Vec<Module>,
     pub maps: Vec<Mapping>,
     pub sites: Vec<Site>,
-    /// Names for a module's nameless functions, by the module's bias and the function. Filled when needed.
+    /// Names for a module's nameless functions, by the module's bias and the function.
     pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
     pub stacks: Stacks,
 }
@@ -100,8 +100,9 @@ impl Names {
         })
     }
 
-    /// Returns the kind of lock by `via`, the outermost address in libc. `itself` is whether the caller knows that the
-    /// system call is made there. A trampoline or a syscall instruction there also shows this.
+    /// Returns the kind of an awaited lock. `via` has the outermost address in libc, and the operation. `itself` is
+    /// whether the caller knows that the system call is at this address. A trampoline or a `syscall` at the address
+    /// shows the same.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {

@@ -29,7 +29,7 @@ pub(super) struct AccessSums {
     stores: HashMap<u64, Option<Store>>,
     pub(super) drops: Drops,
     pub(super) accesses: Vec<Access>,
-    /// Hits of an unknown instruction, because the thread continued before it recorded the hit.
+    /// Hits whose instruction is unknown, because the thread blocked the signal and recorded the hit late.
     pub(super) late: u64,
 }
 

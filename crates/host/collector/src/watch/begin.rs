@@ -108,7 +108,7 @@ impl Target {
     }
 
     /// Returns whether the kernel has freed the opened memory, because the process is ending or runs another program.
-    /// The kernel reports either only some time later.
+    /// The kernel reports an end or an exec only some time later.
     pub(super) fn has_given_up_memory(&self) -> bool {
         // A read of freed memory returns no bytes, but a read of an unmapped address fails (mem_rw in fs/proc/base.c).
         self.memory

@@ -19,7 +19,7 @@ pub(super) trait Breakpoints {
     /// Returns how many hits the budget allows in a window; `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies the stores and unwind rules that first hits need.
+    /// Supplies the stores and unwind rules that the first hits need.
     fn supply_initial_rules(
         &mut self,
         target: &Target,
@@ -84,7 +84,7 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// Lost hits, hits that were late because the signal was blocked, gaps without an agent, and traps without a cause.
+    /// The numbers of lost hits, of late hits, of gaps without an agent, and of traps without a cause.
     pub(super) missed: [u64; 4],
     /// How many threads have debug registers that are not accounted for.
     pub(super) refused: u64,

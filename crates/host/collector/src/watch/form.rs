@@ -13,7 +13,6 @@ use super::holders;
 use super::in_kernel::KernelBreakpoints;
 use crate::error::{Error, Reason};
 
-/// Returns whether this user may not open the kernel's breakpoints.
 pub(super) fn is_denied(error: &Error) -> bool {
     matches!(
         error,

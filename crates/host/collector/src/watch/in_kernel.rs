@@ -19,7 +19,8 @@ use crate::error::{Error, Reason};
 
 /// While no new code is hit, only every `SELDOM`th turn learns.
 const SELDOM: u32 = 10;
-/// The pause between two checks of the allowance of events on threads, because only the loop can disable these events.
+/// The pause between two checks whether events on threads have used up the allowance. Only the loop can disable these
+/// events.
 const REST_TICK: Duration = Duration::from_millis(1);
 
 pub(super) struct KernelBreakpoints {

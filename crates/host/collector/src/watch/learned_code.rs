@@ -73,7 +73,7 @@ impl LearnedCode {
         target: &mut Target,
         row: &WatchHits,
     ) -> Result<(), Error> {
-        // The address of the hit is no return address.
+        // The address of the hit is no return address, so its rule is not looked up one byte before.
         let (last, back) = row
             .callers
             .last()
@@ -105,7 +105,6 @@ impl LearnedCode {
     }
 }
 
-/// Returns the store whose instruction ends at `end`.
 pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let linked = end.wrapping_sub(module.bias);
     let image = &module.object.image;

@@ -74,7 +74,7 @@ impl InstructionOrigins {
         }
     }
 
-    /// Returns the functions inlined at a call by its return address, innermost first.
+    /// Returns the functions inlined at the call that returns to `back`, innermost first.
     pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
         let origin = self.known.get(&back.wrapping_sub(1));
         let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);

@@ -59,7 +59,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = variables.iter().map(|one| one.is_pinned).collect();
         let (slots, first) = match each {
-            // The time makes another variable the first in each run.
+            // The clock's reading, so that runs begin with different variables.
             Some(_) => (room, monotonic_ns() as usize),
             None => (variables.len(), 0),
         };
@@ -97,7 +97,6 @@ impl Turns {
         self.rotation.rotate(now.as_nanos() as u64, registers)
     }
 
-    /// Returns for how many ns a variable had a register.
     pub(super) fn watched_ns(&self, variable: usize, until: Duration) -> u64 {
         self.rotation.ran_ns(variable, until.as_nanos() as u64)
     }

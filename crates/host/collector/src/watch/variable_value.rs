@@ -1,5 +1,5 @@
-//! The value of a variable before a hit that a thread recorded: what the last hit stored, or a value read from memory,
-//! unless a store was missed since.
+//! Keeps the value that a variable has before its next recorded hit. The last hit stored the value, or it was read from
+//! memory. It is unknown once a store may have been missed.
 
 use std::ops::Range;
 

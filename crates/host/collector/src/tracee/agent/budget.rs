@@ -15,9 +15,9 @@ use tiptoe_wire::Data;
 use crate::planner::Follow;
 use crate::tracee::{INITIAL_CREDIT, Plan};
 
-/// Unspent budget is kept up to the budget's share of this CPU time.
+/// The most unspent budget that is kept: the budget's share of this CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
-/// The cost of following or recording a call without the clock: frame, detours and histogram.
+/// The cost of following or recording a call, for frame, detours and histogram, without the clock.
 const FOLLOWED_NS: f64 = 15.0;
 
 pub struct CallBudget {
@@ -53,7 +53,8 @@ impl CallBudget {
         })
     }
 
-    /// Adds what was earned, subtracts what threads spent, and refills those threads from the rest.
+    /// Adds the budget earned since the last call, and subtracts what threads spent. Divides the rest among the threads
+    /// that spent.
     pub fn refill(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
         let earned = used.saturating_sub(accounts.cpu_time).as_nanos() as f64 * self.share;

@@ -47,7 +47,7 @@ fn recorded(word: impl Fn(u32) -> u64) -> Reading {
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),
-        // Below 0 for a moment after a call that was counted as left has returned.
+        // Below 0 for a moment if a call was counted as left and returns later.
         left: (word(words::LEFT) as i64).max(0) as u64,
         only_counted: word(words::ONLY_COUNTED),
         inside: 0,
@@ -59,7 +59,7 @@ fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     }
 }
 
-/// Counts the calls that were inside as left, because the process has ended.
+/// Moves calls from `inside` to `left`, because the process has ended.
 pub fn at_the_end(reading: Reading) -> Reading {
     let left = |ends: Ends| Ends {
         left: ends.left + ends.inside,

@@ -14,7 +14,6 @@ use crate::forks::CopiedMemory;
 
 #[derive(Default)]
 pub struct ForkCounts {
-    /// The part of tiptoe's memory that a fork copies.
     copied: RefCell<Option<CopiedMemory>>,
     looks: Cell<u32>,
     /// Forks before counting began.

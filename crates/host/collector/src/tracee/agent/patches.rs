@@ -172,7 +172,6 @@ impl Patches {
         Ok(armed)
     }
 
-    /// Returns for each site why it is not armed.
     pub fn arm_lock_sites(
         &mut self,
         on: &Arming,

@@ -173,7 +173,7 @@ fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String,
     all
 }
 
-/// Returns the hits of each value, and of all values without room.
+/// Returns the hits of each value, and the sum for the values that found no room.
 fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
     let others = (others > 0).then(|| (keys.others(), others));

@@ -1,5 +1,5 @@
-//! Keeps the cost of watching waits for locks within the budget: computes how many waits each thread only counts
-//! between two that it times (`tiptoe_futex::gaps`).
+//! Keeps the cost of watching waits for locks within the budget. Computes how many waits each thread counts without
+//! timing them, between two timed ones (`tiptoe_futex::gaps`).
 //!
 //! The cost of counting is subtracted from the budget first. The rest, at least a tenth, pays for timing, and each
 //! thread gets an equal part. If a thread needs less than its part, all its waits are timed, and the other threads get
@@ -121,8 +121,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the common limit with which all threads together get at most `all`. The others get what a thread does not
-/// need.
+/// Returns the limit, equal for all threads, with which they together get at most `all`. What a thread wants less goes
+/// to the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());

@@ -31,7 +31,7 @@ pub struct KernelOpening<'a> {
 }
 
 impl KernelOpening<'_> {
-    /// Returns the probes that the kernel does not take and that have a trap.
+    /// Opens probes. Returns those that the kernel does not take and for which the agent can set a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {

@@ -21,9 +21,9 @@ use crate::clock::TICK;
 
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// Unspent budget is saved up to the budget's share of one CPU over this time.
+/// The most unspent budget that is saved: the budget's share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
-/// The part of this limit that is available at the start, and must be saved to open a probe again.
+/// This part of that limit is available at the start. A closed probe is opened again once this part is saved.
 const ENOUGH: f64 = 0.5;
 /// For how long hits are remembered, because older hits do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
@@ -136,7 +136,8 @@ impl Account {
     }
 
     /// Returns the open probes to close, the dearest first. The others then spend no more than is earned. While
-    /// `saved_ns` is not below `deep`, they may spend the share of [`MEMORY`], so that a few early hits close no probe.
+    /// `saved_ns` is at least `deep`, they may spend the budget's share of [`MEMORY`] if that is more, so that a few
+    /// early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,

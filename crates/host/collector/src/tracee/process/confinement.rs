@@ -41,7 +41,8 @@ impl Confinement {
         }
     }
 
-    /// Returns why the agent must leave, if it must. `thread` is its thread, by the id in its own PID namespace.
+    /// Returns why the agent must leave, if it must. `thread` is the id of the agent's thread in the program's PID
+    /// namespace.
     pub fn look(&self, process: Process, thread: u32) -> Option<LeaveReason> {
         if self.looked.get().elapsed() < PAUSE {
             return None;

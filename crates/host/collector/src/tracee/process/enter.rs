@@ -84,8 +84,8 @@ impl TracedProcess {
         short_of_room(self.target.process)
     }
 
-    /// Returns an earlier session's sites from the program's memory. This memory is hostile, so the call fails if they
-    /// cannot be the agent's.
+    /// Returns an earlier session's sites from the program's memory. This memory is hostile, so the call fails if the
+    /// sites cannot be the agent's.
     pub fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Finds the code that unwind information describes. Calls from other code are only counted,
-//! because runtimes that generate code walk their own stacks, and would crash at a thunk's address.
+//! Finds the code that unwind information describes. Calls from other code are counted, not followed, because runtimes
+//! that generate code walk their own stacks, and would crash at the thunk to which a followed call returns.
 
 use std::ops::Range;
 

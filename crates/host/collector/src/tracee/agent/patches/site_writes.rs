@@ -1,8 +1,7 @@
 //! Writes trampolines, and arms sites.
 //!
-//! A program may block the signals of traps by system calls that no hook sees. Then no trap byte may ever be written:
-//! only sites that need none are patched. Sites that need several writes are then patched while all threads are
-//! stopped.
+//! A program may block the signals of traps by system calls that no hook sees. In such a program, only sites that need
+//! no trap byte are patched. If such a site needs several writes, all threads are stopped for them.
 
 use tiptoe_attach::inject::MaskFailure;
 use tiptoe_attach::link::Link;

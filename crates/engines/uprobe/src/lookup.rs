@@ -37,7 +37,7 @@ const LINE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
-    /// ends within 512 KB share all.
+    /// ends in the same 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,

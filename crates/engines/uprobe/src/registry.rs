@@ -22,7 +22,7 @@ const MOST_LINKS: usize = 64;
 /// The last probe's link. 0 is the link of a probe that is not in the table.
 const LAST: u64 = 1;
 
-/// Places, then for each the first probe's number plus one, or 0 if free.
+/// The slots' places, then each slot's first probe plus one, or 0 if the slot is free.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]

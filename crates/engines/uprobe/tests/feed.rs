@@ -1,4 +1,4 @@
-//! This process's space, fed by its threads' calls, against the kernel's list.
+//! Compares this process's space, which its threads' calls change, with the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;

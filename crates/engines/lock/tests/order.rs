@@ -1,4 +1,4 @@
-//! The validator, against good and bad orders.
+//! Checks that the validator reports bad orders and no good ones.
 //!
 //! An order is the steps of threads that run one after another, separated by ` / `. A step names a lock, and takes it
 //! to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`

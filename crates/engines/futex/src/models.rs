@@ -230,7 +230,6 @@ fn goes_on(own: Words<'static>, beginning: u64) {
     Activities::new(own).mark_seen(0, beginning, 5);
 }
 
-/// A mutant of `goes_on` that marks any wait.
 fn any_goes_on(own: Words<'static>, _beginning: u64) {
     let word = head::ACTIVITIES + activity::SINCE;
     own.store(word as usize, 5 | activity::GOES_ON);

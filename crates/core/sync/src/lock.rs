@@ -2,7 +2,7 @@
 //!
 //! 1. The word's top bit is the writer; the others count readers.
 //! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
-//! 3. A thread that reads may call `try_read` again, also in a signal handler, because the call gives up in the end.
+//! 3. A thread that reads may call `try_read` again, also in a signal handler, because the wait is bounded.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 

@@ -26,7 +26,7 @@ pub trait Wait {
     /// Wakes a thread parked at `word`, if any.
     fn unpark(&self, word: &AtomicU64);
 
-    /// Returns the time, by which waits are measured.
+    /// Returns the time, to measure waits.
     fn now_ns(&self) -> u64;
 }
 

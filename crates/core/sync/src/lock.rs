@@ -2,7 +2,7 @@
 //!
 //! 1. The word's top bit is the writer; the others count readers.
 //! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
-//! 3. A thread inside may call `try_read` again, because its signal handlers may.
+//! 3. A thread that reads may call `try_read` again, also in a signal handler, because the wait is bounded.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -21,7 +21,7 @@ impl RwLock {
     /// Takes the lock to read; `None` if a writer is inside at each of `looks` checks.
     pub fn try_read(&self, looks: u32) -> Option<ReadGuard<'_>> {
         for _ in 0..looks {
-            // Relaxed: only saves an exchange that would fail.
+            // Relaxed: the load only saves an addition that would be undone.
             if self.0.load(Ordering::Relaxed) & WRITER == 0 {
                 // Acquire: pairs with a writer's guard (edge G).
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {

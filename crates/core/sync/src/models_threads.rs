@@ -1,5 +1,3 @@
-//! Models of the thread lock under loom, and their mutants.
-
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread::{JoinHandle, spawn};
 
@@ -28,7 +26,7 @@ impl Process {
         self.words[1].store(one + 1, Relaxed);
     }
 
-    /// Does what clone(2) does for the parent, while the calling thread holds the lock.
+    /// Starts a thread and passes it the caller's lock, as clone(2) does with CLONE_PARENT_SETTID.
     fn start(process: &Arc<Process>, id: u32) -> JoinHandle<bool> {
         process.word.store(id, Release);
         let process = Arc::clone(process);
@@ -42,7 +40,7 @@ impl Process {
         self.end.1.notify_all();
     }
 
-    /// Waits for a thread that ends, by a condition, because loom lets two spinning threads starve a third.
+    /// Waits until the ending thread has ended. Does not spin, because loom lets two spinning threads starve a third.
     fn wait_until_ended(&self) {
         let mut guard = self.end.0.lock().expect("no poison");
         while self.word.load(Relaxed) & ENDING != 0 {

@@ -1,8 +1,8 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
 //! A model proves something only if wrong code fails it. Its mutants run the shipped code, without test hooks,
-//! but one thread has [lost](lose) an [`Edge`]. Models run a signal handler before each [access](interrupt) in
-//! turn.
+//! but one thread has [lost](lose) an [`Edge`]. Models of signal handlers run once for each access, with the handler
+//! [before](interrupt) it.
 
 extern crate std;
 
@@ -29,7 +29,7 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Makes the calling thread lose `edge` alone, or nothing.
+/// Makes the calling thread lose only `edge`; with `None`, nothing.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
@@ -39,7 +39,7 @@ pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
     SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
 }
 
-/// Cancels [`interrupt`]'s handler. Returns whether it did not run.
+/// Cancels [`interrupt`]'s handler. Returns whether the handler had not run.
 pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }

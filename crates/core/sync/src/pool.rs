@@ -9,7 +9,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The block freed last, plus one. Each free block's first word continues the list.
+    /// The index of the block freed last, plus one. Each free block's first word continues the list.
     given: AtomicU64,
     fresh: AtomicU64,
 }

@@ -6,8 +6,8 @@
 //!
 //! A separate reader lock would cost each reader two more exchanges.
 //!
-//! `HELD`: a thread holds the shard, and wakes no thread at the release, because none is parked, or a woken one will
-//! set `AWAITED`. `AWAITED`: a thread holds the shard, and must wake a thread that may be parked.
+//! `HELD`: the shard's holder wakes no thread at the release. Either no thread is parked, or a thread that was just
+//! woken will set `AWAITED`. `AWAITED`: the holder must wake a thread at the release, because threads may be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -26,7 +26,7 @@ pub trait Wait {
     /// Wakes a thread parked at `word`, if any.
     fn unpark(&self, word: &AtomicU64);
 
-    /// Returns the time, for threads that wait.
+    /// Returns the time, to measure waits.
     fn now_ns(&self) -> u64;
 }
 
@@ -169,11 +169,11 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
     let since = wait.now_ns();
     let is_taken = (0..W::LOOKS).any(|_| {
         spin_loop();
-        // Relaxed: only saves an exchange that would fail.
+        // Relaxed: the load only saves an exchange that would fail.
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: edge H. The holder gets `AWAITED`, so that it wakes a parked thread.
+        // Acquire: edge H. Leaves `AWAITED`, so that the holder, perhaps this thread, wakes another at the release.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

@@ -1,8 +1,7 @@
 //! A lock that a thread may hold for its whole life. The kernel releases it once that thread has ended.
 //!
-//! The word is the thread's id, which clone(2) stores for its parent (CLONE_PARENT_SETTID) and clears when the
-//! thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more, however slow
-//! it was.
+//! The word is the thread's id. The kernel stores it when clone(2) creates the thread (CLONE_PARENT_SETTID), and clears
+//! it when the thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more.
 //!
 //! | word | the lock is |
 //! |---|---|
@@ -10,7 +9,7 @@
 //! | id with `BORROWED` | held by a thread for a piece of work |
 //! | id | held by the thread with this id, which was started with the lock |
 //! | id with `REQUESTED` | held by that thread, which another thread has asked to end |
-//! | id with `ENDING` | held by that thread, which ends |
+//! | id with `ENDING` | held by that thread, which is ending |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -33,9 +32,9 @@ pub enum ThreadLockState {
     Own,
     /// Another thread borrows the lock, and releases it soon.
     Borrowed,
-    /// The thread with this id has been asked to end, unless [`ThreadLock::withdraw`] withdraws the request.
+    /// The thread with this id has been asked to end. [`ThreadLock::withdraw`] may still withdraw the request.
     Requested(u32),
-    /// The thread with this id ends. The caller must not give up, because only callers replace the ended thread.
+    /// The thread with this id is ending. The caller must not give up, because otherwise no thread would replace it.
     Ending(u32),
 }
 
@@ -92,7 +91,7 @@ impl<'a> ThreadLock<'a> {
         }
     }
 
-    /// Withdraws the request to `holder`. Returns `false` if another thread has withdrawn it, or if `holder` ends.
+    /// Withdraws the request to `holder`. Returns `false` if another thread has withdrawn it, or if `holder` is ending.
     pub fn withdraw(&self, holder: u32) -> bool {
         self.exchange(holder | REQUESTED, holder).is_ok()
     }

@@ -1,8 +1,9 @@
 //! The stack of a thread's waits, outermost first: one wait, and those of signal handlers that interrupted it.
 //!
-//! A wait is identified by its position on the stack: the calling function's canonical frame address, or the stack
-//! pointer if its unwind rule is unknown. A wait that was cancelled or left by a handler's jump never returns. It keeps
-//! its slot until the thread waits at that position or above, because only then it has certainly ended.
+//! A wait is identified by its position on the stack: the canonical frame address of the function that makes the call,
+//! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled or left by a handler's jump
+//! never returns. It keeps its slot until the thread waits at that position or above, because only then it has
+//! certainly ended.
 //!
 //! A signal handler may interrupt anywhere. So `push` stores the stack position first, which takes the slot, and the
 //! address last, which completes it. The collector must skip slots with address 0.
@@ -34,8 +35,8 @@ pub struct Activity {
     pub frame: u64,
     /// The checksum of wakes of this address when the wait began ([`crate::board`]).
     pub seen: u64,
-    /// For a wait that a library reports, the last futex on which it slept (`seen` is its checksum), or 0. For a lock
-    /// that records its holder, the [`crate::history::History::mark`].
+    /// For a wait that a library reports: the last futex on which the thread slept inside it, or 0; `seen` is then that
+    /// futex's checksum. For a lock that records its holder: the [`crate::history::History::mark`].
     pub within: u64,
 }
 
@@ -67,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait, if that wait or one around it cannot be in progress at the stack pointer
-    /// `sp`, because the thread left it without a return.
+    /// Removes and returns the innermost wait, if the thread has left that wait or one around it without a return. The
+    /// thread has left each wait that cannot be in progress at the stack pointer `sp`.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {

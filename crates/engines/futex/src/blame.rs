@@ -1,8 +1,8 @@
 //! Charges a wait to the threads that held the lock during the wait.
 //!
-//! A waiting thread reads the holder before it waits. Threads that woke up recorded each later hand-over
-//! ([`crate::history`]). The time between two hand-overs belongs to one holder, and the release that ends this time
-//! gives the call site. Time without a known holder is [`holder::UNKNOWN`].
+//! A thread reads the lock's holder before it waits. Threads that woke up recorded each later hand-over
+//! ([`crate::history`]). The time between two hand-overs is charged to one holder, at the call site where this holder
+//! released the lock. Time without a known holder is charged to [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
@@ -11,13 +11,14 @@
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
-//! A releasing thread reads the clock only if it has slept for the lock. Otherwise it is charged up to the wake-up.
+//! A releasing thread reads the clock only if it slept before it took the lock. Otherwise it is charged up to the
+//! wake-up.
 //!
-//! A thread that takes a free lock records nothing. So a lock that a waiter finds free may have been taken since its
-//! release, many times if the waiter had no CPU.
+//! A thread that takes a free lock records nothing. So other threads may have held a lock that a woken thread finds
+//! free; many, if the woken thread had to wait for a CPU.
 //!
-//! The holder is read shortly after the clock, so a thread is rarely preempted in between. If it is, it records a later
-//! holder, who is charged too much.
+//! The holder is read shortly after the clock, so a thread is rarely preempted in between. A thread that is preempted
+//! there records a later holder, which is charged too much.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -29,7 +30,7 @@ use crate::history::{HandOver, History, InOrder, Release};
 use crate::operation::End;
 use crate::owner::{self, LockState, OwnedLock};
 
-/// The lock's part of [`head::THREAD`].
+/// Returns a lock's bits in [`head::THREAD`].
 fn short(lock: u64) -> u64 {
     (lock >> 2) << 32
 }
@@ -82,7 +83,6 @@ impl Thread<'_> {
         self.own().store(head::THREAD as usize, taken);
     }
 
-    /// Charges a wait, and records the hand-over.
     #[cold]
     #[inline(never)]
     pub(crate) fn charge(
@@ -135,7 +135,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Corrects the record that this thread holds the lock. The thread waits again, so another was faster.
+    /// Records the lock's present holder, if this thread is recorded as its holder. The thread waits for the lock
+    /// again, so another thread was faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

@@ -5,12 +5,12 @@
 //! for another CPU's cache line and its own earlier stores.
 //!
 //! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards, another
-//! thread woke that address in between. No times are compared, so a wake need not read the clock, which would be half
-//! of its cost.
+//! thread woke that address in between. No times are compared, so a wake need not read the clock, which would double
+//! the cost of a wake.
 //!
-//! INVARIANT: if a cell has words of two wakes, its checksum does not match them. For wakes at one address this is
-//! certain, because a change of the stamp alone, or of the call site alone, changes the checksum. Otherwise the chance
-//! of a match is one in 2^64.
+//! INVARIANT: the checksum of a cell with words of two wakes does not match. For two wakes at one address this is
+//! certain, because either the stamp or the call site is not the checksum's, and changing one of them changes the
+//! checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -36,8 +36,7 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns the checksum. At one address, a change of only the stamp or only the site changes it. The site is mixed in
-/// last, because it is known last.
+/// Returns the checksum. The site is mixed in last, because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }

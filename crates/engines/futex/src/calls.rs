@@ -47,7 +47,7 @@ pub struct Call {
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
-    /// The hook's site, used if no return address is in libc.
+    /// The hook's return address, recorded if no return address is in libc.
     pub at: u64,
     /// Whether a hook runs after the call to time a wait.
     pub is_timed: bool,
@@ -120,13 +120,13 @@ impl Activity {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns hooks on the thread's words and slab 0's.
+    /// Returns the hooks of a thread with the words `own`; `shared` are slab 0's.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
     }
 
-    /// Sets the thread's scope node.
+    /// Sets the thread's node of [`tiptoe_wire::scopes`].
     #[inline(always)]
     #[must_use]
     pub fn with_scope(self, scope: u64) -> Self {
@@ -282,8 +282,8 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning, because they did not wait, or began before the hooks. Does not time
-    /// waits that returned at once or were skipped, because reading the clock would dominate their cost.
+    /// Ignores calls without a recorded beginning, because they did not wait, or began before the hooks were installed.
+    /// Does not time waits that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(
         &self,

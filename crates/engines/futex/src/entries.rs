@@ -10,7 +10,6 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
 
 use crate::HASH;
 
-/// How many entries are probed.
 const LOOKS: u32 = 16;
 
 /// An entry's key.
@@ -22,7 +21,7 @@ pub struct Key {
     pub site: u64,
     /// The return address in libc, with the operation in the bits above.
     pub via: u64,
-    /// The thread's scope node.
+    /// The thread's node of [`tiptoe_wire::scopes`].
     pub scope: u64,
 }
 
@@ -133,13 +132,12 @@ impl Entry<'_> {
         }
     }
 
-    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`], if a slot is free.
+    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`], if the holder has a slot or one is free.
     pub fn held_by(&self, holder: u64, ns: u64, weight: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
         self.shared(slots, holder, ns, weight);
     }
 
-    /// Adds to the slot of a key. Returns `false` without room.
     fn shared(&self, slots: impl Iterator<Item = u32>, key: u64, ns: u64, weight: u64) -> bool {
         let mine = |slot: &u32| match self.get(*slot) {
             0 => self.0.take_own(*slot as usize, key),

@@ -5,8 +5,9 @@
 //! pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are
 //! unbiased, also when the mean changes.
 //!
-//! A long wait with a large weight would distort the sum. So a wait that tiptoe sees twice has weight 1. tiptoe marks
-//! the wait, and records a beginning if it was skipped ([`crate::activities::Activities::mark_seen`]).
+//! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
+//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If it was
+//! skipped, the mark records an approximate beginning.
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
 //! signal handler waits while its thread decides, the handler's wait may be timed instead of the thread's, or both,
@@ -22,7 +23,7 @@ pub const MOST: u64 = 63;
 /// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped; the word has its number.
+    /// The wait was skipped; the word is the wait's number.
     Unknown,
     /// The beginning in ticks.
     At(u64),

@@ -2,7 +2,7 @@
 //!
 //! A release of a lock for which threads sleep wakes one of them. The woken thread finds out whether it or a faster
 //! thread holds the lock now. So all hand-overs during a wait were recorded by threads that woke up during the wait.
-//! Only woken threads write here, and a sleep costs far more than a record.
+//! A sleep costs far more than a record.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
 //! there one by one, with a checksum. Readers skip a place whose checksum differs, because another thread has begun to
@@ -13,8 +13,8 @@
 //!
 //! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
 //! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as the lock's family
-//! counted since the mark, none was overwritten. Otherwise some may have been, perhaps during the reading, if more
-//! places were taken since the mark than the ring has.
+//! counted since the mark, none was overwritten. If it finds fewer, and more places were taken since the mark than the
+//! ring has, some may have been overwritten, even while it read them.
 //!
 //! A preempted thread may count its hand-over before a wait's mark, and take its place after the mark. Such a hand-over
 //! is older than the wait, so it is skipped.
@@ -68,15 +68,15 @@ pub struct HandOvers<'a> {
     last: u64,
     mark: u32,
     after: u64,
-    /// The family's hand-overs that are not found yet.
+    /// How many of the family's hand-overs are not found yet.
     left: u32,
 }
 
 /// How far a record may be from its place in the order of time.
 const AHEAD: usize = 4;
 
-/// Hand-overs, newest first. A thread preempted after it read the clock records late, so each is the newest of the next
-/// [`AHEAD`] records.
+/// Hand-overs, newest first. A thread preempted after it read the clock records late, so the iterator returns the
+/// newest of the next [`AHEAD`] records each time.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
@@ -142,7 +142,7 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be from before `after`, or
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be older than `after`, or
     /// 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
@@ -174,8 +174,7 @@ impl HandOvers<'_> {
         self.left == 0
     }
 
-    /// Returns whether hand-overs were overwritten. Valid after the last was read. Another lock of the family may make
-    /// this true.
+    /// Returns whether hand-overs of the lock's family may have been overwritten. Must be called after all were read.
     pub fn is_cut(&self) -> bool {
         // Acquire: pairs with the Release in `push` (edge B).
         fence(Acquire);

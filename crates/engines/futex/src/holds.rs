@@ -6,7 +6,8 @@
 //! releases the lock, perhaps through an unlock function, and then holds it again.
 //!
 //! No hook sees a call spin. But an exclusive hold cannot begin before the lock's last release, whose time all threads
-//! share. A spin lock's function may jump to its start for each try, so the last try begins the hold.
+//! share. A spin lock's function may jump to its start, and so to the hook, for each try. So the last try begins the
+//! hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -33,7 +34,7 @@ pub enum LockOperation {
     Leaves,
     /// Takes the lock by spinning; the hook may run for each try.
     Spins,
-    /// Releases a lock with one holder.
+    /// Releases an exclusive lock.
     Frees,
 }
 

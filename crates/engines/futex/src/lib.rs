@@ -31,5 +31,4 @@ pub mod reported;
 pub mod rwlock;
 pub mod walk;
 
-/// A factor that makes a product's upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;

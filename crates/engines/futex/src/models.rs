@@ -157,7 +157,7 @@ fn model_a_handlers_wait_is_inside_of_its_threads() {
     });
 }
 
-/// A handler's wait never returns. Once the thread waits further up, only that wait must be recorded.
+/// A handler's wait never returns. The thread then waits further up the stack.
 #[test]
 fn model_a_wait_that_is_left_is_forgotten() {
     at_each_access(|nth| {
@@ -230,14 +230,13 @@ fn goes_on(own: Words<'static>, beginning: u64) {
     Activities::new(own).mark_seen(0, beginning, 5);
 }
 
-/// A mutant of `goes_on` that marks any wait.
 fn any_goes_on(own: Words<'static>, _beginning: u64) {
     let word = head::ACTIVITIES + activity::SINCE;
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe sees a skipped wait twice, while the wait ends and another begins. The second wait must never be marked, and
-/// both must be counted. One exchange marks, so running it before each access covers all interleavings.
+/// tiptoe marks a skipped wait as seen twice, while the wait ends and another begins. The mark is one exchange, so
+/// running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));

@@ -55,7 +55,6 @@ fn newest_unchecked(words: Words<'static>, _lock: u64) -> Vec<HandOver> {
         .collect()
 }
 
-/// A reader must find each hand-over whole, under its lock, or not at all.
 fn hand_overs_do_not_mix(reads: Reads, pusher: Option<Edge>) {
     loom::model(move || {
         let words = leak(WIDTH);
@@ -125,7 +124,7 @@ fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
         lose(reader);
         let mut all = History::new(words).since(7, 0, 0);
         let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
-        // All before the newest were read or are known to be missing.
+        // The reader found all hand-overs before the newest, or knows that some are missing.
         let recorded = found.first().map_or(0, |last| *last as usize);
         assert!(found.len() == recorded || all.is_cut(), "{found:?}");
         other.join().unwrap();

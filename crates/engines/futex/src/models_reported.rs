@@ -73,8 +73,8 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// A reported wait's position must be above the futex waits inside it. The start of the library's own frame is not,
-/// because futex calls from that frame have the same position.
+/// Mutant: a reported wait's position is the start of the library's own frame. It must be above the futex waits inside,
+/// but futex calls from that frame have the same position.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

@@ -111,7 +111,7 @@ impl OwnedLock {
     }
 }
 
-/// Returns the number of readers; 0 for a thread.
+/// Returns the number of readers; 0 if the lower bits are a thread's id.
 #[inline(always)]
 pub(crate) fn readers(state: u32) -> u32 {
     match state & IS_THREAD {

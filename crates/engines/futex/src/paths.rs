@@ -1,10 +1,10 @@
 //! Caches walks: the paths through the runtime's libraries that a thread took before.
 //!
-//! A walk is slow, because each step's rule depends on the previous return address. But walks from one place mostly
-//! take one path. If its rules need only the stack pointer, its return addresses are at fixed distances. So for a
-//! path's first return address the distances and values of the others are cached. A later walk reads them all at once,
-//! and compares. Only the last may differ: an address far from the runtime's libraries is the user's, and one between
-//! them is looked up, because it may be in a standard library.
+//! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
+//! mostly take one path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on
+//! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack at
+//! these distances, and compares. Only the last address, the user's, may differ. If it is between the runtime's
+//! libraries, it is looked up, because it may be in a standard library.
 //!
 //! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because the
 //! code of a library that is not added yet counts as the user's. A signal handler may run anywhere, so a slot is taken
@@ -216,7 +216,7 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses in each library with each rule; the user's in a library, between both libraries, and far from both.
+    /// Addresses with each rule in each library, and user's addresses in a library, between both, and far from both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];

@@ -1,7 +1,7 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
 //! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without the
-//! futex calls inside it. Its waker is that of the last call. Its position is the end of the caller's frame, because
+//! futex calls inside it. Its waker is the last call's waker. Its position is the end of the caller's frame, because
 //! all calls inside it are below.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};

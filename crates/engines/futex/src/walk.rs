@@ -5,17 +5,17 @@
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is a
 //! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row.
-//! If it finds none, it returns the mixed library's innermost call.
+//! A walk that finds no such function returns the innermost call in the mixed library.
 //!
-//! All waits need the same few rows, so results are cached by a hash of the return address. A result's two words are in
-//! the first free place, which an exchange takes for ever. tiptoe adds libraries while threads walk, and never removes
-//! one.
+//! All waits need the same few rows, so results are cached by a hash of the return address. A result is two words in
+//! the hash's first free place, which the result keeps for ever. tiptoe adds libraries while threads walk, and never
+//! removes one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: a library is complete | its code's end in [`Frames::add`] | a search |
-//! | E: a cached result is complete | its address | a walk |
-//! | F: paths are for this number of libraries | the number in [`Frames::add`] | [`Frames::caller`] |
+//! | D: a library is complete | the end of its code in [`Frames::add`] | a search for a row |
+//! | E: a cached result is complete | its address | a search of the cache |
+//! | F: the libraries that a path's key counts are complete | their number in [`Frames::add`] | [`Frames::caller`] |
 
 use core::cell::Cell;
 
@@ -49,7 +49,7 @@ pub struct Library {
 /// A part of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library, which shows the kind of lock.
+    /// The C library, whose functions show the kind of lock.
     Libc,
     /// Another library.
     Other,
@@ -230,8 +230,8 @@ impl<'a> Frames<'a> {
         !(begin..end).contains(&address)
     }
 
-    /// Returns the user's call site, by a walk from `frame`, whose function `rule` leaves. `load` reads the stack. Must
-    /// be inlined, because otherwise the result would be in vector registers, which the hook does not save.
+    /// Walks from `frame` to the user's call site. `rule` leads out of the frame's function; `load` reads the stack.
+    /// Must be inlined, because otherwise the result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,

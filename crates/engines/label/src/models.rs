@@ -41,7 +41,6 @@ impl Slab {
     }
 }
 
-/// A number must belong to one label, and a label must have one number once both threads have entered it.
 fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let slab = Slab::new(WIDTH);

@@ -13,7 +13,6 @@ use tiptoe_wire::scopes::{BITS, COUNT, KEYS, OTHERS, RECORDS, RUN, key, record};
 
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// A factor that makes a product's upper bits depend on all bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
 /// The table, in slab 0's words.
@@ -26,8 +25,8 @@ impl<'a> Nodes<'a> {
         Nodes(words)
     }
 
-    /// Returns the number of a label's node within `parent`; [`OTHERS`] without room. `name` is called only for a new
-    /// node.
+    /// Returns the number of a label's node within `parent`; [`OTHERS`] if the table is full. `name` is called only for
+    /// a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {

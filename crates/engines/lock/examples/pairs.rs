@@ -1,4 +1,4 @@
-//! Each way to take and release a lock, bare, wrapped without a hook, and with the hook `Waits`: xtask compares the
+//! Each way to take and release a lock: bare, wrapped without a hook, and with the hook `Waits`. xtask compares the
 //! instructions of `NAME_bare` and `NAME_wrapped`, and counts those that `NAME_bare` and `NAME_waits` execute.
 #![expect(unsafe_code, reason = "names that can be found")]
 

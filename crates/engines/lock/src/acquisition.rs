@@ -132,8 +132,8 @@ impl Outcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// It may, like `lock`, even if the lock was free.
+    /// The method may wait, like `lock`, even if it did not.
     Wait,
-    /// It may not, like `try_lock`.
+    /// The method never waits, like `try_lock`.
     Try,
 }

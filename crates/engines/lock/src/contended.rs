@@ -2,7 +2,7 @@
 //!
 //! Without a hook the wrapper only calls the raw lock's method. With a hook of waits it calls `try` first. If that
 //! fails, it calls the hook's begin, the method, and the hook's end. A hook of holds is called before and after each
-//! acquisition; for a `try`, only after its success.
+//! acquisition, and before each release. A `try` calls it only after success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -132,8 +132,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Takes the lock; waits until it is free.
-    ///
     /// # Safety
     ///
     /// As for [`Kind::attempt`].
@@ -149,8 +147,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         unsafe { self.acquire::<K>(depth, wait) };
     }
 
-    /// Takes the lock unless `wait` times out. Returns whether it did.
-    ///
     /// # Safety
     ///
     /// As for [`Contended::acquire`].
@@ -165,8 +161,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         unsafe { self.acquire::<K>(0, wait) }
     }
 
-    /// Takes the lock if that needs no wait. Returns whether it did.
-    ///
     /// # Safety
     ///
     /// As for [`Kind::attempt`].
@@ -181,7 +175,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits for the lock. An attached agent gets `token` at the end of the wait.
+    /// An attached agent gets `token` at the end of the wait.
     ///
     /// # Safety
     ///

@@ -21,7 +21,6 @@ use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
 /// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// Takes the lock, or waits in slices until it is taken or cancelled.
 fn until(
     attempt: impl FnOnce() -> bool,
     mut cancelled: impl FnMut() -> bool,
@@ -56,15 +55,15 @@ fn until(
 /// });
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex while the thread may hold others of its class at smaller depths. Each depth is checked as a
-    /// class of its own. Without a class the depth means nothing.
+    /// Locks the mutex. The thread may hold other mutexes of its class at smaller depths, because each depth is checked
+    /// as a class of its own. Without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // By address, or in any other order that all threads use.
+    /// // Depths follow the addresses, or any other order that all threads use.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);
@@ -72,7 +71,8 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
 
-    /// Locks the mutex unless `cancelled`, called before each [`SLICE`] of the wait, returns true.
+    /// Locks the mutex. Calls `cancelled` before each [`SLICE`] of the wait; returns `None` if `cancelled` returns
+    /// true.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -210,7 +210,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Takes an upgradable read unless cancelled as with [`MutexExt::lock_killable`].
+    /// Takes an upgradable read unless cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};

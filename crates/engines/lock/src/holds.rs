@@ -2,10 +2,10 @@
 //!
 //! Each lock has one slot for a timed hold. Upgrades and downgrades continue the hold. Rules:
 //!
-//! 1. A thread that stores itself in the slot owns it until it releases the lock.
+//! 1. A thread that stores its number in the slot owns the slot until it releases the lock.
 //! 2. A shared hold includes its thread's recursive reads, and only that thread may end it. Any thread may end an
 //!    exclusive hold, because guards may be sent to other threads.
-//! 3. An exclusive holder finds the slot free, or stale if another thread released a shared guard.
+//! 3. An exclusive holder finds the slot free, or stale if another thread released the owner's shared guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -61,7 +61,7 @@ pub fn holds() -> &'static Table<HOLD_ROWS> {
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
-    /// Draws the acquisitions to skip: 0 to twice the mean.
+    /// Draws how many acquisitions to skip, from 0 to twice the mean.
     fn gap(now: u64) -> u32 {
         let range = u64::from(EVERY.max(1)) * 2 - 1;
         let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

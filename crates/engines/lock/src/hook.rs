@@ -228,7 +228,7 @@ pub trait Hook: Sized {
     }
 }
 
-/// No hook: the bare lock's instructions.
+/// No hook. The lock keeps the bare lock's instructions.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Nothing};
@@ -287,7 +287,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: at begins and acquisitions in this order, at ends and releases in reverse.
+/// Calls both hooks: `A` first at begins, acquisitions and downgrades, `B` first at ends and releases.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

@@ -16,8 +16,6 @@ pub(crate) trait Kind<R> {
     /// For an upgrade the caller must hold the lock upgradable.
     unsafe fn attempt(raw: &R) -> bool;
 
-    /// Takes the lock; waits until it is free.
-    ///
     /// # Safety
     ///
     /// As for [`Kind::attempt`].

@@ -29,13 +29,14 @@
 //!
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
-//! A guard's `unlocked` reports a call site in lock_api, because the guard does not know its caller.
+//! A guard's `unlocked` takes the lock again in a destructor, which does not know its caller. So such a wait's call
+//! site is in lock_api.
 //!
 //! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
 //! pairs of hooks. The feature `validate` checks the order of every lock.
 //!
-//! While `tiptoe lock` is attached, it receives every wait that a hook receives. Otherwise each wait costs a load and a
-//! branch more.
+//! While `tiptoe lock` is attached, it receives every wait that a hook receives. While it is not, the check costs each
+//! wait a load and a branch.
 //!
 //! The idea to hook only the contended path is from the kernel's tracepoints `contention_begin` and `contention_end`.
 //! The order's rules are from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).

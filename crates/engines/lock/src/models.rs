@@ -30,7 +30,7 @@ const TAKEN: u64 = 1;
 /// A thread that waits panics.
 const BROKEN: u64 = 2;
 
-// SAFETY: an exchange takes it, so one thread holds it.
+// SAFETY: an exchange takes the mutex, so one thread holds it.
 unsafe impl<T> RawMutex for Raw<T> {
     const INIT: Self = panic!("made by hand");
     type GuardMarker = GuardNoSend;
@@ -360,7 +360,7 @@ fn a_lock(address: usize) -> Lock {
     }
 }
 
-/// Two threads add times for one lock or two, while one reads.
+/// Two threads add times, for one lock or for two. One of them then reads the table.
 fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table: &'static Table<2> = Box::leak(Box::new(Table::new()));

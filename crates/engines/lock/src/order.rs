@@ -9,7 +9,7 @@
 //! 3. A request that waits for the thread's own hold of the lock is reported at once. So is a request for a second lock
 //!    of one class and depth.
 //! 4. A downgrade never waits, and changes the held mode.
-//! 5. A lock without a class is its own class, forgotten when dropped.
+//! 5. A lock without a class is a class of its own, which is removed when the lock is dropped.
 //!
 //! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.
 

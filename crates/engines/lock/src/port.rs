@@ -27,8 +27,8 @@ pub fn is_traced() -> bool {
     PORT.is_open()
 }
 
-/// Reports that a wait begins. Returns a token for [`end`]. Must be inlined, because the agent takes the return address
-/// for the place where the program takes the lock.
+/// Reports that a wait begins. Returns a token for [`end`]. Must be inlined, because the agent reports the return
+/// address as the place where the program takes the lock.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(ClassLabel::<C>::LABEL, address as u64 | mode << MODE_SHIFT)

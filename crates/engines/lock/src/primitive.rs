@@ -1,4 +1,4 @@
-//! The only access to atomics and cells, so that loom runs the shipped code.
+//! The crate's only atomics and cells, which models replace by loom's.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};

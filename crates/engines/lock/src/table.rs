@@ -186,7 +186,7 @@ impl Entry {
         true
     }
 
-    /// Adds a time. Only the entry's thread may call this.
+    /// Only the entry's thread may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

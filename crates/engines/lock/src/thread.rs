@@ -18,7 +18,6 @@ pub(crate) fn this_thread() -> usize {
     (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// loom's threads need no number here.
 #[cfg(all(feature = "std", tiptoe_loom, not(test)))]
 pub(crate) fn this_thread() -> usize {
     0

@@ -1,8 +1,9 @@
-//! The validator, against good and bad orders.
+//! Checks that the validator reports bad orders and no good ones.
 //!
-//! An order is the steps of threads that run one after another, separated by ` / `. A letter takes a lock to write;
-//! with `r` after it to read, with `R` recursively, with `u` upgradable. `?` only tries, `^` upgrades, `v` downgrades
-//! to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are of one class, at the depth that follows.
+//! An order is the steps of threads that run one after another, separated by ` / `. A step names a lock, and takes it
+//! to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`
+//! upgrades, `v` downgrades to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are locks of one class;
+//! a digit is the depth.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -65,7 +66,6 @@ fn depth(text: &str) -> u8 {
     text.parse().expect("a depth")
 }
 
-/// Runs each thread of an order in its own thread, and returns the faults.
 fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault> {
     let free: [Lock<H, Unnamed>; 5] = std::array::from_fn(|_| Lock::new(()));
     let classed: [Lock<H, C>; 2] = std::array::from_fn(|_| Lock::new(()));
@@ -92,7 +92,6 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
     reports.into_iter().map(|report| report.fault).collect()
 }
 
-/// Runs an order bare, with a try first, and contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
     /// A class for each run, because the graph never forgets a class.
     struct Way<const AT: usize, const WAY: usize>;
@@ -173,7 +172,6 @@ fn bad_orders_are_reported_once() {
         "ar b / b a": Inversion;
         "au b / b au": Inversion;
         "a bR / b aR": Inversion;
-        // An upgrade waits for readers.
         "au b a^ / ar b": Inversion;
         "ar b / au b a^": Inversion;
         "au a^ bR / b aR": Inversion;
@@ -324,7 +322,7 @@ fn each_ring_is_reported() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// Under `validate` all locks are checked, and those that name the hook only once.
+/// Under `validate` each lock is checked once, also if its own hook is `Order`.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

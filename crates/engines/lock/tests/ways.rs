@@ -176,7 +176,6 @@ fn waits_are_reported<L>(lock: &L, ways: Vec<Way<L>>) {
         assert_eq!(events(), [begin.clone(), end(outcome)], "{name}: given up");
         assert_eq!(run(State::Broken), None, "{name}");
         assert_eq!(events(), [begin.clone(), end("panicked")], "{name}: broken");
-        // A hook that panics still gets its begins and ends, and the lock is unharmed.
         for panics in [begin.clone(), end("acquired")] {
             panics_at(Some(&panics));
             assert_eq!(run(State::Taken), Some(true), "{name}: {panics}");
@@ -243,7 +242,6 @@ fn each_acquisition_is_reported() {
     holds_are_reported(&Mutex::<Holding>::new(0), of_mutexes());
     holds_are_reported(&RwLock::<Holding>::new(0), of_rwlocks());
     holds_are_reported(&RwLock::<Holding>::new(0), of_upgrades());
-    // With a hook of waits the wrapper tries the lock before it waits.
     holds_are_reported(
         &Mutex::<(Holding, tiptoe_lock::Waits)>::new(0),
         of_mutexes(),

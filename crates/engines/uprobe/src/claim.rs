@@ -23,7 +23,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers. Otherwise an exchange could succeed
+    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without it an exchange could succeed
     /// although a new thread with the same, reused id had claimed the descriptor.
     owner: AtomicU64,
 }
@@ -86,9 +86,9 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`, and prefers the first `most`, because only these have slabs. Takes over one
-    /// whose owner is not `taken`; if none is found, or with `keep`, takes a fresh one. `None` if all are taken. If a
-    /// signal handler claims meanwhile, its thread has two descriptors.
+    /// Takes a descriptor for thread `tid`, preferably one of the first `most`, because only these have slabs. Takes
+    /// over one that, by `taken`, its owner no longer needs; if none is found, or with `keep`, takes a fresh one.
+    /// `None` if all are in use. If a signal handler claims meanwhile, its thread has two descriptors.
     pub fn claim(
         &self,
         tid: u32,
@@ -160,7 +160,7 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back.
+    /// Ends the reservation. `owner` is the dead owner, so a new thread may take the descriptor over.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write

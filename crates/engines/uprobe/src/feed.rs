@@ -1,5 +1,5 @@
-//! Keeps the address space up to date by the program's calls that map or unmap files' code, and by the kernel's list
-//! of mappings. The program's threads never wait for the reader of the list.
+//! Keeps a [`Space`] up to date. The program's calls that map or unmap code are recorded, and the kernel's list of
+//! mappings is read. A thread of the program waits at most ten microseconds for the reader of the list.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
@@ -15,7 +15,7 @@
 //! holds. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
 //!
 //! A file is identified by its device and inode in the list, and gets a small number when first read there. On some
-//! file systems stat(2) shows another device. A call's file is then unknown, and the space lacking until the list is
+//! file systems stat(2) shows another device. Then a call's file is unknown, and the space is lacking until the list is
 //! read.
 //!
 //! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
@@ -38,7 +38,7 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a program's thread tries the lock: for ten microseconds.
+/// How often a program's thread tries the lock, which takes ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file, as /proc/self/maps identifies it.
@@ -102,7 +102,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space if it overlaps a
-    /// known range. An unsure space may miss the mapping, so every removal concerns it.
+    /// known range. Every removal concerns an unsure space, because the space may miss the removed mapping.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -240,8 +240,9 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
-    /// Calls `each` with each range of patched code that is mapped a second time without patches: at `range`, or
-    /// anywhere if `None`. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock is taken.
+    /// Calls `each` with each range of patched code that is mapped a second time without patches. With `range`, only
+    /// second mappings there count. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock
+    /// is taken.
     pub fn each_unpatched_copy(
         &self,
         range: Option<&Range<u64>>,

@@ -1,8 +1,8 @@
 //! The calls that a thread is inside, recorded by trampolines.
 //!
-//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost.
-//! Trampolines push and pop by themselves, but call this code at the end of a page, and if a frame below the uppermost
-//! returns.
+//! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
+//! Trampolines push and pop frames by themselves. They call this code at the end of a page of frames, and if a frame
+//! below the uppermost returns.
 //!
 //! | word | holds |
 //! |---|---|
@@ -38,7 +38,7 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of the return address.
     pub slot: u64,
-    /// The thunk to return to; without a thunk, the slot of the probe's first word, which is below all addresses.
+    /// The thunk to return to; without a thunk, the number of the probe's first word, which is below all addresses.
     pub thunk: u64,
     /// The time of entry in ticks; for a gate (`--under`) the address of the counters that record the call.
     pub entered: u64,
@@ -56,7 +56,7 @@ const PART: u32 = 56;
 pub struct Frames<'a>(&'a [AtomicU64]);
 
 impl<'a> Frames<'a> {
-    /// Views zeroed words, a multiple of [`WORDS`].
+    /// Returns a region over zeroed words, whose number must be a multiple of [`WORDS`].
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Frames(words)
     }
@@ -67,7 +67,7 @@ impl<'a> Frames<'a> {
     }
 
     fn word(&self, position: usize, index: usize) -> u64 {
-        // Relaxed, here and below: the thread's own frames, in program order.
+        // Relaxed, here and below: a thread reads its own frames in program order.
         let word = self.0.get(position * WORDS + index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -102,8 +102,9 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. No ABA: a thread that takes another's frame runs on the frame's stack, so
-        // no call reuses the slot, or that thread holds the region.
+        // Relaxed: only the exchange decides. It never takes a later frame with the same slot, because a thread that
+        // takes another's frame either runs on the frame's stack, where no other call uses the slot, or holds the dead
+        // owner's region.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
@@ -116,7 +117,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Clears the parts of frames below `end`.
+    /// Clears the parts of frames below `end`, because they may name an earlier session's words.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
@@ -131,8 +132,8 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`: calls `left` with each frame above that the thread has left;
-    /// returns the new end.
+    /// Records the return of the call at `position`. Passes to `left` each frame above it that the thread has left.
+    /// Returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
         let mut new_end = position;
@@ -150,8 +151,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// Records that the stack pointer moves up to `to`: calls `left` with each frame that the thread thereby leaves;
-    /// returns the new end.
+    /// Records that the stack pointer moves up to `to`. Passes to `left` each frame that the thread thereby leaves.
+    /// Returns the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -173,9 +174,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Records a call that begins at `slot`: calls `left` with each of the uppermost frames that the thread has left;
-    /// returns the new end. A frame at `slot` is a tail call's caller if `is_caller` is true; otherwise the thread has
-    /// left it.
+    /// Records a call that begins at `slot`. Passes to `left` each of the uppermost frames that the thread has left.
+    /// Returns the new end. A frame at `slot` is a tail call's caller if `is_caller` returns true; otherwise the thread
+    /// has left it.
     pub fn sweep(
         &self,
         end: usize,
@@ -212,7 +213,8 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Takes the returning call's frame and position, and calls `left` with each frame above that the thread has left.
+    /// Takes the returning call's frame; returns its position, too. Passes to `left` each frame above it that the
+    /// thread has left.
     pub fn pop(
         &self,
         end: usize,
@@ -233,7 +235,7 @@ impl<'a> Frames<'a> {
         self.take(at, wanted)
     }
 
-    /// Passes all frames below `height` to `left`.
+    /// Takes all frames below `height`, and passes them to `left`.
     pub fn bury(&self, height: usize, left: impl FnMut(Frame)) {
         (1..height.min(self.capacity()))
             .filter_map(|at| self.take(at, |_| true))

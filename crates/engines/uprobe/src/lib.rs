@@ -10,7 +10,8 @@
 //! - [`lookup`]: an address's probe while mappings change; [`feed`] keeps it up to date.
 //! - [`window`]: whether a site's bytes are ours.
 //!
-//! Two threads must not patch one site, so one agent thread owns the patcher and the table's writing side.
+//! Two threads must not patch one site. So one thread of the *agent*, tiptoe's library inside the program, owns the
+//! patcher and the table's writing side.
 #![no_std]
 #![warn(missing_docs)]
 

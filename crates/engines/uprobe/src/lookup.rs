@@ -1,6 +1,6 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! Other tracers lock the address space at each hit, and readers share the lock's word. Here a reader looks first,
+//! Other tracers lock the address space at each hit, so all readers write the lock's word. Here a reader looks first,
 //! validates afterwards, and writes nothing shared.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside: fall back.
@@ -29,7 +29,7 @@ pub use crate::mapping::{FileOffset, Mapping};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
-/// How often a fallback tries the lock: for ten microseconds.
+/// How often a fallback tries the lock, which takes ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 256 };
 const LINE: usize = 8;
 
@@ -37,7 +37,7 @@ const LINE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
-    /// ends within 512 KB share all.
+    /// ends in the same 512 KB share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -156,7 +156,7 @@ impl<'a> Space<'a> {
         covered == Some(true)
     }
 
-    /// Looks up an address's probe under the lock alone, a baseline to measure speculation.
+    /// Looks up an address's probe under the lock, without speculation, to measure what speculation saves.
     pub fn find_locked(
         &self,
         address: u64,
@@ -260,7 +260,7 @@ impl Writer<'_, '_> {
     }
 
     /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or shrank; an empty old
-    /// range, that it was copied. With MREMAP_DONTUNMAP the caller must insert the old mapping again.
+    /// range, that it was copied. MREMAP_DONTUNMAP, which keeps the old mapping, must be passed as a copy.
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {

@@ -1,7 +1,7 @@
-//! Maps address ranges to (file, offset), by a radix tree.
+//! Maps address ranges to *places* (file and offset), by a radix tree.
 //!
-//! The tree is like a processor's page table of [`LEVELS`] levels, but leads to places in files. An entry covers a
-//! *span* of addresses: a page on level 0, otherwise all of the table below.
+//! The tree is like a processor's page table of [`LEVELS`] levels. An entry covers a *span* of addresses: a page on
+//! level 0, otherwise all of the table below.
 //!
 //! | entry | its span |
 //! |---|---|
@@ -11,7 +11,7 @@
 //!
 //! INVARIANT (1 and 2 are broken only while the sequence of [`crate::lookup`] is odd):
 //!
-//! 1. Exactly one entry names each table but the root; none of these tables is all 0.
+//! 1. Exactly one entry names each table but the root, and each such table has an entry that is not 0.
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
@@ -46,7 +46,7 @@ pub(crate) const WIDTH: usize = 1 << BITS;
 /// Files' code is mapped only below this address.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
-/// Tag bits, clear in a page's place.
+/// Tag bits, which are 0 in the place of a whole page.
 const TABLE: u64 = 1;
 const FILE: u64 = 2;
 

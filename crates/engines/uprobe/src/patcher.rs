@@ -29,7 +29,7 @@
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
 //! A byte that guards the site (see `tiptoe_patch`) counts as a head here. A window of 6 bytes ends with two bytes
-//! that trap only together, the first at a head. While only one of them is written, that head has another trap byte,
+//! that trap only together; the first is at a head. Until the second is written, that head has another trap byte,
 //! which takes one more phase.
 //!
 //! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the

@@ -1,4 +1,4 @@
-//! The one door to atomics, so that loom runs the shipped code.
+//! The crate's only atomics, which models replace by loom's.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -22,13 +22,13 @@ const MOST_LINKS: usize = 64;
 /// The last probe's link. 0 is the link of a probe that is not in the table.
 const LAST: u64 = 1;
 
-/// Places, then for each the first probe's number plus one, or 0 if free.
+/// The slots' places, then each slot's first probe plus one, or 0 if the slot is free.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// Each probe's next one at its place, plus two.
+    /// For each probe the number of the next probe at its place, plus two.
     links: &'a [AtomicU64],
     slots: AtomicU64,
     len: AtomicU64,
@@ -51,7 +51,7 @@ const fn most_slots(probes: usize) -> usize {
     }
 }
 
-// Relaxed throughout, as in the page table.
+// Relaxed throughout, as in `Mappings`.
 impl<'a> Registry<'a> {
     pub(crate) fn new(words: &'a [AtomicU64], probes: usize) -> Option<Self> {
         let (table, links) = words.split_at_checked(words_of_table(probes))?;
@@ -189,7 +189,7 @@ impl<'a> Registry<'a> {
         };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
-        // Links the others that stay. Bounded, because a program could write a circle here.
+        // Links the other probes that stay. Bounded, because the program could write a circle of links.
         let mut next = first;
         let mut last = link;
         for _ in 0..self.links.len() {

@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`], [`Table::recall`] | `version` in [`Table::last_up_to`] |
 //!
-//! If two insertions overtake a reader, its order may be refilled. So a reader must check the version after the search,
+//! If two changes overtake a reader, the second refills its order. So a reader must check the version after the search,
 //! and retry if the version changed.
 
 use core::ops::Range;
@@ -24,7 +24,7 @@ use core::ops::Range;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// A reader's most tries. Each try fails only if an insertion was completed. Models insert twice.
+/// A reader's most tries. A try fails only if a change of the table was completed. Models make two changes.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 const ORDERS: usize = SITE_WORDS;
@@ -274,7 +274,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Returns the findable records in a range of addresses. Writer only.
+    /// Returns the records in a range of addresses, without replaced ones. Writer only.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);

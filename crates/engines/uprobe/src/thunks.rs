@@ -8,8 +8,8 @@
 //! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack pointer does
 //! not change, and that the return address is the record's first word. The record is found from the thunk's address
 //! alone, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame of an
-//! exception's handler by its canonical frame address (CFA), and takes the first that matches. So the last thunk's CFA
-//! must differ from that of the frame after it; the record has the offset.
+//! exception's handler by its canonical frame address (CFA), and takes the first frame that has this CFA. So the last
+//! thunk's CFA must differ from that of the frame after it; the record has the difference.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -115,7 +115,7 @@ impl<'a> Thunks<'a> {
     }
 
     /// Returns the thunk for `probe` and `thunk.to`, perhaps a new one; `None` if there is no room, or if `thunk.to` is
-    /// no user address. `is_ours`: `thunk.to` is in another thunk.
+    /// no user address. `is_ours` is whether `thunk.to` is in another thunk.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {
@@ -170,7 +170,7 @@ impl<'a> Thunks<'a> {
         Some(address)
     }
 
-    /// Publishes an entry. If two threads publish one key, both thunks are valid, and trampolines find the first.
+    /// If two threads publish one key, both thunks are valid, and trampolines find the first.
     fn publish(&self, key: u64, address: u64) {
         for at in self.first(key).. {
             let Some([found, held]) = self.entry(at) else {

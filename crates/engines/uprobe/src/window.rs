@@ -7,8 +7,8 @@ use tiptoe_wire::Site;
 
 const TRAP: u8 = 0xcc;
 
-/// Returns whether a site's bytes may be ours: in the window original, patched or trap bytes, after it the original
-/// ones. `byte` reads a byte; unreadable ones are ignored.
+/// Returns whether a site's bytes may be ours: each byte in the window is original, patched or a trap, each byte after
+/// the window is original. `byte` reads a byte; unreadable ones are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
     // Zeroes at the end are unknown bytes after a short function.

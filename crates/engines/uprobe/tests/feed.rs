@@ -1,4 +1,4 @@
-//! This process's space, fed by its threads' calls, against the kernel's list.
+//! Compares this process's space, which its threads' calls change, with the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -29,7 +29,7 @@ fn with_feed(test: impl FnOnce(&Feed)) {
 fn read(feed: &Feed) -> Reading {
     loop {
         let mut list = File::open("/proc/self/maps").expect("there");
-        // Another thread inside the lock may be waiting for a core.
+        // The thread that holds the lock may be waiting for a core.
         if let Some(reading) = feed.read_again(1 << 10, |buffer| list.read(buffer).ok()) {
             return reading;
         }

@@ -1,5 +1,5 @@
-//! The patcher over every window shape: no thread may run a mix of old and new bytes, whichever head it is at and
-//! however stale its core's view. Mutants leave out or swap a step.
+//! Runs the patcher over every window shape. No thread may run a mix of old and new bytes, at whichever head it is and
+//! however stale its core's view is. Mutants leave out or swap a step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -168,7 +168,7 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window with a pair has one more phase. No phase may lack its refetch, or be swapped.
+/// A window with a pair has one more phase.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -351,7 +351,7 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel has put the file's first byte in front of our jump's tail. Before [`rearm`], no thread may run a mix in a
+/// The kernel has put the file's first byte before our jump's tail. Before [`rearm`], no thread may run a mix in a
 /// [`guarded`] window.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {

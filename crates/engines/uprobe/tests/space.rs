@@ -1,4 +1,4 @@
-//! Mappings against a trivial model, and lookups while another thread changes the space.
+//! Compares mappings with a trivial model, and looks up while another thread changes the space.
 #![cfg(not(tiptoe_loom))]
 
 use std::collections::HashMap;

@@ -149,7 +149,7 @@ fn the_holder_was_read_long_after_the_clock() {
     assert_eq!(steps[..4], ["clock", "holder", "clock", "holder"]);
 }
 
-/// Regression: a lock lost its holders to a busy lock in its ring.
+/// Regression: a busy lock hid the hand-overs of another lock in the same ring.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn hand_overs_of_another_lock_hid_the_holder() {
@@ -165,7 +165,7 @@ fn hand_overs_of_another_lock_hid_the_holder() {
             thread.history().push(lock, &hand_over);
         }
     };
-    // The lock fills the ring before the wait, a lock of another family during it.
+    // The lock fills the ring before the wait. A lock of another family fills it during the wait.
     many(0x1000);
     thread.begins(&call(WAIT, 5), MUTEX, || 1000, |_| 1);
     let (of_ring, of_family) = ring(0x1000);

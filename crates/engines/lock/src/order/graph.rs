@@ -32,7 +32,7 @@ pub(super) struct Graph {
     steps: HashMap<Edge, Step>,
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    /// Faults of single threads: the node, and two call sites.
+    /// The reported faults of single threads: the wanted lock's node, and two call sites.
     reported: HashSet<(u32, [usize; 2])>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Adds an edge. `step`, which captures a stack, is called only for a new edge.
+/// `step`, which captures a stack, is called only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }

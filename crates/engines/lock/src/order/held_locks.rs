@@ -23,16 +23,15 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases by threads that do not hold the lock, which are possible because guards may be sent. Each has a number. A
-/// holder's entry has the last number at its acquisition in `since`. If a release's number is higher, the entry is
-/// stale, and is dropped. A later holder's entry has no lower number, so it stays. For a shared lock another reader's
-/// entry may be dropped.
+/// Releases, as address and number, by threads that have no entry for the lock, because its guard was sent to them. An
+/// entry's `since` is the last number when its lock was acquired. If a release's number is higher, the entry is stale,
+/// and is removed. If several threads read the lock, another reader's entry may be removed.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number in [`LET_GO`]. Relaxed: the lock itself orders its release before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most entries in [`LET_GO`]. Those of holders that ended stay until others push them out.
+/// The most releases in [`LET_GO`]. If the holder has ended, a release stays until newer ones push it out.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +59,6 @@ impl HeldLock {
     }
 }
 
-/// Calls `work` with this thread's held locks, unless the validator is running.
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
         // An ending thread has no list.
@@ -136,8 +134,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Reports if the thread would wait for itself. Returns whether no order is checked: after a report, or for a recursive
-/// read of a lock that the thread holds.
+/// Reports a request that would wait for its own thread. Returns whether the order needs no check: after such a report,
+/// or for a recursive read of a held lock.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
@@ -178,7 +176,6 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Reports a fault between two locks of one thread, once per pair of call sites.
 fn report_single(fault: Fault, entry: &HeldLock, wanted: &HeldLock) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_new_fault(wanted.node, places) {

@@ -1,4 +1,4 @@
-//! Reports of inconsistent orders.
+//! Reports of the validator.
 
 use core::fmt;
 use core::panic::Location;
@@ -111,7 +111,7 @@ pub fn on_report(reporter: fn(&Report)) {
     *REPORTER.write().unwrap_or_else(PoisonError::into_inner) = reporter;
 }
 
-/// Returns how many orders were reported.
+/// Returns how many faults were reported.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::reports(), 0);

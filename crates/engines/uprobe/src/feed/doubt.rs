@@ -2,7 +2,7 @@
 //!
 //! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are settled as were
 //! begun. A change edited into the space under its lock is settled at once. Any other change is settled once the
-//! list is read after the change ended. Two more counts, *lacking* and *filled*, track what may be missing.
+//! list is read after the change ended. Two more counts, *lacking* and *filled*, differ while a mapping may be missing.
 //!
 //! Rules:
 //! 1. A change must be begun before the kernel makes it, so that a thread that runs the new code sees the change begun.
@@ -113,8 +113,8 @@ impl Doubt {
         }
     }
 
-    /// Records that the space equals the list. Returns whether it should have been equal before: nothing was in
-    /// doubt, and no change came in between. The caller must hold the lock.
+    /// Records that the space equals the list. Returns whether the two should have been equal before: nothing was in
+    /// doubt or lacking, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.is_quiet {

@@ -1,4 +1,4 @@
-//! Parses /proc/self/maps byte by byte. It skips the file's name, which has any length.
+//! Parses /proc/self/maps byte by byte. Skips the file's name, which may have any length.
 
 use super::FileId;
 

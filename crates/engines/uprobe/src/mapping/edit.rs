@@ -88,7 +88,6 @@ impl Mappings<'_> {
         }
     }
 
-    /// Returns the table below an entry, perhaps a new one.
     fn below(&self, word: &AtomicU64, level: u32) -> Option<(&MappingTable, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);

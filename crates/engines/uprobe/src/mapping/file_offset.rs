@@ -16,7 +16,7 @@ impl FileOffset {
     /// The largest offset: 16 TiB.
     pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
 
-    /// Returns a byte, unless a number is too large.
+    /// Returns a place; `None` if a number is too large.
     pub const fn new(file: u32, offset: u64) -> Option<FileOffset> {
         if file > FileOffset::MAX_FILE || offset > FileOffset::MAX_OFFSET {
             return None;
@@ -60,7 +60,7 @@ impl Mapping {
         self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns where this mapping has bytes of its file that `other` has too, if there are any.
+    /// Returns the range of this mapping whose bytes of the file `other` maps, too, if any.
     pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
         let offsets = |mapping: &Mapping| {
             let first = mapping.file_offset.offset();

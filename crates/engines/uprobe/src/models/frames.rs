@@ -101,7 +101,7 @@ impl Thread {
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // A timed call's position is freed last, others before the call is counted.
+                // A timed call's position is freed after the call is counted, that of others before.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);
@@ -211,8 +211,8 @@ fn out_of_g(thread: &Thread) -> i64 {
 struct Jump;
 
 impl Thread {
-    /// Runs a program that handlers may jump out of. Returns how many calls stay inside for good: left before their
-    /// frame is written, or after it is taken.
+    /// Runs a program that handlers may jump out of. Returns how many calls may stay inside for good, because the jump
+    /// came before their frame was written, or after it was taken.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -313,8 +313,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine returns on another thread, while its first thread enters a call so near above that the coroutine's
-/// frame counts as left.
+/// A coroutine returns on another thread. Meanwhile its first thread enters a call a little higher up, so that the
+/// coroutine's frame counts as left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

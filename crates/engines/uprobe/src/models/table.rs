@@ -1,4 +1,4 @@
-//! A trapped thread must find its site, or none before its insertion, however many insertions run.
+//! A trapped thread must find its site, however many insertions run. It may find none only before the site's own.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -95,7 +95,7 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20 while the first of its two records is recalled.
+/// A thread traps at 20 while the first of two records for 20 is recalled.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

@@ -20,7 +20,7 @@ const CALL: u8 = 0xe8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,
-    /// The second byte is invalid after the original first byte: as an operand, or because the first is a prefix.
+    /// The second byte is invalid after the original first byte, as an operand or as an instruction after a prefix.
     Invalid,
     /// The first instruction's other bytes stay.
     Keep,
@@ -152,7 +152,7 @@ pub enum Step {
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// How many accesses are left before all from `unmapped_from` on is unmapped.
+    /// How many accesses are made before everything from `unmapped_from` on is unmapped.
     pub accesses_left: RefCell<Option<usize>>,
     pub unmapped_from: u64,
 }

@@ -6,9 +6,9 @@ use std::cell::Cell;
 
 use crate::error::BudgetExceeded;
 
-/// A budget's reads for each byte.
+/// The reads that a budget has for each byte.
 const PER_BYTE: u64 = 16;
-/// A budget's reads in addition.
+/// The reads that each budget has besides.
 const LEAST: u64 = 1 << 20;
 /// Searching this many bytes for a text's end takes as long as one read.
 const BYTES_PER_READ: usize = 16;

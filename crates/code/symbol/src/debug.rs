@@ -15,7 +15,7 @@ pub trait DebugSource {
     /// Returns a regular file's content, if readable.
     fn read(&self, path: &Path) -> Option<Content>;
 
-    /// Returns folders where debug files have their build-id (`.build-id`) or their image's path as name.
+    /// Returns folders of debug files, which are named by build-id (in `.build-id`) or by their image's path.
     fn roots(&self) -> Vec<PathBuf> {
         vec![PathBuf::from("/usr/lib/debug")]
     }
@@ -25,8 +25,8 @@ pub trait DebugSource {
         None
     }
 
-    /// Asks a debuginfod server for this build-id, in hexadecimal digits. Must be called only if no file answers the
-    /// question, because a server is slow.
+    /// Asks a debuginfod server for this build-id, in hexadecimal digits. Must be called only if no local file has the
+    /// information, because a server is slow.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }

@@ -76,7 +76,7 @@ fn cpp(name: &str) -> Option<DemangledName> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Without parameters, only lambdas have a qualifier.
+    // Of names without parameters, only lambdas' have a qualifier.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }
@@ -123,7 +123,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            // Only at `<` may the text be cut: another byte may be inside a character.
+            // The text may be cut only at `<`, because another byte may be inside a character.
             let name = (byte == b'<' && at > 0).then(|| &bare[..at])?;
             return Some(name.strip_suffix("::").unwrap_or(name));
         }

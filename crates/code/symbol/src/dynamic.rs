@@ -114,7 +114,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             .max()?;
         let chains = at.checked_add(buckets * 4)?;
         let Some(after_first) = last.checked_sub(first) else {
-            // No symbol is hashed. GNU ld then writes 1 as the first, however many symbols there are.
+            // No symbol is hashed. GNU ld then writes 1 as the first hashed symbol, however many symbols there are.
             return Some(first).filter(|first| *first > 1);
         };
         let chain = file_bytes.words(chains.checked_add(after_first * 4)?, MOST_SYMBOLS as u64)?;

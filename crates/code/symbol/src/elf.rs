@@ -42,7 +42,7 @@ const MOST_SECTIONS: usize = 1 << 12;
 /// file could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Returns `None` if the file is not ELF, or has more headers than a program has.
+/// Returns `None` if the file is not ELF, or has too many headers.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {

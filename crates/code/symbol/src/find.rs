@@ -40,8 +40,8 @@ impl Image {
     /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
     ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
     /// - otherwise all with this symbol, else all compilers' copies of it (`f.isra.0` of `f`), else all with this
-    ///   demangled name, with or without the same parts and template arguments. Local functions and overloads may
-    ///   share a name.
+    ///   demangled name, with or without parameters, qualifiers, ABI tags and template arguments. Local functions and
+    ///   overloads may share a name.
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);

@@ -19,7 +19,7 @@ pub(crate) struct Frame {
     pub(crate) is_signal_trampoline: bool,
     /// Whether the first rule is not that of a function's entry.
     pub(crate) is_inside_function: bool,
-    /// Whether the code saves the registers of handlers' arguments, as only unwinders do.
+    /// Whether the code saves %rax and %rdx, as only unwinders do.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Frame {
 const GAP: u64 = 1 << 16;
 
 /// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. If most is described,
-/// undescribed code was generated, as JavaScript's built-in functions are.
+/// undescribed code was generated (JavaScript's built-in functions, for example).
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();

@@ -115,7 +115,7 @@ impl Image {
     }
 
     /// Returns the disjoint, ascending link-time ranges of code with unwind information, or of all code if most has
-    /// none. In other code a program's runtime may itself look for return addresses.
+    /// none. Other code may belong to a runtime that walks its own stacks.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }

@@ -114,7 +114,8 @@ impl Origins<'_> {
 impl<'d> DebugData<'d> {
     /// Reads the extents of all units. `None` if units are damaged, or the budget cannot pay.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // addr2line must take extents from the units, as this function does, because the table may contradict them.
+        // addr2line must take extents from the units, as this function does, because `.debug_aranges` may contradict
+        // the units.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {

@@ -66,7 +66,8 @@ impl FunctionBuilder<'_> {
     }
 }
 
-/// Returns the names, the best to show first: global before local, few leading underscores, short.
+/// Returns the names, the best to show first: whole before cold, global before local, few leading underscores before
+/// many, short before long.
 fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
     let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
     let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());

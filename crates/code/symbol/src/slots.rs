@@ -19,8 +19,8 @@ pub(crate) struct Slots {
     imported: Vec<(Box<str>, u64)>,
     /// A word that gets the image's number among images with thread-local variables.
     pub(crate) module_number: Option<u64>,
-    /// A word and an offset in the image's thread-local block. The loader writes the offset's distance from the thread
-    /// pointer to the word.
+    /// A word and an offset in the image's thread-local block. The loader stores in the word how far the offset is from
+    /// the thread pointer.
     pub(crate) thread_offset: Option<(u64, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Slots {
     }
 }
 
-/// Reads the slots, from `loaded` if the file has no section headers.
+/// Reads from `loaded` if the file has no section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,

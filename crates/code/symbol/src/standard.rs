@@ -1,5 +1,5 @@
-//! Recognises functions of a standard library compiled into the program: C++ templates and inline functions, and
-//! what Rust links statically, with parking_lot.
+//! Recognises functions of standard libraries that are compiled into the program: C++ templates and inline functions,
+//! and Rust's static libraries, parking_lot included.
 //!
 //! C++ names are compared mangled, because a large program has too many to demangle. Library functions that only call
 //! a function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) are excluded,

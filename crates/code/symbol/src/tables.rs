@@ -51,7 +51,7 @@ pub(crate) struct Symbols<'d> {
     pub(crate) was_cut: bool,
 }
 
-/// Names with a budget. Without it, symbols with parts of one long name would cost more than the file's length.
+/// Names with a budget. Without it, many symbols with parts of one long name would take more memory than the file.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,

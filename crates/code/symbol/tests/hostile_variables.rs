@@ -91,7 +91,7 @@ fn types_that_refer_to_themselves() {
     }
 }
 
-/// Each structure has three nameless members of the next one's type: 3^16 paths, or a cycle.
+/// Each structure has three nameless members, of the next structure's type (3^16 paths) or of the first's (a cycle).
 #[test]
 fn structures_that_multiply() {
     for circle in [false, true] {
@@ -229,7 +229,6 @@ proptest! {
     }
 }
 
-/// The address of [`functions`]' function.
 const START: u64 = 0x100;
 /// The number of attributes without bytes in an entry.
 const ATTRIBUTES: usize = 20_000;
@@ -314,7 +313,7 @@ fn long_names_of_types_were_free() {
     }
 }
 
-/// Adds `count` units before that of [`functions`], each with one entry of [`ATTRIBUTES`].
+/// Adds `count` units before that of [`functions`], each with one entry that has [`ATTRIBUTES`] attributes.
 fn after_units(count: usize, mut dwarf: Dwarf) -> (Vec<u8>, Vec<u8>) {
     let flags = vec![(0x3f, dw::PRESENT); ATTRIBUTES];
     let code = dwarf.kind(dw::COMPILE_UNIT, false, &flags);

@@ -1,4 +1,4 @@
-//! Origins of instructions, from the file or a separate debug file, damaged or not.
+//! Finds origins of instructions in the file or a separate debug file, damaged or not.
 
 mod common;
 

@@ -15,7 +15,6 @@ use tiptoe_symbol::{Content, DebugSource, Image, NoDebugFiles};
 /// The type's offset in the shared file.
 const TYPE: &str = "12";
 
-/// A program whose variable has its type in a shared file.
 struct Program {
     folder: TempDir,
     build_id: String,

@@ -1,5 +1,5 @@
-//! Thread-local variables are where the program records them: its own, a linked library's, and those of a library
-//! opened later, with glibc and musl.
+//! Thread-local variables are found where the program recorded them: its own, a linked library's, and those of a
+//! library opened later, with glibc and musl.
 
 mod common;
 #[path = "common/process.rs"]

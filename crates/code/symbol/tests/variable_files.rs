@@ -178,7 +178,7 @@ fn debug_information_in_dwo_files_is_not_read() {
     );
 }
 
-/// The program has a copy of libc's variable, or with `-fPIC` none.
+/// The program has a copy of libc's variable; with `-fPIC` it has none.
 #[test]
 fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -201,7 +201,7 @@ fn variables_that_were_left_out() {
         &["no place in memory", "optimised out"],
     );
     refused(&program.path, "main::at", &["`main::at`"]);
-    // `end` is a variable of `call`, without a location, and of `main`.
+    // `call` and `main` have a variable `end`; that of `call` has no location.
     refused(&program.path, "end", &["a local variable of `main`"]);
     let unused = [
         "-g",

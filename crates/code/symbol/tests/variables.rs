@@ -169,7 +169,7 @@ impl RunningProgram {
     }
 }
 
-/// Compares values. gdb's structures and arrays are equal to anything, because ours are one number.
+/// gdb's structures and arrays are equal to anything, because ours are one number.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours

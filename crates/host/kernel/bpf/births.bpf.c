@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have events. tiptoe opens events thread by thread, while threads start
- * and exit, and a new thread inherits its parent's events.
+ * Finds which threads have events. tiptoe opens one thread's events after another's; each such *opening*
+ * has a number. Meanwhile threads start and exit, and a new thread inherits its parent's events.
  *
- * The kernel copies events somewhere within clone(2). A clone that began after an opening was done
- * gave all events; a clone that ended before the opening gave none. A clone that overlaps the opening
- * may have done either (a race), so it spoils the opening: tiptoe closes the opening's events, inherited ones too.
+ * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done
+ * copied all events; a clone that ended before the opening copied none. A clone that overlaps the opening may
+ * have done either (a race), so it spoils the opening: tiptoe closes the opening's events, inherited ones too.
  *
- * A thread's events are from exactly one opening, which has a number. Times are CLOCK_MONOTONIC's.
+ * All events of a thread are from one opening. Times are by CLOCK_MONOTONIC.
  *
- * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
+ * A thread that is not in `threads` existed before the programs were attached, or its birth is about to be reported.
  *
- * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the machine. The other
- * programs go on, so that tiptoe can account for the debug registers of each thread from its birth to its end.
+ * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the machine.
+ * The other programs stay attached, so that tiptoe can account for each thread's debug registers until its end.
  */
 #include "ids.h"
 
@@ -70,7 +70,7 @@ struct {
 	TYPE(value, u64);
 } cloning SEC(".maps");
 
-/* Births with events, and ends, in their order: the thread's id, with the bit `BORN` for a birth. */
+/* Births of threads with events, and ends of threads, in order: an id, with the bit `BORN` for a birth. */
 struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 1 << 20);
@@ -109,7 +109,7 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 	return done && *done;
 }
 
-/* The size of a thread's id. A thread has an id in each PID namespace, the innermost last. */
+/* The size of `struct upid`. A thread has such an id in each PID namespace; the innermost's is last. */
 #define UPID 16
 
 /* Returns a thread's id in tiptoe's PID namespace, which is the process's innermost. */

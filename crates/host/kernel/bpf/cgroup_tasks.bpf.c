@@ -2,18 +2,18 @@
 /*
  * Counts for cgroups by their tasks' own fields.
  *
- * The kernel counts each task's run time, faults, switches and migrations, so that no
- * program need run at switches. The growth of these fields is charged when tiptoe reads counts,
- * when the task changes its cgroup, and when the task's memory is freed, after its last switch.
- * The recorded cgroup is charged, because the task may have moved since.
+ * The kernel counts run time, faults, switches and migrations in fields of each task, so no
+ * BPF program needs to run at switches. The growth of these fields is charged when tiptoe
+ * reads counts, when the task changes its cgroup, and when the task's memory is freed, after
+ * its last switch. The recorded cgroup is charged, because the task may have moved since.
  *
- * Two CPUs may charge a task at once: each exchanges the recorded value for the value that it
- * sees, and charges the difference. The differences add up to the last value minus the first.
+ * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present
+ * one, and charges the difference. The differences add up to the last value minus the first.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* What a task was charged, and to which cgroup. */
+/* A task's field values at its last charge, and the cgroup to charge next. */
 struct tiptoe_known {
 	u64 runtime_ns;
 	u64 switches;
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * When the count started, by CLOCK_MONOTONIC: after the programs' attachment, before the first round.
+ * When the count started, by CLOCK_MONOTONIC: after the programs were attached, before they first ran over all tasks.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -85,7 +85,7 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 }
 
 /*
- * Returns a task's slot; OTHERS if the cgroup was removed, because another may have the slot now.
+ * Returns a task's slot; OTHERS if the cgroup was removed, because another cgroup may have the slot now.
  */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
@@ -159,7 +159,7 @@ INLINE void note_run(struct tiptoe_round *round, u64 began)
 	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
-/* Charges the idle task of a task's CPU, because idle tasks are in no list. */
+/* Charges the idle task of a task's CPU, because the iterator skips idle tasks. */
 INLINE void charge_idle(struct task_struct *task)
 {
 	struct rq *queue = task->se.cfs_rq->rq;
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* An earlier task at this address ended in an interrupt of a hidden task, so its end was hidden, too. */
+	/* The earlier task here was freed in an interrupt of a task that the kernel hides, so `ended` did not run. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -275,7 +275,7 @@ GLOBAL int charge_thread(u64 address, u64 id)
 	return 0;
 }
 
-/* Charges a process's threads, whose list is fixed during a move. Returns whether it has more than THREADS. */
+/* Charges a process's threads, whose list is fixed during a move. Returns whether there are more than THREADS. */
 INLINE int charge_threads(struct task_struct *leader, u64 id)
 {
 	u64 head = (u64)leader->signal + OFFSET(struct signal_struct, thread_head);

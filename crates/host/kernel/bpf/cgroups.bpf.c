@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Charges what a CPU does to the cgroup whose task it runs.
+ * Charges each CPU's work to the cgroup whose task the CPU runs.
  *
- * At a switch, `switched` charges the growth of the previous task's fields (run time, faults).
- * Events are read only if the cgroup changes. Their growth is charged to the cgroup *recorded*
- * at the previous change. The task's present cgroup would be wrong: a task that has moved
- * would take all earlier counts along.
+ * At a switch, `switched` charges the growth of the previous task's fields (run
+ * time, faults). Events are read only if the cgroup changes. Their growth is
+ * charged to the cgroup *recorded* at the previous change. The task's present
+ * cgroup would be wrong, because a moved task would take its earlier counts along.
  *
  * Charges are in a flat array, with a line for each CPU and slot. tiptoe maps the array, adds
  * up descendants and names cgroups.
  *
- * The kernel hides some tasks' switches from tracing, so the program keeps each task's last
- * fields. Their growth is charged at the task's next report, because only a running task's
- * fields grow. The task's slot is kept, too. It is valid until a task is moved or a cgroup made.
+ * The kernel *hides* some tasks' switches: it runs no program there. So `switched` keeps each
+ * task's last fields. Their growth is charged at the task's next seen switch, because only a
+ * running task's fields grow. The task's slot is kept, too, until a task is moved or a cgroup made.
  * A kept slot saves a lookup, which would miss the cache at each switch among a thousand cgroups.
  *
- * `switched` runs with interrupts off. tiptoe runs `flush` by an interrupt, or on its own CPU
- * where no task can preempt it, so the two never race. A program that can be interrupted sets
- * `busy` while it changes a CPU's state. `flush` then fails, and tiptoe repeats it.
+ * `switched` runs with interrupts off. `flush` runs in an interrupt, or on tiptoe's own CPU,
+ * where no task can preempt it. So the two never race. A program that can be interrupted
+ * sets `busy` while it changes a CPU's state. `flush` then fails, and tiptoe repeats it.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
@@ -26,7 +26,7 @@
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128
-/* The first timed run, because earlier runs are slow. */
+/* The number of the first timed run. Earlier runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -56,7 +56,7 @@ struct {
 } counted SEC(".maps");
 
 /*
- * A map for each event, with an entry for each CPU; such a map has no room for more. `last` has
+ * A map for each event, to which the loader gives an entry for each CPU. `last` has
  * the values at the last reading: all CPUs of an event, then those of the next event.
  */
 #define EACH_EVENT(DO)                                                                                  \
@@ -138,7 +138,7 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 }
 
 /*
- * Returns the entry at a task's index, which may be another task's; 0 for idle tasks, which share an id.
+ * Returns the entry at a task's index, which another task may occupy; 0 for idle tasks, which share an id.
  */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
@@ -159,7 +159,7 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* Marks a slot as valid until the next move. OTHERS never is, because a slot may become free at any time. */
+/* Marks a slot as valid until the next move. OTHERS is never valid, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
@@ -199,8 +199,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * Charges the growth of a task whose scheduling in was hidden, since its last report. All events since
- * the last reading will be charged to its cgroup, too, because they cannot be split.
+ * If the kernel hid that a task was scheduled in, charges its growth since its last seen switch. All
+ * events since the last reading will be charged to its cgroup, too, because they cannot be split.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -252,7 +252,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one css_set share cgroups. Idle tasks get 0, because other tasks have their css_set, too. */
+	/* Tasks with one css_set have the same cgroups. Idle tasks get 0, because other tasks share their css_set. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -282,7 +282,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* `next` ran since it was last scheduled out: the kernel hid a switch. */
+		/* `next` ran after it was last scheduled out, so the kernel hid a switch. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task while no switch is possible. If its scheduling in was hidden, charges cgroup `id`. */
+/* Charges the running task while no switch is possible. If the kernel hid its scheduling in, charges cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
@@ -342,7 +342,7 @@ int flush(void *none __attribute__((unused)))
 	return 0;
 }
 
-/* Keeps the fields of existing tasks, in case their scheduling in is hidden. */
+/* Keeps the fields of existing tasks, in case the kernel hides their next switch. */
 SEC("iter/task")
 int seeded(struct bpf_iter__task *args)
 {
@@ -372,7 +372,7 @@ int migrated(u64 *args)
 }
 
 /*
- * Charges a task that moves itself or its process to the cgroup that it leaves.
+ * When a task moves itself or its process, charges the cgroup that it leaves.
  * Other moved tasks may be running, so a report makes tiptoe flush all CPUs.
  */
 SEC("tp_btf/cgroup_attach_task")

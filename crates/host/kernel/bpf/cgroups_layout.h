@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* Slots of no cgroup: the idle tasks, and cgroups without a slot. */
+/* Slots that no cgroup owns: for idle tasks, and for all cgroups that found no free slot. */
 enum { IDLE, OTHERS, FIRST };
 
 /* What a cgroup's own tasks did on one CPU. */
@@ -52,11 +52,11 @@ struct tiptoe_cpu {
 	/* The task, and its fields when it was scheduled in; 0 until the first switch. */
 	u64 task;
 	struct tiptoe_fields fields;
-	/* Its css_set then, and the cgroup charged until the next change, with its slot. */
+	/* The task's css_set then, and the cgroup to charge until the next change, with its slot. */
 	u64 set;
 	u64 id;
 	u32 slot;
-	/* Set while a program that can be interrupted changes this. */
+	/* Set while a program that can be interrupted changes this state. */
 	u32 busy;
 	/* Switches from a task whose scheduling in was hidden, and how many of these tasks had no kept fields. */
 	u64 unseen;
@@ -67,16 +67,16 @@ struct tiptoe_cpu {
 	u64 no_slot;
 	/* Events that could not be read. */
 	u64 unread;
-	/* Timed runs and their time, and all runs: within a cgroup and between two. */
+	/* Timed runs, their time, and all runs: [0] within a cgroup, [1] to another. */
 	u64 timed[2];
 	u64 timed_ns[2];
 	u64 runs[2];
 };
 _Static_assert(sizeof(struct tiptoe_cpu) == 144, "as in Rust");
 
-/* Counts by tasks: their ends, what went wrong, and the programs' time. */
+/* For counts by tasks: the tasks' ends, what went wrong, and the programs' time. */
 struct tiptoe_round {
-	/* Tasks that began to end; tasks that ended; and tasks that a round saw in between. */
+	/* Tasks that began to end; tasks that ended; and tasks that a run over all tasks saw in between. */
 	u64 ending;
 	u64 ended;
 	u64 seen_ending;

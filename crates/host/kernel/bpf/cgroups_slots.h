@@ -67,7 +67,7 @@ INLINE u32 slot_for(u64 id)
 	return id ? find_slot(id) : IDLE;
 }
 
-/* Returns a task's cgroup; 0 for idle tasks, which do nothing for their root cgroup. */
+/* Returns a task's cgroup; 0 for idle tasks, whose work is not the root cgroup's. */
 INLINE u64 cgroup_of(struct task_struct *task)
 {
 	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;

@@ -2,17 +2,17 @@
 /*
  * Times waits for the kernel's own locks, and keeps their histograms.
  *
- * A wait's begin and end have the lock's address, only the begin has its type:
+ * A wait's begin and end have the lock's address, but only the begin has the lock's type. It is stored:
  *
  *   waiting                       where the begin is stored                    keyed by
  *   a thread that may sleep       `waits`, a hash                              thread and lock
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A sleeping wait may begin twice (a mutex spins, then sleeps): the second begin changes nothing.
- * If a begin finds its lock in a slot, or no free slot, an end was missed, because
- * a CPU does not spin for a lock twice. Most work is done at the begin, when the
- * thread waits anyway; at the end it holds the lock.
+ * A sleeping wait may begin twice (a mutex spins, then sleeps): the second begin
+ * changes nothing. If a begin finds its lock in a slot, or no free slot, an end
+ * was missed, because a CPU does not spin for a lock twice. Most work is done at
+ * the begin, because the thread then waits anyway; at the end it holds the lock.
  *
  * Our map operations take locks, whose contention may lead back here. `busy`
  * prevents that recursion, and drops both ends of such a wait.

@@ -11,10 +11,10 @@
  * at most one wait. A restarted call counts as another call; restart_syscall is not seen.
  * A begin that finds a wait in progress proves that the end of that wait was missed.
  *
- * `frames` leads to the user's call site. Its keys are addresses in libc where a thread may be, or to
- * which a thread returns. A value is the distance from the stack pointer to the caller's frame. Without
- * an entry only the call's address is known. tiptoe may add a library after the program's first
- * calls, so a caller not found at the begin is looked up again at the end.
+ * `frames` leads to the call site in libc's user. Its keys are addresses in libc where a thread may
+ * be, or to which a thread returns. A value is the distance from the stack pointer to the caller's
+ * frame. Without an entry only the call's address is known. tiptoe may add a library after the
+ * program's first calls, so a caller not found at the begin is looked up again at the end.
  *
  * A waking thread records the futex, its call site and the time in a cell of `wakers`, by the
  * futex's hash. A thread reads the cell after its wait (engines/futex/src/board.rs). A cell is
@@ -206,7 +206,7 @@ INLINE u64 woken_by(u64 address, u64 from, u64 until)
 	return *(volatile u64 *)&cell->since == then ? site : 0;
 }
 
-/* Records the caller, and whether an episode begins. That is a user's lock call, which may wait repeatedly. */
+/* Records the caller, and whether an episode begins. An episode is a user's lock call, which may wait repeatedly. */
 INLINE void note_caller(struct tiptoe_thread *thread, const struct caller *caller)
 {
 	thread->first = thread->episode_address != thread->address ||

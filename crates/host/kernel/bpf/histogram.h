@@ -9,7 +9,7 @@
 /* 8 for each doubling up to 2^42 ns. */
 enum { BUCKETS = 336 };
 
-/* Returns a time's bucket, as core/event's histogram does. */
+/* Returns a time's bucket. */
 INLINE u32 bucket_of(u64 ns)
 {
 	static const u64 thresholds[8] = {

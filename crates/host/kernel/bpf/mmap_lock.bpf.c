@@ -7,7 +7,7 @@
  *   last report                   `returned` reports                           meaning
  *   start_locking                 anything                                     an acquisition, or a failed one
  *   returned, for writing         reading, successful, without a start         a downgrade
- *   nothing                       anything                                     the end of an earlier begin
+ *   nothing                       anything                                     the end of an unseen begin
  *
  * So a thread's last acquisition for writing is kept until its next start.
  * These programs see no exits of threads, so the map evicts its oldest entries.
@@ -17,7 +17,7 @@
 /* A program's result: 0 would hide the event from other users. */
 #define PASS 1
 
-/* A wait's flag: the thread holds the lock for writing, by its reports. */
+/* A wait's flag: by its reports, the thread holds the lock for writing. */
 #define WROTE (1 << 11)
 
 struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Rows of waits: the wanted processes, a wait's begin, and its entry in the histogram. */
+/* Counts waits of the wanted processes in rows: stores a wait's begin, and adds its time to a histogram. */
 #pragma once
 
 #include "ids.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Charges what happens to a process's threads to their scopes.
+ * Charges scopes for the events of a process's threads, and for their time off the CPU.
  *
  * The agent keeps the node of a thread's scope in the thread's slab. The thread pointer leads to
- * a descriptor, and the descriptor to the slab, so a change of scope needs no notification.
- * The agent measures times; these programs measure only how long a thread did not run.
+ * a descriptor, and the descriptor to the slab, so a change of scope needs no notification. The
+ * agent measures times in scopes; these programs measure only how long a thread did not run.
  *
- * The process's data must not be trusted: an invalid node counts as the last, for all others.
+ * The process's data must not be trusted, so an invalid node counts as the last node, which is for all others.
  */
 #include "ids.h"
 #include "scopes_layout.h"
@@ -165,7 +165,7 @@ INLINE void happened(u32 number)
 }
 
 /*
- * For threads' events and for tracepoints. At a tracepoint 0 would hide the event from other users.
+ * A program for threads' events, and one for a tracepoint, where a result of 0 would hide the event from other users.
  */
 #define EVENT(number)                                                                                   \
 	SEC("perf_event")                                                                               \

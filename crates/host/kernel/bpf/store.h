@@ -75,7 +75,7 @@ INLINE int read_memory(u64 *value, u64 at, u32 len)
 	return bpf_probe_read_user(value, 8, (void *)at);
 }
 
-/* By their numbers in machine code; the last is 0, for no register. */
+/* Registers' values, by the registers' numbers in machine code. The last is 0, for no register. */
 struct registers {
 	u64 of[NONE + 1];
 };

@@ -3,15 +3,15 @@
  * Runs in a thread that accessed a watched variable. Counts accesses by instruction and
  * callers, with the values before and after.
  *
- * The processor traps after an access, when another thread may already have stored there
- * (a race). So the value is computed from the storing instruction, if it is in `stores`:
- * tiptoe decodes an instruction after its first hit.
+ * The processor traps after an access, when another thread may already have stored
+ * there (a race). So the value is computed from the storing instruction, if `stores`
+ * has it. tiptoe decodes an instruction, and adds it to `stores`, after its first hit.
  *
- * `rules` lead from an address to its caller. tiptoe fills them, from unwind information, for
- * the addresses that walks reach. A walk ends at another address and sets `is_partial`.
+ * `rules` lead from an address to its caller. tiptoe fills them, from unwind information, for the
+ * addresses that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
  *
  * Once the program returns 1 for a hit, the event stops until tiptoe refreshes it. The program
- * decides by the hits of all CPUs, so that they share the window's allowance.
+ * counts the hits of all CPUs, so that the CPUs share the allowance of a window of time.
  */
 #include "ids.h"
 #include "store.h"
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* Each variable's begun hits. tiptoe compares them before and after it reads memory to detect a race. */
+/* The hits that began, for each variable. tiptoe compares them before and after a read of memory, to detect a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -367,7 +367,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		tell(cpu, &key, &access);
 }
 
-/* Returns whether this hit uses up the window's allowance, which stops its event. */
+/* Returns whether this hit uses up the window's allowance, and so must stop its event. */
 INLINE int is_last(u32 slot, u32 counter)
 {
 	u32 first = counter, second = ALLOWED, third = IS_RESTING, fourth = IS_STRANGE;

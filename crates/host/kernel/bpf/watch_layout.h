@@ -20,8 +20,8 @@ struct tiptoe_variable {
 _Static_assert(sizeof(struct tiptoe_variable) == 20, "as in Rust");
 
 /*
- * A variable's last value. GAP: stores are missed while events are disabled or moved. FIRST: unknown until the next
- * hit. FOLLOWED: the last hit's.
+ * Whether a variable's last value is known. GAP: no, because stores are missed while events
+ * are disabled or moved. FIRST: not until the next hit. FOLLOWED: yes, from the last hit.
  */
 enum known { GAP, FIRST, FOLLOWED };
 
@@ -109,7 +109,7 @@ struct tiptoe_store {
 	u32 base;
 	u32 index;
 	u32 scale;
-	/* The address is unknown: the instruction adds a segment's base. */
+	/* The address is unknown, because the instruction adds a segment's base. */
 	u32 is_elsewhere;
 	u64 displacement;
 	u64 immediate;

@@ -1,10 +1,10 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge cgroups what the kernel counts for each task. If
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge cgroups for what the kernel counts in each task. If
 //!   [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: at each switch, a BPF program charges
-//!   what the CPU did to the previous task's cgroup. Cgroups add up to the system, because the events are never
-//!   rescheduled.
+//!   the previous task's cgroup for the CPU's work. The cgroups' counts add up to the system's, because the events are
+//!   never rescheduled.
 //!
 //! For both:
 //!
@@ -81,7 +81,7 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    /// Reports tasks that begin to end.
+    /// The program `ending`.
     ending: Option<Link>,
     wanted: ExtraCounts,
     flush: Arc<Flush>,
@@ -271,7 +271,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares the tasks' switches with the system's. These were `before` when the last reading began.
+    /// Compares the tasks' switches with the system's. The system's were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));

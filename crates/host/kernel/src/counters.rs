@@ -95,7 +95,7 @@ impl CounterSet {
         }
     }
 
-    /// Returns whether no thread was created during the opening, because a new thread might be missed.
+    /// Returns whether no thread was created during the opening. Otherwise a new thread might be missed.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -338,7 +338,7 @@ fn cpu_of(on: &CountedOn) -> Option<u32> {
     }
 }
 
-/// Returns where to open events; for a cgroup, needs its `directory`.
+/// Needs a cgroup's `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

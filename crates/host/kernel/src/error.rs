@@ -244,7 +244,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a right or feature is missing, so that other means may work.
+    /// Returns whether a right or a kernel feature is missing, so that another way may work.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied

@@ -6,7 +6,7 @@
 //! 2. Rows are sums since the start, never removed.
 //! 3. Callers must refuse 32-bit programs, because the kernel does not report their calls here.
 //!
-//! Linux 5.15 or later.
+//! Needs Linux 5.15.
 
 use std::os::fd::OwnedFd;
 
@@ -70,7 +70,7 @@ pub struct FutexesWanted {
     pub before_exec: bool,
     /// Whether an agent counts the calls of patched places.
     pub beside_agent: bool,
-    /// A thread of any tiptoe's agent, to leave out.
+    /// A thread of any tiptoe's agent, whose calls must not count.
     pub agent_thread: Option<u32>,
 }
 
@@ -204,12 +204,12 @@ impl Futexes {
         Ok(transmute!(drops))
     }
 
-    /// Returns the programs' time for the process by their own clock, which excludes their entry and exit.
+    /// Returns the programs' time for the process, without their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }
 
-    /// Returns the programs' time for all processes by the kernel, if permitted.
+    /// Returns the programs' time for all processes, as the kernel measures it; `None` if not permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

@@ -4,8 +4,8 @@
 //! already mapped. If the code is mapped later, it refuses silently, and the probe never counts. It runs others
 //! wrongly, so that the program crashes or miscomputes (`tests/opcodes.rs`).
 //!
-//! The kernel replaces one no-operation with a call, which needs no trap: that of five bytes up to Linux 7.1, that of
-//! ten from 7.2 on. A trial decides which ([`optimised`]), because distributions backport changes.
+//! The kernel replaces one no-operation with a call, which needs no trap: up to Linux 7.1 the no-operation of five
+//! bytes, from 7.2 on the one of ten. [`optimised`] tries which, because distributions backport changes.
 
 use std::sync::OnceLock;
 
@@ -153,7 +153,7 @@ fn step_with(instruction: &[u8], optimised: impl Fn() -> ReplacedNop) -> Step {
 
 /// `nopl 0(%rax,%rax,1)`.
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// `cs nopw 0(%rax,%rax,1)`, from headers for static probes.
+/// `cs nopw 0(%rax,%rax,1)`, as headers for static probes write it.
 const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
 /// The no-operation that becomes a call.
@@ -167,7 +167,7 @@ pub enum ReplacedNop {
 }
 
 /// Returns which no-operation becomes a call. The first use arms a uprobe in this process, for milliseconds. Without
-/// permission it assumes [`ReplacedNop::Nop5`], with which more is refused.
+/// permission for that, returns [`ReplacedNop::Nop5`], with which more instructions are refused.
 pub fn optimised() -> ReplacedNop {
     static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {

@@ -1,4 +1,4 @@
-//! Compares rows with the programs' structs, by the BTF of the built objects.
+//! Compares our types with the programs' structs, as the built objects' BTF has them.
 
 use object::{Object, ObjectSection};
 

@@ -2,7 +2,7 @@
 //!
 //! [`UprobeSet`] counts where no agent can be: in static or 32-bit programs, or under seccomp. A hit costs 230 to 480
 //! ns if the kernel emulates the instruction, up to 19 us if it single-steps (in a virtual machine). [`CounterSet`]
-//! counts perf's events. BPF programs (`bpf/`) time waits for the kernel's locks ([`Waits`]) and at futex calls
+//! counts perf's events. BPF programs (`bpf/`) time waits, for the kernel's locks ([`Waits`]) and in futex calls
 //! ([`Futexes`]).
 //!
 //! Invariants:

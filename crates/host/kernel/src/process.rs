@@ -3,8 +3,8 @@
 //! A link arms a list of places in a file, or none if the kernel refuses one. A refused list is halved until each
 //! refused place is alone. Each try takes milliseconds, so lists are short.
 //!
-//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If there are
-//! at most [`ALONE`] places, each has a link, so that closing one disarms no other.
+//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If there are at
+//! most [`ALONE`] places, each has its own link, so that closing one disarms no other place.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};

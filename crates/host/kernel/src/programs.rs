@@ -54,7 +54,6 @@ pub(crate) fn loader() -> EbpfLoader<'static> {
     loader
 }
 
-/// A program's reports.
 pub(crate) struct Ring(pub(crate) RingBuf<MapData>);
 
 impl fmt::Debug for Ring {
@@ -210,7 +209,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns drops by reason, and last how often the kernel ran no program.
+/// Returns the drops by reason. The last count is how often the kernel ran no program.
 pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops: PerCpuArray<_, u64> = typed_map(bpf, "drops", "read the drops")?;

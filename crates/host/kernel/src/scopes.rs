@@ -1,9 +1,9 @@
-//! Counts what happens to a process's threads, by scope.
+//! Counts the events of a process's threads, by scope.
 //!
 //! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so a change of scope needs no
 //! notification. The agent measures times in scopes; only times off the CPU are counted here.
 //!
-//! All processes run these programs at switches ([`Scopes::times_of_all`]).
+//! The switches of all processes run these programs. [`Scopes::times_of_all`] returns their time.
 
 use std::os::fd::OwnedFd;
 
@@ -188,12 +188,12 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process by their own clock, which excludes their entry and exit.
+    /// Returns the programs' time for the process, without their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: [u64; 2]| own)
     }
 
-    /// Returns the programs' time for all processes by the kernel, if permitted.
+    /// Returns the programs' time for all processes, as the kernel measures it; `None` if not permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

@@ -125,8 +125,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes within 0.2 ms, because hits are expensive. Other probes of the same link do not count for
-    /// about 15 ms; their readings show that.
+    /// Disarms these probes within 0.2 ms, because hits are expensive. Other probes of the same link (`process` module)
+    /// do not count for about 15 ms; their readings say `at_least`.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.owner {
@@ -217,8 +217,8 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether a report shows that the main thread called exec. The probes count on in a program that maps the
-    /// same files.
+    /// Returns whether a report shows that the main thread called exec. The probes still count in a program that maps
+    /// the same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
@@ -243,7 +243,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether the kernel refused all with EINVAL: Linux 6.1 loads the program, but does not know such links.
+/// Returns whether the kernel refused all with EINVAL, as Linux 6.1 does: it loads the program, but has no such links.
 fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)

@@ -1,13 +1,13 @@
-//! Times and counts waits for the kernel's own locks. The BPF programs run only when a thread waits (except with
-//! [`WaitSelection::EveryMmap`]).
+//! Times and counts waits for the kernel's own locks. The BPF programs run only when a thread of the machine waits
+//! (except with [`WaitSelection::EveryMmap`]).
 //!
 //! | object | tracepoints | since |
 //! |---|---|---|
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs run for each contended lock of the machine. They return at once if the lock's flags show that it is
-//! not wanted, or if the process is not wanted ([`Waits::times_of_all`]).
+//! The programs return at once if a lock's flags show that it is not wanted, or if the process is not wanted.
+//! [`Waits::times_of_all`] includes these runs.
 //!
 //! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
@@ -98,7 +98,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Adds these processes, unless all count.
+    /// Adds these processes; has no effect if all processes count.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         const CHOOSE: &str = "choose the processes";
         let mut chosen: HashMap<_, u32, u32> = typed_map_mut(&mut self.bpf, "wanted", CHOOSE)?;
@@ -177,12 +177,12 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the counted processes by their own clock, which excludes their entry and exit.
+    /// Returns the programs' time for the counted processes, without their entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
 
-    /// Returns the programs' time for all processes by the kernel, if permitted.
+    /// Returns the programs' time for all processes, as the kernel measures it; `None` if not permitted.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

@@ -8,10 +8,10 @@
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
 //!    memory after the store, where another thread may have stored in between (a race).
 //! 3. A window of time has an allowance of hits. When it is used up, all CPUs' events are throttled after at most one
-//!    more hit each, until [`Watchpoints::refresh`]. Other processes have their own allowance
-//!    ([`Watchpoints::move_to_threads`]).
+//!    more hit each, until [`Watchpoints::refresh`]. Other processes' hits have their own allowance; once it is used
+//!    up, [`Watchpoints::move_to_threads`] helps.
 //!
-//! Linux 6.1 or later; on all CPUs, 6.10.
+//! Needs Linux 6.1, or 6.10 for events on CPUs.
 
 use std::fs::File;
 
@@ -122,7 +122,7 @@ fn prepare(
     slots: &Slots,
     served: &[(usize, Breakpoint)],
 ) -> Result<(Cost, bool, Option<CpuEvents>), Error> {
-    // First, because measuring needs a debug register.
+    // Measured first, because that needs a free debug register.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Cpus => Some(CpuEvents::open(sees_kernel, slots, served)?),
@@ -206,7 +206,7 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// Limits a window to the hits that take `ns`, at least one.
+    /// Limits a window to as many hits as take `ns`, at least one.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;
@@ -287,7 +287,7 @@ impl Watchpoints {
         }
     }
 
-    /// Returns whether accesses by the kernel for the process count.
+    /// Returns whether accesses that the kernel makes for the process count.
     pub fn sees_kernel(&self) -> bool {
         self.sees_kernel
     }
@@ -395,7 +395,7 @@ impl Watchpoints {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Passes to the program the store of the instruction that ends at `end`.
+    /// Passes a decoded store instruction, which ends at `end`, to the program.
     pub fn insert_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, watch_layout::store(store))
     }

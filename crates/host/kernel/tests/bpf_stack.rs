@@ -9,13 +9,13 @@ mod bpf_stack;
 
 use bpf_stack::stack_bytes;
 
-/// At uprobes, or at an event that a user names, which may be a uprobe.
+/// Sections of programs at uprobes, or at an event that a user names, which may be a uprobe.
 const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepoint"];
-/// Programs whose event the object names, which is no uprobe.
+/// The start of sections that name a tracepoint, which is no uprobe.
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 
-/// Returns each program's section, and its use of the stack with all that it may call.
+/// Returns each program's section and stack use, possible calls included.
 fn programs(object: &Path) -> Vec<(String, i32)> {
     let bytes = std::fs::read(object).expect("an object");
     let file = object::File::parse(&*bytes).expect("ELF");

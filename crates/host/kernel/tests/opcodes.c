@@ -1,9 +1,9 @@
 /*
  * Runs each instruction of a file of code and records what it changed.
  *
- * Arguments: FILE OF CODE, OUTPUT. For each number of slots on standard input the program maps the file, runs the
- * slots REPEAT times, writes a result a slot and unmaps the file. All addresses are fixed and below 4 GiB, because
- * the code contains 32-bit addresses. opcodes.rs has a slot's layout.
+ * Arguments: FILE OF CODE, OUTPUT. For each number N on standard input the program maps the file, runs
+ * its first N slots REPEAT times, writes a result for each slot, and unmaps the file. All addresses are
+ * fixed and below 4 GiB, because the code contains 32-bit addresses. opcodes.rs has a slot's layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,9 +20,9 @@
 
 enum {
     SLOT = 192, BEGIN = 128, REPEAT = 2,
-    /* Between unmapped pages, at which a copy that runs away ends. */
+    /* Between unmapped pages, so that a string instruction that does not stop faults. */
     DATA = 0x20000000, DATA_LEN = 0x3000,
-    /* Targets of jumps through memory and registers. Loaded as flags, the address sets no harmful one. */
+    /* Targets of jumps through memory and registers. popf may load them, so they have no harmful flag's bit. */
     FAR = 0x30000000, FALL = 0x30001000,
     CODE = 0x40000000,
 };
@@ -171,7 +171,7 @@ static struct result run(uint64_t slot) {
     run_instruction();
     memcpy(result.registers, state.out, sizeof state.out);
     result.flags = state.flags, result.exit = state.exit, result.signal = signal_seen;
-    /* Differs with a probe: the address of the x87's last instruction, and which parts the processor has in use. */
+    /* Cleared, because a probe may change it: the x87's last address, and which parts of the state are in use. */
     memset(state.after + 8, 0, 8), memset(state.after + 512, 0, 64);
     result.vectors = mix(0, state.after, sizeof state.after);
     result.memory = mix(0, (void *)(uintptr_t)DATA, DATA_LEN);
@@ -195,7 +195,7 @@ int main(int count, char **arguments) {
     uint8_t *landings = map(FAR, 0x2000, PROT_READ | PROT_WRITE | PROT_EXEC, -1);
     memset(landings, 0x90, 0x2000);
     landing(landings + 0x80, 1), landing(landings + (FALL - FAR), 2);
-    /* An instruction may write to the address in a register. */
+    /* Write-protected, because an instruction may write to the address in a register. */
     if (mprotect(landings, 0x2000, PROT_READ | PROT_EXEC)) fail("mprotect");
     prepare();
     uint64_t slots;

@@ -27,7 +27,6 @@ const HERE: [u8; 4] = [0xfe, 0xca, 0xad, 0xde];
 const WORDS: usize = 21;
 const SIGNAL: usize = 18;
 
-/// Registers, flags, exit, signal, sums of vectors and memory.
 type Outcome = [u64; WORDS];
 
 type Code = Vec<u8>;
@@ -43,7 +42,7 @@ struct Runner {
 impl Runner {
     fn start() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: orders nothing; the numbers must only differ.
+        // Relaxed: the numbers must only differ.
         let number = NEXT.fetch_add(1, Relaxed);
         let name = format!("tiptoe-opcodes-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -90,7 +89,7 @@ impl Runner {
             .collect()
     }
 
-    /// Runs these instructions from a new file, because the kernel may still be removing a link to the last file.
+    /// Runs these instructions from a new file, because the kernel may still be removing probes from the last file.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -185,7 +184,6 @@ fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     slot
 }
 
-/// Prefixes outside the VEX family.
 const PREFIXES: [&[u8]; 13] = [
     &[],
     &[0x66],
@@ -202,8 +200,8 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field, because that
-/// selects the instruction of some opcodes.
+/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field. With some
+/// opcodes the middle field selects the instruction.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -284,7 +282,7 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Excludes what a hypervisor handles, and loops to themselves, because loops run arbitrarily often.
+/// Excludes instructions that a hypervisor handles, and loop instructions that jump back, which run arbitrarily often.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);

@@ -1,9 +1,9 @@
 /*
- * Calls functions on command, one a line of standard input:
+ * Runs the commands on standard input, one per line:
  * - main N: the main thread calls counted() N times
- * - worker N: an existing thread
- * - thread N: a new thread, which exits
- * - fork N: a forked child, which exits
+ * - worker N: an existing thread does
+ * - thread N: a new thread does, then exits
+ * - fork N: a forked child does, then exits
  * - leave 0: the main thread exits, and another reads on
  *
  * Prints the address of counted(), then a line per command.

@@ -1,4 +1,4 @@
-//! Uprobes in a real program that reports its calls.
+//! Uprobes in a real program, whose calls the tests command.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -53,7 +53,6 @@ impl Target {
         Process::new(self.child.id()).unwrap()
     }
 
-    /// Opens `counted()` as in a container.
     fn probe(&self) -> (KernelProbe, std::fs::File) {
         let maps = self.process().maps().unwrap();
         let mapping = maps.iter().find(|m| m.contains(self.counted)).unwrap();
@@ -165,9 +164,9 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
     if !allowed() {
         return;
     }
-    // A shell that waits, then becomes the target.
     let other = Target::start("exec");
     let (probe, _file) = other.probe();
+    // A shell that waits, then becomes the target.
     let mut child = Command::new("sh")
         .args(["-c", r#"read go; exec "$0""#])
         .arg(compile("exec-late"))
@@ -252,7 +251,7 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
-/// Returns the first probe's count once the kernel disarmed it, in 0.2 ms.
+/// Returns the closed probe's count, once the kernel has disarmed it (0.2 ms).
 fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
     set.close(&[0]);
     for _ in 0..10_000 {
@@ -272,7 +271,7 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // More than 32 places share links: closing one re-arms the others.
+    // Over 32 places, links are shared, so closing one re-arms others.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

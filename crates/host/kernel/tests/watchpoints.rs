@@ -114,7 +114,7 @@ fn threads_have_breakpoints_of_their_own() {
     let all = THREADS * (STORES + 1);
     let counted = rows.iter().map(|row| row.count).sum::<u64>();
     assert_eq!(counted, all, "{rows:#?}");
-    // This thread and the test runner's.
+    // At least this thread and the test runner's.
     let attached = set.attached().expect("how they got them");
     assert!(attached.threads >= 2, "{attached:?}");
     let unreserved = set.follow_births().expect("births");

@@ -1,11 +1,11 @@
 //! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files
 //! in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is no error.
 //!
-//! A file is used only if it is exactly what this build of tiptoe would write on these CPUs since this boot, with
-//! possible numbers. A price may be outdated, because a virtual machine's host or clock rates change, or other threads
-//! share the core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick
-//! differs by more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a
-//! busy machine changes between a few states.
+//! A file is used only if this build of tiptoe, on these CPUs and since this boot, could have written exactly its text.
+//! A price may still be outdated, because a virtual machine's host or clock rates change, or other threads share the
+//! core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by
+//! more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a busy
+//! machine changes between a few states.
 //!
 //! The yardstick is measured before and after a price. If the two differ, the price is measured again, at most
 //! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is

@@ -7,7 +7,8 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// A trampoline may be 800 MiB below its site, because the top byte of the jump's displacement must be a trap.
+/// A trampoline may be 800 MiB below its site, because the jump's displacement must have a trap byte where an old
+/// instruction began.
 const RESERVED: usize = 1 << 30;
 /// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;

@@ -15,10 +15,10 @@ const DEARER: f64 = 2.0;
 /// The most that a hit costs if nothing is cached.
 const COLD_NS: f64 = 300.0;
 
-/// The time of an unpatched call on other machines.
+/// The time of an unpatched call, for [`Curve::elsewhere`].
 const CALL_NS: f64 = 2.0;
 
-/// One loop in one surrounding.
+/// A measured loop in one surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// The time between two hits of one function.
@@ -35,7 +35,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve of other machines, equal in all surroundings, from the ns that a hit added in each loop.
+    /// Returns a curve from the ns that a hit added in each loop on other machines. It is equal in all surroundings.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,

@@ -1,20 +1,20 @@
-//! What one hit costs on this machine, and what tiptoe itself uses.
+//! Measures what one hit costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A hit's
-//! cost depends on how much code ran since the same function's last hit. Two jumps and an increment are nearly free in
-//! a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are timed, for a [`Curve`] of costs
-//! by the time between hits.
+//! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A
+//! trampoline's jumps and increment are nearly free in a hot loop, but not over a thousand functions. So loops of 1 to
+//! 1,024 functions are timed, for a [`Curve`] of costs by the time between hits.
 //!
 //! Loops have three *surroundings*: code, computation, and memory. The estimate is their median. The interval reaches
-//! from a hot loop to the dearest surrounding, with a margin for real programs.
+//! from a hot loop's cost to the dearest surrounding's, with a margin for real programs.
 //!
 //! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
 //!
 //! # Invariants
 //! - A measurement must change nothing outside its thread: no signal handler, no code of other threads, no open
 //!   descriptor.
-//! - A cost that cannot be measured gets a default with a wide interval, because a trace must not fail for its price.
+//! - A cost that cannot be measured gets a default with a wide interval, because a failed measurement must not stop a
+//!   trace.
 //! - Every interval contains its estimate. A hit costs at least [`FLOOR_NS`], and at most the time between hits.
 
 #![warn(missing_docs)]
@@ -204,8 +204,8 @@ pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a followed call of the function of `--under`. Its two atomic changes took less than 1 ns in a
-/// hot loop.
+/// Returns the cost of a followed call of `--under`'s function. Two more atomic changes took less than 1 ns in a hot
+/// loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
@@ -231,7 +231,7 @@ fn curve(shown: &InProcess, version: Version) -> Curve {
     }))
 }
 
-/// Adds the interval in which real programs' costs were, for a measured cost.
+/// Returns a measured cost, with the interval in which real programs' costs were.
 fn about(ns: f64) -> Cost {
     let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)

@@ -1,6 +1,6 @@
-//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. All waits
-//! for one lock return at once; all waits for 200 locks sleep. Then sampling skips all waits. The call into the agent
-//! is not included, because it overlaps with the system call.
+//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. Waits for
+//! one lock end as if they returned at once, waits for 200 locks as if they had slept. Waits that sampling skips are
+//! measured separately. The call into the agent is not included, because it overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

@@ -7,7 +7,6 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 // Relaxed: these numbers order no other data.
-/// The CPU time of helper processes, in ns.
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -57,7 +56,7 @@ pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }
 
-/// Returns the CPU time of this process, its calling thread, or reaped children.
+/// Returns the CPU time of `whom`.
 pub fn used_by(whom: UsageWho) -> Duration {
     let used = CpuUse::fetch(whom);
     Duration::from_nanos(used.user_ns + used.sys_ns)
@@ -75,7 +74,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// Returns the use so far by this process, its calling thread, or reaped children.
+    /// Returns the use so far by `whom`.
     pub fn fetch(whom: UsageWho) -> CpuUse {
         let Ok(usage) = getrusage(whom) else {
             return CpuUse::default();

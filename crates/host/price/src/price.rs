@@ -25,7 +25,8 @@ pub(super) trait Price: Sized {
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price of finite numbers; `None` if their count is wrong, or if no measurement gives such numbers.
+    /// Returns the price with these finite numbers; `None` if their count is wrong, or if no measurement gives such
+    /// numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 

@@ -32,7 +32,6 @@ pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Versi
 const PAGE: u64 = 4096;
 /// The alignment of functions, as compilers choose it.
 const ALIGN: usize = 16;
-/// What compilers put between functions.
 const FILLER: u8 = 0xcc;
 
 pub(super) struct Program {

@@ -40,7 +40,7 @@ pub(super) struct RootEntry<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// The units of a file. Units of `.debug_types` are last.
+/// Units of `.debug_types` are last.
 pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,

@@ -1,6 +1,6 @@
 //! Searches a unit for a variable by reading all its entries in order. Most entries do not match, so their attributes
-//! are read only up to the name. Names are compared by their offset in `.debug_str`, because all offsets of the wanted
-//! text are found first.
+//! are read only up to the name. All offsets of the wanted text in `.debug_str` are found first, so that names are
+//! compared by their offsets.
 
 use gimli::constants as dw;
 use gimli::{
@@ -160,7 +160,7 @@ impl<'d> Units<'d> {
         Some(Cursor { raw, path })
     }
 
-    /// Shows the entries of a unit that fit a query, each with its ancestors' offsets.
+    /// Shows the entries of a unit that fit a query, with their ancestors' offsets.
     pub(super) fn scan(
         &self,
         unit: Die,

@@ -1,12 +1,12 @@
 //! Finds the block of a file's thread-local variables in a thread.
 //!
-//! On x86-64 the program's block ends at the thread pointer. For a library, a word of its offset table leads to the
-//! block. So of the loader's structures only a thread's table of blocks must be known. The word has:
+//! On x86-64 the program's block ends at the thread pointer. A library's block is found by a word of the library's
+//! offset table, so of the loader's structures only a thread's table of blocks must be known. The word has:
 //!
 //! - in libraries loaded with the program, a variable's distance from the thread pointer (`R_X86_64_TPOFF64`);
 //! - otherwise the library's number (`R_X86_64_DTPMOD64`), an index in the table of blocks. In glibc and musl, the
-//!   table's address is 8 bytes after the thread pointer. If the library was opened later, glibc makes the block at
-//!   the thread's first use.
+//!   table's address is 8 bytes after the thread pointer. If the library was opened with dlopen, glibc makes the block
+//!   at the thread's first use.
 
 use super::plan::Read;
 use crate::error::variable_error::{BlockGap, VariableError};

@@ -28,7 +28,6 @@ pub(super) struct TypeRef {
 pub(super) enum Shape<'d> {
     Pointer(TypeRef),
     Reference(TypeRef),
-    /// `count` is the number of elements, if known.
     Array {
         element: TypeRef,
         count: Option<u64>,

@@ -19,7 +19,6 @@ use crate::error::BudgetExceeded;
 use crate::error::variable_error::{Damage, VariableError};
 use crate::reader::Section;
 
-/// Longer names are cut.
 const MAX_NAME: usize = 4 << 10;
 
 impl From<BudgetExceeded> for VariableError {
@@ -64,7 +63,7 @@ impl<'d> UnitEntry<'d> {
         }
     }
 
-    /// Returns a number, negative only if its form is signed.
+    /// Returns a number. Unsigned 64 bits are taken as signed.
     pub(super) fn number(&self, name: DwAt) -> Option<i64> {
         let value = self.attribute(name)?;
         let unsigned = value.udata_value().map(u64::cast_signed);
@@ -146,7 +145,7 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and its descendants, until `show` returns `false`. Grandchildren come without attributes.
+    /// Shows an entry and its descendants, until `show` returns `false`. Entries below its children have no attributes.
     fn walk(
         &self,
         die: Die,

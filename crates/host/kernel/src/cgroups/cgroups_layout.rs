@@ -95,13 +95,13 @@ impl CpuCounts {
     }
 }
 
-/// Faults of a count at switches, unless marked *by tasks*.
+/// What may be wrong with counts at switches, or *by tasks*. Lost reports and missed runs concern both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
     /// Switches that the kernel hid. The tasks' fields were charged later; events may be in other cgroups' counts.
     pub unseen: u64,
-    /// Hidden switches from tasks without earlier fields, whose first counts are missing. By tasks: tasks that found
-    /// no room.
+    /// Hidden switches from tasks without earlier fields, whose first counts are missing. By tasks: tasks without room
+    /// for a record.
     pub strangers: u64,
     /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the flush.
     pub moved: u64,
@@ -111,7 +111,7 @@ pub struct CountFaults {
     pub unread: u64,
     /// Reports lost for lack of room.
     pub lost_reports: u64,
-    /// Switches at which no program ran, because one already ran on that CPU.
+    /// Runs that the kernel skipped, because a program already ran on that CPU.
     pub missed: u64,
     /// By tasks: switches of the system that no known task has. The kernel hides those tasks; their counts are missing.
     pub hidden: u64,
@@ -157,7 +157,7 @@ pub struct Times {
     pub rounds_ns: u64,
 }
 
-/// Runs of the program at switches: within a cgroup, and between two.
+/// Runs of the program at switches: [0] within a cgroup, [1] to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
     /// All runs.

@@ -61,9 +61,9 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks at the end, when `ending` no longer runs. A round over all tasks does not see a reaped task;
-    /// a program charges such a task when the kernel frees it, an RCU grace period later. Returns how many tasks were
-    /// not charged in time.
+    /// Charges all tasks after `ending` last ran. A round over all tasks does not see a reaped task; `ended` charges
+    /// such a task when the kernel frees it, an RCU grace period later. Returns how many tasks were not charged in
+    /// time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);

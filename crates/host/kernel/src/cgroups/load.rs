@@ -30,7 +30,6 @@ pub(super) const SEEDED: &str = "seeded";
 /// If memory allows, there are at least `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
-/// The limits of [`most_tasks`].
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
 const MOST_BYTES: usize = 256 << 20;

@@ -45,7 +45,6 @@ impl Tree {
         self.root
     }
 
-    /// Returns whether the mount point shows the whole tree.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }

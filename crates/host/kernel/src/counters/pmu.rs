@@ -1,5 +1,5 @@
-//! Events of a machine's own PMUs: a folder of /sys/bus/event_source/devices has a PMU's number, events, and each
-//! term's bits.
+//! Events of a machine's own PMUs. Each PMU has a folder in /sys/bus/event_source/devices, with its number, its events,
+//! and the bits of each term.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tiptoe_sys::host::perf::{self, Attr};
 use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// The most levels of named events: the terms of an event must not name another.
+/// The most levels of named events. An event's terms must not name another event.
 const DEEPEST: usize = 1;
 const MOST_NAMED: usize = 12;
 
@@ -137,7 +137,8 @@ impl Pmu {
     }
 }
 
-/// Returns the word, and the value in the bits of a format like `config:0-7,32-35`.
+/// Returns a word's index, and `value` in the word's bits, by a format like `config:0-7,32-35`; `None` if it does not
+/// fit.
 fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, bits) = format.split_once(':')?;
     let word = ["config", "config1", "config2"]
@@ -190,7 +191,7 @@ mod tests {
 
     fn machine() -> PathBuf {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-        // Relaxed: orders nothing; the numbers must only differ.
+        // Relaxed: the numbers must only differ.
         static TURN: AtomicU32 = AtomicU32::new(0);
         let turn = TURN.fetch_add(1, Relaxed);
         let root = std::env::temp_dir().join(format!("tiptoe-pmu-{}-{turn}", std::process::id()));

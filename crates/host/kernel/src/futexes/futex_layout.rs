@@ -21,7 +21,7 @@ pub struct FutexKey {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// libc's last address and the operation, as in `tiptoe_wire::futex::entry::VIA`.
+    /// The last address in libc and the operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
     /// The thread; 0 if not grouped by it.
     pub thread: u64,
@@ -45,7 +45,7 @@ pub struct Waker {
 pub struct FutexEnds {
     /// Calls ended by another thread's wake.
     pub woken: u64,
-    /// Calls that returned at once: the word had changed.
+    /// Calls that returned at once, because the word had changed.
     pub at_once: u64,
     /// Calls that timed out.
     pub timed_out: u64,

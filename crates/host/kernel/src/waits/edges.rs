@@ -18,7 +18,6 @@ const OTHER: u64 = 0x2000;
 
 #[derive(Clone, Copy)]
 enum LockReport {
-    /// With these flags.
     Begin(u64, u64),
     End(u64, i32),
 }

@@ -18,7 +18,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
 ];
 const UNDER_WAY: u64 = u64::MAX;
 const BORN: u64 = 1 << 32;
-/// Cells of the map `words`: whether all openings are done, and how many births and ends the ring had no room for.
+/// Cells of the map `words`.
 const ARE_DONE: u32 = 0;
 const LOST: [u32; 2] = [1, 2];
 const FOLLOW: &str = "follow the births of threads";
@@ -74,7 +74,7 @@ impl Births {
     }
 
     /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
-    /// returns all later changes, and may repeat some that this result includes.
+    /// returns all later changes, and may repeat some of this result.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
@@ -91,7 +91,6 @@ impl Births {
         Ok(with_events.map(|(tid, _)| tid).collect())
     }
 
-    /// Returns the changes since the last call, and the number of lost ones.
     pub(super) fn changes(&mut self) -> Result<(Vec<ThreadChange>, LostChanges), Error> {
         let changes = self.changes.read(|record| {
             let word = u64::from_ne_bytes(record.try_into().ok()?);

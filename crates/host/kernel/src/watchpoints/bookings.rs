@@ -4,7 +4,7 @@
 //!
 //! 1. A tiptoe writes its file before it reads the others, so that of two tiptoes at least one sees the other.
 //! 2. A file counts only while its writer lives: the process with the file's id and start time, in the same PID
-//!    namespace. Later the next tiptoe removes the file.
+//!    namespace. After the writer has ended, the next tiptoe removes the file.
 //! 3. Only the kernel knows other programs' registers, so it may refuse what is booked.
 
 use std::fmt;

@@ -86,7 +86,6 @@ impl Heirs {
         }
     }
 
-    /// Releases the registers of all threads but `living`.
     fn keep(
         &mut self,
         living: &HashSet<u32>,

@@ -20,7 +20,7 @@ pub struct WatchWanted {
     pub one_by_one: bool,
     /// The conditions that an access must meet. An unknown old value meets any.
     pub conditions: Vec<Condition>,
-    /// The time that hits may take in each window of time; one hit is always allowed.
+    /// The time that hits may take in a window; one hit is always allowed.
     pub allowed_ns: Option<u64>,
     /// The kind of events.
     pub form: Form,
@@ -126,7 +126,7 @@ pub struct WatchHits {
     pub changed: u64,
     /// Hits whose value was read from memory.
     pub read_from_memory: u64,
-    /// Hits with an unknown old value: the first after each gap.
+    /// Hits with an unknown old value: the first after each gap in watching.
     pub old_unknown: u64,
     /// The first hit's time, by CLOCK_MONOTONIC.
     pub first_ns: u64,
@@ -187,7 +187,7 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// Hits that were not counted, or only in part. The words are those of `enum drop` in C, then `missed`.
+/// Hits that were not counted, or only in part. The words: `enum drop` in C, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
 #[repr(C)]
 pub struct Drops {

@@ -30,9 +30,9 @@ impl<'a> SharedSlots<'a> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Checks that each thread of a process can have the watches `serving`, which are indexes of `points`. Otherwise
-    /// the error names the holders of the missing registers. Reserves the debuggers' register, unless `takes_all`.
-    /// Other tiptoes see the watches until the result is dropped.
+    /// Checks that each thread of a process can have the watches `serving` (indexes of `points`). Otherwise the error
+    /// names the holders of the missing registers. Reserves the debuggers' register, unless `takes_all`. Other tiptoes
+    /// see the watches until the result is dropped.
     pub fn begin(
         &self,
         pid: u32,

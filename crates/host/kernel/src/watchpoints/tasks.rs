@@ -1,7 +1,7 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
-//! Threads start and exit while events are opened, and a new thread inherits its parent's events. So an opening that
-//! races with a birth ([`Births`]) is closed and repeated, until each thread has its events exactly once.
+//! While events are opened, a new thread inherits its parent's events. So an opening that races with a birth
+//! ([`Births`]) is closed and repeated, until each thread has its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
-/// From this number of threads on, tiptoe opens events on all CPUs in parallel.
+/// From this many threads on, tiptoe opens events in parallel.
 const MANY: usize = 32;
 /// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
@@ -44,7 +44,8 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether debug registers are reserved, as for living threads. After the attach [`Heirs`] accounts for them.
+    /// Whether debug registers are reserved, because the thread lives. After the attach [`Heirs`] accounts for the
+    /// registers.
     is_accounted: bool,
 }
 
@@ -74,7 +75,7 @@ struct Attach<'a> {
 enum OpenOutcome {
     Has(Opening),
     HasEnded(u32),
-    /// No register is free. Inherited events that will be closed may hold them.
+    /// No register is free. Inherited events may hold the registers until tiptoe closes them.
     IsFull(Error),
 }
 
@@ -305,7 +306,6 @@ impl Attach<'_> {
         self.births.lock().map_err(|_| Error::NoRoom)
     }
 
-    /// Returns how many openings raced with a clone.
     fn close_spoilt(&self, looks: &mut ThreadScan) -> Result<usize, Error> {
         let spoilt = self.births()?.spoilt()?;
         for number in &spoilt {
@@ -344,7 +344,7 @@ impl Attach<'_> {
 
     fn open(&self, tid: u32) -> Result<OpenOutcome, Error> {
         self.slots.reserve_for(tid, &self.watches)?;
-        // Relaxed: orders nothing; the numbers must only differ.
+        // Relaxed: the numbers must only differ.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.births()?.begin(number, tid)?;
         let mut events = Vec::with_capacity(self.served.len());

@@ -21,7 +21,7 @@ struct CpuEvent {
 }
 
 impl CpuEvents {
-    /// Opens disabled events without a program, a slot for each breakpoint.
+    /// Opens events, disabled and without a program. Each breakpoint has a slot, with an event on each CPU.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
@@ -60,7 +60,7 @@ impl CpuEvents {
 
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // An event that did not stop must not get more hits than the others.
+            // An event that did not stop must not be refreshed, because it would get more hits than the others.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -87,7 +87,6 @@ impl CpuEvents {
         off.map_err(cannot_move)
     }
 
-    /// Makes a disabled slot serve another variable, and enables it.
     pub(super) fn serve(
         &mut self,
         slot: usize,

@@ -95,7 +95,6 @@ fn a_second_run_does_not_measure() {
 #[test]
 fn a_price_was_kept_although_the_state_changed() {
     thread_local!(static TIMES: Cell<u32> = const { Cell::new(0) });
-    /// The first two measurements are disturbed.
     fn disturbed() -> Option<f64> {
         let times = TIMES.replace(TIMES.get() + 1);
         Some([2.0, 3.0, 2.0, 2.0][times.min(3) as usize])
@@ -438,7 +437,8 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Loops grow by the factor 4 or 8, and calls by at most 2.9, so gaps are sorted.
+        // Each loop has at least 4 times the functions of the last; calls differ by a factor of at most 2.9. So gaps
+        // are sorted.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

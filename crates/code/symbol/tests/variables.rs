@@ -371,6 +371,7 @@ fn check_cpp(other: bool) {
             "ns::Derived::constant",
             &["no place in memory", "always 32"],
         );
+        running.refuses("ns::Derived::large", &["always 18446744073709551615"]);
         running.refuses("ns::virtually->other_field", &["virtual base class"]);
         running.refuses("held", &["several variables", "`ns::Box<long int>::held`"]);
         running.refuses("ns::method", &["is a function"]);

@@ -41,7 +41,7 @@ pub enum VariableError {
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
-    OptimisedOut { name: String, value: Option<i64> },
+    OptimisedOut { name: String, value: Option<i128> },
     #[error("`{name}` has no single address to watch ({what}); watch an address")]
     NoSingleAddress { name: String, what: AddressForm },
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
@@ -233,7 +233,7 @@ fn note(missing: &Option<DebugGap>) -> String {
         .map_or_else(String::new, |missing| format!("; {missing}"))
 }
 
-fn constant(value: &Option<i64>) -> String {
+fn constant(value: &Option<i128>) -> String {
     value.map_or_else(String::new, |value| format!(", as it is always {value}"))
 }
 

@@ -19,7 +19,7 @@ pub(super) enum Location {
     /// Always in a register.
     Register,
     /// Not in memory; has a constant's value.
-    Nowhere(Option<i64>),
+    Nowhere(Option<i128>),
     /// At no single address.
     Other(AddressForm),
 }
@@ -35,7 +35,9 @@ pub(super) fn location<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Location
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),
         Some(_) => Location::Local,
         None if entry.has(dw::DW_AT_const_value) => {
-            Location::Nowhere(entry.number(dw::DW_AT_const_value))
+            let unsigned = entry.unsigned(dw::DW_AT_const_value).map(i128::from);
+            let number = || entry.number(dw::DW_AT_const_value).map(i128::from);
+            Location::Nowhere(unsigned.or_else(number))
         }
         None if entry.has(dw::DW_AT_declaration) => Location::Declared,
         None => Location::Nowhere(None),

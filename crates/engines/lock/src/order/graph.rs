@@ -29,6 +29,7 @@ pub(super) enum AddedEdge {
 pub(super) struct Graph {
     classes: HashMap<TypeId, u32>,
     last_class: u32,
+    last_own: u32,
     steps: HashMap<Edge, Step>,
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
@@ -54,8 +55,8 @@ pub(super) fn class_of(class: TypeId) -> u32 {
 
 pub(super) fn own_class() -> u32 {
     let mut graph = graph();
-    graph.last_class += 1;
-    graph.last_class
+    graph.last_own = graph.last_own.wrapping_add(1);
+    graph.last_own
 }
 
 pub(super) fn forget(node: u32) {

@@ -1,5 +1,6 @@
-//! The tree that messages about cgroups build must equal a plain list, and a walk through ancestors must end. The first
-//! byte of a piece of input gives its length, and whether it is a whole message or gets two words before it.
+//! Messages about cgroups build a tree, which must equal a plain list. A walk through ancestors must end. The input
+//! consists of pieces, whose first byte gives the length, and whether the piece is a whole message or gets two words
+//! before it.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -68,7 +69,6 @@ fn read(bytes: &[u8], tree: &mut Tree, list: &mut PathList) {
     }
 }
 
-/// Each path, and whether it was removed.
 #[derive(Default)]
 struct PathList(BTreeMap<u64, (String, bool)>);
 

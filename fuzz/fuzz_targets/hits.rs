@@ -137,7 +137,7 @@ impl Ring<'_> {
         );
     }
 
-    /// A hostile target can overwrite a word that readings use.
+    /// Overwrites a word that readings use, as a hostile target can.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {
@@ -162,7 +162,7 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// These calls must return, even with overwritten words.
+    /// Makes calls that must return, even with overwritten words.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

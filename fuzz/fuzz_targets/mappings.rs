@@ -1,5 +1,5 @@
 //! The page table must agree with a plain model of pages, and probes must be found wherever their file is mapped. Each
-//! five bytes are a change. At the end the mappings of another space are replaced by these.
+//! five bytes are a change. At the end, the result replaces the mappings of another space.
 #![no_main]
 
 use std::ops::Range;
@@ -52,7 +52,6 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
     }
 }
 
-/// One in sixteen pages of the first file gets a probe.
 fn probes(space: &Space) {
     let writer = space.write(1).expect("no writer holds the space");
     for probe in 0..64 {
@@ -117,7 +116,7 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// Replaces the mappings of a space with half of the changes.
+/// Makes a space by half of the changes, then replaces its mappings by those of `cells`.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

@@ -105,7 +105,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // Heads that resume at the copy need not trap, because they may make the first instruction invalid.
+    // Heads that resume at the copy are guards, which may make the first instruction invalid instead of trapping.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;

@@ -123,7 +123,8 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Also returns the hint's other text. Either the whole hint is a command, or its backquoted parts with arguments are.
+/// Returns a hint's commands and its other text. Either the whole hint is a command, or parts in backquotes with
+/// arguments are.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -218,7 +219,7 @@ fn the_words_of_via_were_another_commands() {
     }
 }
 
-/// The ids come from `pidof`, which separates them by spaces.
+/// Users insert the output of `pidof`, which separates ids by spaces.
 #[test]
 fn a_second_process_id_was_taken_for_a_function() {
     for line in [

@@ -1,5 +1,5 @@
-//! Untraceable programs, programs that die during a trace, and interrupted traces: one clear error, status 2, and
-//! unharmed survivors.
+//! Untraceable programs, programs that die during a trace, and interrupted traces must give one clear error and status
+//! 2, and harm no survivor.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Not written by this process, because another test's child could keep it open (ETXTBSY).
+        // Not written by this process, whose descriptor another test's child could inherit (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -110,7 +110,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // A program started by root gets no more rights, so the agent may enter.
+    // A setuid program that root starts gets no more rights, so the agent may enter.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -238,7 +238,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Kills the target at moments spread over attach, trace and detach. tiptoe must print one report or one error.
+/// Kills the target at moments from attach to detach. tiptoe must print one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -259,7 +259,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Sends Ctrl-C at moments spread over attach, trace and detach. The program must continue without probes.
+/// Sends Ctrl-C at moments from attach to detach. The program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {

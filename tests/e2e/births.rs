@@ -30,7 +30,6 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
     ]
 }
 
-/// Kills tiptoe every third time, at a varying moment.
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
@@ -168,7 +167,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// The target reaches a trap byte with signals blocked by no hooked call.
+/// The target reaches a trap byte with blocked signals, which no hooked call has blocked.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

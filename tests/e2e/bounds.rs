@@ -160,7 +160,7 @@ fn reads(pid: u32, file: &Path) -> bool {
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // 1 GiB is the largest size that gets a checksum.
+    // tiptoe computes no checksum of a larger file.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {

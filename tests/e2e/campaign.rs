@@ -1,4 +1,4 @@
-//! Counts and times all functions of real programs, whose output and status must not change. `make test` runs the
+//! Counts and times all functions of real programs, whose output and status must not change. `make nightly` runs the
 //! first of each list, `make stress` all.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! `tiptoe stat --for-each-cgroup`. If the kernel keeps all requested counts in fields of tasks, tiptoe reads these;
-//! otherwise it counts at switches.
+//! `tiptoe stat --for-each-cgroup`. If the kernel keeps all requested counts in fields of tasks, tiptoe reads these
+//! fields. Otherwise it counts at context switches.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ mod without;
 /// If this event is counted, all others of its run are counted at switches, too.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
-/// An additional event. With `None`, tiptoe reads the tasks' fields.
+/// The event to add. With `None`, tiptoe reads the tasks' fields.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
 fn both_ways(count: fn(Option<&str>)) {
@@ -24,8 +24,8 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns `check`, or a weaker one if the kernel hid ends of tasks, because the last work of these tasks is in no
-/// cgroup.
+/// Returns `check`, or a weaker one if the kernel did not report ends of tasks, because the last work of these tasks is
+/// then in no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {

@@ -95,7 +95,8 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// An inline unshare does not end the agent's thread, and a program in a time namespace may still start threads.
+/// tiptoe hooks no inline `unshare`, so the agent's thread stays. A program in a time namespace may still start
+/// threads.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -118,7 +119,7 @@ fn a_stopped_tiptoe_leaves_no_program_patched() {
 }
 
 /// Regression: after an inline system call the agent's thread kept the old namespace or root, or stayed without the
-/// filter.
+/// seccomp filter.
 #[test]
 fn the_agents_thread_stays_in_no_namespace_that_the_program_left() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! Where no jump fits, the cheaper of the kernel's uprobe and the agent's trap counts. The agent counts what the kernel
-//! cannot.
+//! Where no jump fits, the kernel's uprobe or the agent's trap counts, whichever is cheaper. What the kernel cannot
+//! count, the agent does.
 
 use std::process::Command;
 
@@ -64,7 +64,7 @@ fn the_trap_stays_for_what_only_the_agent_can_do() {
     }
 }
 
-/// tiptoe may open fewer files than uprobes on all functions need.
+/// Uprobes on all functions would need more open files than tiptoe may have.
 #[test]
 fn the_trap_stays_where_the_kernel_takes_no_probe() {
     let (tiptoe, report) = Probe::new(&["many_*"]).launch(&target("costly"));

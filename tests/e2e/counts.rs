@@ -1,4 +1,4 @@
-//! Programs that know their call counts: counts are equal, and the output is as without tracing.
+//! For programs that print their call counts, tiptoe's counts are equal, and the output is as without tracing.
 
 use std::path::Path;
 use std::process::Command;

@@ -19,7 +19,7 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the code is restored; after a killed tiptoe, only the program's own code. A killed tiptoe stopped no
+/// Waits until the code is restored. After a killed tiptoe, waits only for the program's own code: nothing stopped the
 /// threads, so hooks in libc stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };

@@ -104,7 +104,6 @@ fn a_server_is_asked_for_the_type_of_a_variable() {
     );
     let asked: Vec<String> = requests.try_iter().collect();
     assert_eq!(asked, [format!("/buildid/{}/debuginfo", program.build_id)]);
-    // The client's cache must be read without DEBUGINFOD_URLS, too.
     let said = output(program.watch("", "cache").env_remove("DEBUGINFOD_URLS"));
     let talk = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(

@@ -136,7 +136,7 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 const CUT: &str = "[…]";
 
-/// Returns the beginnings of a report's last lines, after the last cut and without notes.
+/// Returns the beginnings of a report's last lines, without notes and only after the last [`CUT`].
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -147,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose report ends with other lines than the printed one. `--record` and `--csv` print none.
+/// Returns the pages whose report ends with other lines than the printed one.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");

@@ -1,5 +1,5 @@
-//! Other tracers put uprobes on our functions and remove them. Programs check every result, and afterwards each of
-//! our probes must count.
+//! Other tracers put uprobes on probed functions and remove them. Programs check every result, and afterwards each of
+//! tiptoe's probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ struct LoadedProgram {
 
 impl LoadedProgram {
     /// Starts the program; `None`, with a note, if the kernel has no uprobes. Each test needs its own file, because the
-    /// kernel restores a removed uprobe's byte in each process with uprobes, even if the trap is ours.
+    /// kernel restores a removed uprobe's byte in each process with uprobes, even if the trap is tiptoe's.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -38,7 +38,7 @@ impl LoadedProgram {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // Foreign hits count in the youngest thread, which must exist.
+        // A foreign probe counts only in the youngest thread, so all threads must exist.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
@@ -160,7 +160,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Both tracers' probes must count if ours is after the first instruction.
+/// Both tracers' probes must count where tiptoe's is after the first instruction.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -257,7 +257,8 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // If our jump has the trap byte's value there, tiptoe notices the probe only when the kernel removes it.
+        // If the jump already has the trap byte's value there, tiptoe notices the probe only when the kernel removes
+        // it.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }

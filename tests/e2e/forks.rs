@@ -30,7 +30,7 @@ fn a_program_without_forks_has_no_cost_of_forks() {
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries a fork copies. If a mapping has a private page, all its pages are copied.
+    /// Pages whose page-table entries a fork copies: those of mappings that have a private page.
     pages: u64,
 }
 

@@ -49,7 +49,7 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("its agent removes the probes"), "{notes}");
-    // The released agent restores the code, because it finds that no tiptoe has its segments.
+    // The released agent restores the code, because it finds that no tiptoe owns its segments.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
@@ -80,7 +80,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // A thread that a killed tiptoe had borrowed must begin no session either.
+    // A thread that a killed tiptoe borrowed must begin no session either.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);

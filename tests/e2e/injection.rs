@@ -98,8 +98,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe believed that it had not
-/// returned, so all later attaches failed.
+/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe took it for still
+/// borrowed, so all later attaches failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -152,14 +152,14 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at one offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
+/// Regression: mappings at the same offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
 /// random, so two may be equal, but not all.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // After a call, each thread's frames are mapped.
+    // At a thread's first call, its frames are mapped.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -178,9 +178,8 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     attached.interrupt();
 }
 
-/// Returns a copy of tiptoe with another byte in the agent.
 fn another_build() -> Vec<u8> {
-    // The first byte, before the code to which signal handlers return, never runs.
+    // The first byte never runs, because signal handlers return to the second.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -201,7 +200,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Not written by this process, because another test's child could keep it open (ETXTBSY).
+    // Not written by this process, whose descriptor another test's child could inherit (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

@@ -106,14 +106,14 @@ fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     rows.map(|row| number(&row["count"])).sum()
 }
 
-/// Returns whether the row's threads waited while they exited, when some kernels have already removed perf's events.
+/// Returns whether the row's threads waited while they exited. By then, some kernels have removed perf's events.
 fn at_exit(row: &Value) -> bool {
     let callsite = row["callsite"].as_str().unwrap_or_default();
     let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts equal counts. perf may miss waits of exiting threads, and tiptoe the lost events.
+/// Asserts equal counts. perf may miss waits of exiting threads; tiptoe misses the lost events.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -149,7 +149,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Spinlocks are excluded: an interrupt that waits for one counts for the interrupted thread.
+    // Spinlocks are excluded, because an interrupt that waits for one counts for the interrupted thread.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",

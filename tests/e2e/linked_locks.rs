@@ -1,4 +1,4 @@
-//! Programs that link `tiptoe-lock`: its hooks' counts equal tiptoe's in the same run.
+//! In programs that link `tiptoe-lock`, its hooks count the same as tiptoe in the same run.
 
 use std::process::Command;
 
@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer waits may be if tiptoe measures them. The first waits calibrate the clock and fault in memory, and a
-/// thread may be preempted between readings of both clocks.
+/// How much longer tiptoe's waits may be than the hooks'. The first waits calibrate the clock and fault in memory, and
+/// a thread may be preempted between both readings.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -47,7 +47,7 @@ fn a_server_s_own_histograms_agree() {
 }
 
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
-    // tiptoe's wait begins some instructions earlier and ends some later.
+    // tiptoe's wait is some instructions longer.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
     let difference = count * 2_000 + ours / 10 + FIRST_NS;
     assert!(
@@ -128,7 +128,6 @@ fn a_running_server_continues_after_attach_and_detach() {
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
         if report.value["locks"]["via"] == "kernel" {
-            // If no thread can be borrowed, the kernel counts, and locks have no names.
             let notes = report.value["notes"].to_string();
             assert!(notes.contains("could be borrowed in time"), "{notes}");
             panic!("no thread lent itself, so locks have no names: {notes}");

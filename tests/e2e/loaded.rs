@@ -11,7 +11,7 @@ use tiptoe_tests::{
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// The note if the machine was too busy to hold a library back until it was probed.
+/// The note if tiptoe could not hold a library back until it was probed, because the machine was too busy.
 const MISSED: &str = "a library ran before its probes were set";
 
 const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];
@@ -191,7 +191,7 @@ fn a_library_that_is_never_loaded_is_reported() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // On a busy machine the library is not held back for the whole search; a note reports that.
+    // A busy machine adds another note.
     assert!(
         notes(run.good()).contains("`libnever.so:*` matched nothing"),
         "{}",

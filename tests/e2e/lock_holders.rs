@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// A thread has its function's name.
+/// Returns a holder's function. Each thread has its function's name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -53,7 +53,7 @@ fn role(holder: &Value) -> String {
     }
 }
 
-/// Returns the holders by the report and by the program; `None` if random addresses left no room for a patch.
+/// Returns what the report and the program say; `None` if random addresses left no room for a patch.
 fn measure_holders(scenario: &str, kind: &str, ms: u64) -> Option<[WaitNsByHolder; 2]> {
     let program = target("holders");
     let run = Probe::lock().run(&program, &[scenario, &ms.to_string(), kind]);

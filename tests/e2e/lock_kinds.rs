@@ -47,7 +47,7 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// With the kernel's counts of waits and wakes.
+/// A report, with the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
@@ -68,7 +68,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and of threads that it starts later; the agent's is not among them.
+/// Counts calls of the first thread and threads that it starts later, so not the agent's.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -110,7 +110,7 @@ fn check_all_and<'a>(
     }
 }
 
-/// Up to this many waits may all be joins, because threads of a short run may never contend.
+/// If a run has at most this many waits, all may be joins, because its threads may never contend.
 const JOINS: u64 = 4;
 
 fn check(

@@ -16,7 +16,7 @@ const LIMITED: &[&str] = &[
     "prlimit",
     "--memlock=8388608",
 ];
-/// How many more KiB may be locked and resident.
+/// How many KiB more than without tiptoe may be locked, and resident.
 const ROOM: u64 = 1024;
 
 fn said(stdout: &str) -> Vec<(String, [u64; 3])> {

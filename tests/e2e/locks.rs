@@ -75,7 +75,8 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled. No C++, because that needs the release's compiler.
+/// glibc 2.41 checks the address at which a thread is cancelled. Not in C++ for bullseye, because that needs the
+/// release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
@@ -245,7 +246,6 @@ fn a_deadlock_has_its_age() {
     }
 }
 
-/// One thread waits to write, and another waits to read after it.
 #[test]
 fn the_number_of_readers_is_reported() {
     let run = Probe::lock().run(&target("readers"), &["5", "20"]);

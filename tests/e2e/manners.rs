@@ -129,7 +129,7 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
 }
 
 /// Regression: if a thread set its own thread-local block, trampolines took the block's first word for libc's pointer.
-/// The agent must leave before that.
+/// The agent must leave before a thread sets the block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -149,7 +149,7 @@ fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: `wrfsbase` cannot be hooked, so memory was overwritten after it.
+/// Regression: `wrfsbase` cannot be hooked, so later hits overwrote memory.
 #[test]
 fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     let program = target("own_base");
@@ -190,7 +190,6 @@ fn a_thread_that_has_storage_of_its_own_is_left_alone() {
     assert!(notes.contains("thread-local storage"), "{notes}");
 }
 
-/// The target forks three workers, and never calls the function.
 #[test]
 fn nothing_said_why_a_function_was_never_hit() {
     let report = |options: &[&str]| {

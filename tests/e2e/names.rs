@@ -62,7 +62,7 @@ fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
     }
 }
 
-/// A `[` in a library's name begins no set of a glob.
+/// A `[` in a library's name does not begin a glob's set of characters.
 #[test]
 fn libraries_of_any_name_are_found() {
     let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));

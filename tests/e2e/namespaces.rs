@@ -261,7 +261,7 @@ fn tiptoe_in_a_container_knows_its_processes() {
     }
 }
 
-/// tiptoe does not know ids of a nested namespace, and BPF programs do not know ids of tiptoe's.
+/// tiptoe does not know ids of a nested namespace, and BPF programs do not know ids of tiptoe's namespace.
 #[test]
 fn tiptoe_in_a_container_refuses_a_nested_container() {
     if !is_root() {

@@ -93,7 +93,7 @@ fn the_kernel_splits_nothing() {
     refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
 }
 
-/// The kernel's probes are in files, so they count after an exec.
+/// The kernel's probes are in files, so they also count after an exec of the same file.
 #[test]
 fn kernel_probes_that_outlive_an_exec_are_reported() {
     if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {

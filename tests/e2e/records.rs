@@ -1,4 +1,4 @@
-//! `--record`: every call is a line, in order for each thread, or in the report's counts.
+//! With `--record` every call is a line, in order for each thread, or is counted in the report as missing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// The accounting treats all threads alike.
+/// A few, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// A child that gets a debugger once it takes a register.
+/// A child, traced (ptrace) before its registers are first poked.
 struct Idle {
     child: Child,
     is_traced: bool,
@@ -147,8 +147,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Replaces a request: the kernel closes one event and opens another, and no other thread takes the register in
-    /// between.
+    /// Replaces a request: closes the kernel's event, and opens another before any thread takes the register.
     fn modify(&mut self, random: &mut Random) {
         let old = self.take(random);
         let (request, access) = self.request(random);
@@ -169,7 +168,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests: the kernel replaces one after the other, and restores all if it refuses one.
+    /// Replaces several requests, one after the other. If the kernel refuses one, opens all old events again.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();

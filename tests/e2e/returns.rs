@@ -101,7 +101,7 @@ fn bounded(program: &Path, modes: &[&str]) {
 }
 
 fn everything(program: &Path, modes: &[&str]) {
-    // Returns are not run with libc, because they use the same code as times.
+    // `Returns` is not tested with libc, because it uses the same code as `Latency`.
     let whole: [(EndsRequest, &[&str]); 3] = [
         (EndsRequest::Latency, &["*", "libc.so.6:*"]),
         (EndsRequest::Latency, &["*"]),
@@ -157,8 +157,8 @@ const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Makes a test of each row: how the target is run, the target with its flags, and the modes, each a text of
-/// arguments.
+/// Makes a test of each name. Its rows are how the target is run, the target with its flags, and the modes,
+/// each a text of arguments.
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*

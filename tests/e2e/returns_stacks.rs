@@ -32,7 +32,7 @@ fn signal_handlers_run_probed_functions_at_any_instant() {
     });
 }
 
-/// A handler may jump between tiptoe's count and the program's, so they may differ by one for each signal.
+/// A handler may jump between tiptoe's count and the program's, so the counts may differ by one for each signal.
 #[test]
 fn signal_handlers_jump_at_any_instant() {
     storm("jumps", |ask, report, truth| {

@@ -23,7 +23,6 @@ fn programs() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Regression: ASan said "runtime does not come first in initial library list", TSan "unexpected memory mapping".
 #[test]
 fn a_sanitizers_runtime_refused_to_start() {
     for (name, program) in programs() {

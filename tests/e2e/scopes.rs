@@ -182,7 +182,6 @@ fn events_are_charged_to_scopes_exactly() {
     );
 }
 
-/// A sleeping scope has less CPU time than wall-clock time.
 #[test]
 fn scopes_have_cpu_time() {
     let Some(stat) = stat("cs") else { return };
@@ -212,7 +211,7 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, with the time that the
+    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, which includes time that the
     // hypervisor took.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");

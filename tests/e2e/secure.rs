@@ -76,7 +76,7 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // In /proc, a process that may not be dumped belongs to root. The program must be as dumpable as before.
+    // The program must be as dumpable as before; otherwise root would own its files in /proc.
     let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
@@ -146,7 +146,7 @@ fn a_pipe_in_the_place_of_a_mapped_file_is_not_opened() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Records openings of some files (inotify(7)), without O_PATH.
+/// Records openings of some files (inotify(7)), but none with O_PATH.
 struct OpenLog(OwnedFd);
 
 impl OpenLog {

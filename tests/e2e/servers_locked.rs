@@ -44,7 +44,6 @@ fn backends(server: u32) -> Vec<u32> {
     children.filter(serves).collect()
 }
 
-/// Eight clients update one row; every transaction must succeed.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_postgresql_are_its_semaphores() {
@@ -101,7 +100,7 @@ fn the_locks_of_postgresql_are_its_semaphores() {
     assert!(sum("semaphore", "total_ns") <= most, "{:#}", report.value);
 }
 
-/// The server's mutexes have holders, InnoDB's locks only wakers.
+/// The report has holders of the server's mutexes, but only wakers of InnoDB's locks.
 #[test]
 #[ignore = "nightly: a server and its clients"]
 fn the_locks_of_mariadb_are_timed() {

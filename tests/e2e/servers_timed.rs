@@ -1,4 +1,4 @@
-//! Servers whose every call is followed to its return answer as without tracing.
+//! Servers answer as without tracing while every call is followed to its return.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -130,7 +130,7 @@ fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     }
 }
 
-/// tiptoe learns from the list of mappings which file mprotect made executable, so early calls may be missed.
+/// tiptoe must read in the list of mappings which file mprotect made executable, so it may miss early calls.
 #[test]
 fn calls_in_code_that_becomes_executable_were_missing() {
     let mut process = Process::waiting(&target("moved"), &["written", "1000"]);

@@ -60,7 +60,8 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe's command starts when tiptoe counts, so its `on` lets the target begin. The command's end ends the count.
+    // tiptoe starts the command once it counts, so the target begins after the command's `on`. The command's end ends
+    // the count.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",
@@ -163,7 +164,7 @@ fn a_program_has_a_task_clock() {
     let run = counted(&["--json", "-e", "task-clock"], &["spins", "100"]);
     let session = session(&run);
     assert!(value(&session, "task-clock") > 0.0, "{session:#}");
-    // The kernel splits the time by its ticks, which may all have been during system calls.
+    // The kernel splits the time by its ticks. All ticks may have been during system calls.
     let times = ["user_ns", "sys_ns"].map(|key| session["stat"][key].as_f64());
     assert!(
         times.into_iter().sum::<Option<f64>>() > Some(0.0),

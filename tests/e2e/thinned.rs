@@ -1,4 +1,4 @@
-//! Waits beyond the budget: all are counted, and a timed wait is weighted by the skipped ones.
+//! Beyond the budget all waits are counted, but only some are timed, each weighted by the skipped ones.
 
 use serde_json::Value;
 use tiptoe_tests::report::ExpectedCounts;
@@ -6,7 +6,7 @@ use tiptoe_tests::{Futexes, Probe, Report, WaitingTarget, is_root, scaled, skipp
 
 use crate::locks::rows;
 
-/// Returns rounds, long waits, and milliseconds of a long wait.
+/// Returns the target's arguments: rounds, long waits, and milliseconds of a long wait.
 fn turns() -> [String; 3] {
     [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
 }

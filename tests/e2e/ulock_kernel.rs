@@ -1,4 +1,4 @@
-//! User locks where nothing can be patched: counted by the kernel's futex tracepoints.
+//! Where nothing can be patched, the kernel's futex tracepoints count user locks.
 
 use std::path::Path;
 use std::process::Command;
@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// In a short run, up to this many waits may all be joins.
+/// If a run has at most this many waits, all may be joins.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
@@ -86,8 +86,8 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call of `once` has its own lock, so some may have no room. If a wait's end is missed, other calls are
-    // dropped, too.
+    // Each call of `once` has its own lock, so there may be no room for some locks. If a wait's end is missed, other
+    // calls are dropped, too.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -459,7 +459,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // To end the trace, the first tiptoe's agent wakes and then waits again.
+    // At the first trace's end, its agent's thread wakes and waits again.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -87,7 +87,7 @@ fn works() -> BTreeMap<String, [u64; 3]> {
     add(1000 + libc::SIGUSR1 as u64, [4, 4, 0]);
     add(7, [1, 1, 0]);
     (0..20).for_each(|value| add(value << 20, [1, 1, 0]));
-    // The end counts on the thread on which the call ended.
+    // This call ended on another thread, so its end counts there.
     add(1 << 20, [1, 1, 0]);
     let key = |value: u64| match value as i64 {
         small @ -65_536..=65_536 => format!("arg0={small}"),
@@ -149,7 +149,6 @@ fn values_of_what_a_filter_passes() {
     assert_eq!(ends(&parts(run.good(), "works")), expected.into());
 }
 
-/// The second attach reuses the first one's trampolines.
 #[test]
 fn a_running_program_is_timed_by_value_again_and_again() {
     let program = target("timed_values");

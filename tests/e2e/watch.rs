@@ -25,7 +25,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Takes the lock of debug registers if the instrument is a watch, because other tests count free ones.
+/// Takes the lock of debug registers if the instrument is a watch, because other tests count the free registers.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -134,7 +134,8 @@ fn every_access_has_a_line() {
     });
 }
 
-/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe could not yet read the access.
+/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe could not yet read the access
+/// when it printed the earlier line.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -163,8 +164,8 @@ fn a_hot_variable_does_not_stop_its_program() {
         let number = |key: &str| watch["allowance"][key].as_u64().expect("a number");
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
-        // A window has its hits, and up to one more for each CPU. `windows` lacks the last window. Threads stop later
-        // than CPUs, so they may have more.
+        // Each window counts the allowed hits, and up to one more for each CPU. `windows` excludes the last window.
+        // Other backends stop threads, which takes longer, so they may count more.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);
@@ -175,7 +176,6 @@ fn a_hot_variable_does_not_stop_its_program() {
     });
 }
 
-/// A tenth of the recorded accesses must be from one place, within four standard deviations.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn a_hot_variable_is_sampled_evenly() {

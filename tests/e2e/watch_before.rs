@@ -44,8 +44,8 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// Returns the number of lines with a known and an unknown old value. Stored values count up by one, so each shows
-/// its old one.
+/// Returns how many lines have a known and an unknown old value. Asserts known ones, because each stored value is its
+/// old one plus 1.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {

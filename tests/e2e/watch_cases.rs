@@ -11,7 +11,7 @@ const AUTO: &[&str] = &["auto"];
 const TASK: &[&str] = &["kernel-task"];
 const AGENT: &[&str] = &["agent"];
 
-/// Returns what a scenario may name: the report's watch, with rows by function and other keys.
+/// Returns what a scenario can expect: the report's `watch`, with rows by function and other keys.
 fn parts(run: &Run) -> Value {
     let report = run.good();
     let mut by_function = Map::new();
@@ -99,9 +99,9 @@ fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &V
     });
 }
 
-/// Makes a test of each row: the backends, the target with its arguments, the options, and the expected [`parts`]. Of
-/// expected strings, `~TEXT` must be in the found text and `!TEXT` must not. `$WORD` is the number that the target
-/// prints after WORD, `#` any number, and the key `*` every element.
+/// Makes a test of each name. Its rows are the backends, the target with its arguments, the options, and the expected
+/// [`parts`]. An expected `~TEXT` must be in the found text, and `!TEXT` must not. `$WORD` is the number that the
+/// target prints after WORD, `#` any number, and the key `*` every element.
 macro_rules! scenarios {
     ($($(#[$about:meta])* $name:ident: $([$backends:ident] [$($argument:expr),*] [$($option:literal),*] $expected:tt)+)*) => {$(
         $(#[$about])*
@@ -182,14 +182,13 @@ scenarios! {
             "hits": [1], "notes": "~called exec", "stderr": "!called exec"
         }
 
-    /// Regression: a stack without room for a signal frame killed the program.
     stores_on_a_stack_without_room_for_a_signal_are_seen:
         [EVERY] ["small_stacks", "coroutine"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "handled"] ["total"] {"whole": true, "hits/0": "$total"}
 
-    /// The agent's thread leaves while the program enters a user namespace. 1,000 stores while the signal is blocked
-    /// leave one pending signal, of no instruction.
+    /// The agent's thread leaves while the program enters a user namespace. 1,000 stores while SIGTRAP is blocked leave
+    /// one pending signal, which names no instruction.
     a_programs_own_traps_reach_its_handler:
         [EVERY] ["trapping", "handled"] ["total"] {
             "whole": true, "stdout": "total 1200 traps 200\n", "rows/add/count": 1000, "rows/on_trap/count": 200
@@ -234,8 +233,8 @@ const REFUSALS: &[Refusal] = refusals! {
     [KERNELS] ["libc.so.6:environ"] "no binary `libc", "not loaded";
     [EVERY] ["owner", "--when", "new = 1"] "new = 1";
     [EVERY] ["share", "--when", "new > 1"] "share";
-    // Regression: of two watches through one unset pointer, the second counted nothing.
     [EVERY] ["own_node->next"] "each thread has its own `own_node->next`";
+    // Regression: of two watches through one unset pointer, the second counted nothing.
     [EVERY] ["late->next", "late->next:4"] "are at the same address";
     [AUTO] ["stats.hits", "stats.state", "owner", "total"] "--all-slots";
     [TASK] ["stats.hits", "stats.state", "owner", "total"]

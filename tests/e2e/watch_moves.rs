@@ -27,7 +27,7 @@ fn a_variable_behind_a_pointer_is_followed() {
         let (rest, status) = watch.finish();
         assert!(status.success(), "{status}");
         let report = Report::parse(rest.lines().next_back().expect("a report"));
-        // The allocator stores to freed objects.
+        // The allocator's stores to freed objects have other rows.
         assert_eq!(
             find_row(&report, "moved")["count"],
             300,

@@ -97,7 +97,6 @@ fn threads_without_a_reservation_are_reported() {
     );
     program.go();
     assert_eq!(program.line(), "ready");
-    // The accounting refuses the new threads when the agent's thread runs.
     wait_until("all refused", LIMIT, || recorded.refused() == THREADS);
     program.go();
     assert_eq!(program.line(), "done");

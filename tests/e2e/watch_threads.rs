@@ -10,8 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// The threads of each of 50 chains. The accounting has no room for all (16,384), so ended threads must be released.
-/// The ring of births and ends has room for all (65,536).
+/// How many threads each of 50 chains has. The accounting has no room for all (16,384), so it must release ended
+/// threads. The ring of births and ends has room for all (65,536).
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 

@@ -1,5 +1,5 @@
-//! The kernel counts commands that the agent cannot serve. It counts from the first call on if tiptoe knows that
-//! beforehand, or if the agent can hold the program back.
+//! The kernel counts in programs that the agent cannot serve. It counts from the first call on if tiptoe knows of the
+//! obstacle beforehand, or if the agent can hold the program back.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Counts a `program` that other commands start; the kernel must count.
+/// Starts tiptoe by other commands, to count in `program`. The kernel must count.
 fn by_kernel(
     through: &[&str],
     program: &Path,

@@ -1,5 +1,5 @@
-//! Makes roots of Debian releases, programs for them, whole systems (machines) and kernels, by apt in
-//! `target/test-roots`.
+//! Makes roots of Debian releases, programs for these roots, whole systems (machines) and kernels in
+//! `target/test-roots`, by apt.
 //!
 //! A program must run inside and outside of its root. So it contains the outside paths of the loader and libraries, and
 //! a link in the root makes these paths valid inside.
@@ -65,13 +65,13 @@ impl Debian {
         WaitingTarget::start(self.command(program).args(arguments), program)
     }
 
-    /// Returns the command that runs a program in the root, by its path outside.
+    /// Returns the command that runs a program in the root. `program` is its path outside.
     pub fn command(&self, program: &Path) -> Command {
         entered(&self.root, program)
     }
 }
 
-/// Returns the command that runs a program in any root, by its path inside.
+/// Returns the command that runs a program in any root. `program` is its path inside.
 pub fn entered(root: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", ENTER, "sh"]);

@@ -1,4 +1,5 @@
-//! Saves the state of a failed test's processes. `xtask` includes this file, because it must not link what it tests.
+//! Saves the state of a failed test's processes. `xtask` includes this file, because `xtask` must not link what it
+//! tests.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The form of a report is what programs rely on, so it lacks numbers. It is a set, because the number and order of
-//! lines depend on chance.
+//! The form of a report is the part on which programs rely, so a form has no numbers. It is a set of lines, because
+//! their number and order depend on chance.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Form {
         self.0.insert(format!("{path}: {said}"));
     }
 
-    /// Asserts the form. Lines with `?` may be missing.
+    /// Asserts the form. Lines that begin with `?` may be missing.
     pub fn assert_is(&self, expected: &str) {
         let lines = expected.lines().filter(|line| !line.is_empty());
         let (chance, always): (BTreeSet<&str>, BTreeSet<&str>) =

@@ -1,8 +1,8 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
 //! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, the keeper kills all and removes the [`Leftovers`]. `xtask` includes this file, because it must not link
-//! what it tests.
+//! SIGTERM, the keeper kills all and removes the [`Leftovers`]. `xtask` includes this file, because `xtask` must not
+//! link what it tests.
 
 use std::fs;
 use std::io;

@@ -60,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that change within 10 ms are an injection's.
+    /// Waits until a probe is there. Bytes that change again within 10 ms belong to an injection.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();

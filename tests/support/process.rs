@@ -37,7 +37,7 @@ impl Process {
         }
     }
 
-    /// Starts a target that waits, until it prints `ready`.
+    /// Starts a target that waits. Returns once it has printed `ready`.
     pub fn waiting(program: &Path, arguments: &[&str]) -> Process {
         let mut process = Process::start(Command::new(program).args(arguments).arg("wait"));
         assert_eq!(process.line(), "ready");

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// busy PLUGIN [wait]: threads call malloc, the loader and stdio. For each line it prints `called` once all have called
-// again.
+// busy PLUGIN [wait]: threads call malloc, the loader and stdio. For each line, prints `called` once all threads have
+// called again.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
         size_t length = 1 << 28;
         char *pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(pages != MAP_FAILED && madvise(pages, length, MADV_NOHUGEPAGE) == 0);
-        // Runs each task once, because page faults and moves of a first use must not be counted.
+        // Does each kind of work once, because page faults and moves of a first use must not be counted.
         char warm[] = "out,faults=1,calls=8,burn=1,sleep=1";
         do_task(warm, pages);
         close(start[1]);

@@ -21,7 +21,7 @@ static void *call(void *unused) {
     return NULL;
 }
 
-// Here a thread that already has counters forks.
+// Forks in a thread that already has counters.
 static void be_child(void) {
     int status;
     call(NULL);

@@ -33,7 +33,7 @@ static inline void expect(const char *name, uint64_t count) {
     fflush(stdout);
 }
 
-// tiptoe hooks only system calls whose number is loaded as a constant right before.
+// Inlined, because tiptoe hooks only system calls whose number is loaded as a constant right before.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;
@@ -80,7 +80,7 @@ static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwi
     return strtoull(argv[index], NULL, 10);
 }
 
-// glibc may crash if a thread ends while it is being detached, so it is created detached.
+// glibc may crash if a thread ends while it is being detached, so the thread is created detached.
 static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t id;
@@ -107,5 +107,5 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// Four handlers may nest, and in each lazy binding may save the CPU's state.
+// Four handlers may nest. In each, lazy binding may save the CPU's state.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

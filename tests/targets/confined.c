@@ -20,8 +20,8 @@
 
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// No hook sees this call, because its number comes from another register. tiptoe finds only constants in that register,
-// so it knows that the call does not block signals.
+// tiptoe hooks no call whose number is copied from another register. That register gets only constants, so tiptoe knows
+// that the call does not block signals.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \

@@ -1,6 +1,6 @@
 // cflags: -O2
-// daemon HOW [wait]: gives up root, and so /proc/self/mem. HOW: drops, or locked (with a filter, so that nothing can
-// write its code).
+// daemon HOW [wait]: gives up root, so that it cannot write to /proc/self/mem. HOW: drops, or locked (a seccomp filter
+// also refuses process_vm_writev).
 #include "common.h"
 #include <fcntl.h>
 #include <grp.h>

@@ -1,6 +1,7 @@
 // cflags: -O2 -fcf-protection=none
 // dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits. After half of the calls, system calls
-// from outside libc go to a SIGSYS handler, which must get none. With `own` that prctl is an inline system call.
+// from outside libc go to a SIGSYS handler, which must get none. With `own`, an inline system call requests that, not
+// prctl.
 #include "common.h"
 #include "only_trap.h"
 

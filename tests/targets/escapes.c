@@ -34,7 +34,7 @@ static void *waits_for_its_end(void *unused) {
     return unused;
 }
 
-// This thread must not wait, because only the other's waits are counted.
+// This thread must not wait, because only the other thread's waits are counted.
 static int is_over(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     return over = poll(&input, 1, 0) > 0;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// holders SCENARIO [TYPE]: each role holds a lock by its own function. Prints for each how long it held the lock during
-// waits, summed over the waits.
+// holders SCENARIO [TYPE]: each role holds a lock by its own function. Prints for each role how long it held the lock
+// while others waited, summed over the waits.
 #include "common.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -56,7 +56,7 @@ static void take(enum how how) {
 static unsigned generation;
 static uint64_t announced;
 
-// It is inlined so that each role has its own call sites.
+// Inlined, so that each role has its own call sites.
 static inline __attribute__((always_inline)) void cycle(const struct part *part) {
     uint64_t asked = now();
     take(part->how);

@@ -1,1 +1,1 @@
-//! Rust programs that tests trace, in a package because they are optimized and the tests are not.
+//! Rust programs that tests trace. They have their own package, because they are optimized and the tests are not.

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic
 // loader_locked LIB|iterate: one thread holds the loader's lock, in LIB's constructor or dl_iterate_phdr, until stdin
-// ends. For each line it prints how often another has called `loader_work`.
+// ends. For each line, prints how often another thread has called `loader_work`.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread
-// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE. At a
-// line it sleeps, and five threads wait for one lock each, three times over 20 ms. At the next line they wait for ever.
+// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE. After a
+// line of stdin the holder sleeps, and five threads wait for one lock each, three times for 20 ms. After the next line
+// they wait for ever.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -123,7 +123,7 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// The sender's thread may get the signal while it starts. The signal is pending once the agent holds it back.
+// If the sender's thread gets the signal while it starts, the signal is pending only once the agent has held it back.
 static int becomes_pending(int signal) {
     while (!pending(signal)) sched_yield();
     return 1;

@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     int flags = (int)number(argc, argv, 1, MCL_CURRENT);
     uint64_t calls = number(argc, argv, 2, 100);
     is_own = argc > 3 && !strcmp(argv[3], "own");
-    kilobytes("VmLck"); // allocated here, so that it is part of each run
+    kilobytes("VmLck"); // allocates memory now, so that each measurement includes it
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < calls; i++) CHECK(called((int)i) == (int)i + 1);
     pid_t child = fork();

@@ -2,9 +2,9 @@
 // own_storage MODE: calls a probed function on a thread-local block that is not libc's, which must stay unwritten.
 //   none    a child without a block
 //   child   a child with its own block
-//   set     this thread, for a while
-//   inline  by inline system calls
-//   written by code written at run time, on a block that leads trampolines to no counters
+//   set     this thread has its own block for a while
+//   inline  the same, by inline system calls
+//   written the same, by code written at run time; the block leads trampolines to no counters
 //   thread  a new thread with its own block
 #include "common.h"
 #include <asm/prctl.h>

@@ -82,7 +82,7 @@ PROBED int unwound(int depth) {
 }
 void ask_unwinder(void) { CHECK(unwound(3) == 3); }
 
-// Overrides libc's function; the wrappers of `dlsym` find the next one by its caller.
+// Overrides libc's function. In the wrappers, `dlsym` finds the next definition by its caller's address.
 int getpagesize(void) { return 12345; }
 PROBED void *wrapped(const char *name) { return dlsym(RTLD_NEXT, name); }
 PROBED void *wrapped_inside(const char *name) {

@@ -1,7 +1,7 @@
 #pragma once
 #include "common.h"
 
-// `left` calls ended without a return; `inside` never end.
+// `left` calls ended without a return, `inside` calls never end.
 static inline void truth(const char *name, uint64_t entries, uint64_t left, uint64_t inside) {
     expect(name, entries);
     printf("returns %s %llu\n", name, (unsigned long long)(entries - left - inside));

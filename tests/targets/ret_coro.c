@@ -35,7 +35,7 @@ PROBED void yields(int x) {
     LEAVE(yields);
 }
 
-// It yields at several depths, so that frames of many tasks are live at once.
+// Yields at several depths, so that frames of many tasks are live at once.
 PROBED uint64_t step(int id, int i, int depth) {
     ENTER(step);
     uint64_t sum = (uint64_t)(id * i);

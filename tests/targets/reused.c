@@ -1,5 +1,6 @@
 // cflags: -O2 -rdynamic -ldl
-// reused LIBRARY ROUNDS: unloads a library, maps its own traps there, which it handles, and loads the library again.
+// reused LIBRARY ROUNDS: unloads a library, runs into traps of its own at the library's address, and loads the library
+// again.
 #include "common.h"
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // cflags: -O1 -pthread
-// sanitized [wait]: a sanitizer's runtime ends it if another library precedes the runtime, or the runtime's addresses
-// are already mapped.
+// sanitized [wait]: a sanitizer's runtime ends the program if another library precedes the runtime, or if the runtime's
+// addresses are already mapped.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread shapes.S
-// signals MODE [wait]: signals that trap bytes raise must stay the program's while probed functions run.
+// signals MODE [wait]: uses SIGTRAP and SIGILL, which trap bytes raise too, while probed functions run.
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>

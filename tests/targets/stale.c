@@ -1,5 +1,5 @@
 // stale PID: makes the agent's thread sleep before the thread replaces the memory of a session that it gave up. Prints
-// the thread's id once it sleeps untraced.
+// the thread's id once the thread sleeps untraced.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/user.h>

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// swift: stops the tiptoe that started it until it has ended, so that tiptoe never sees it alive.
+// swift: stops its parent, tiptoe, until this program has ended, so that tiptoe never sees it alive.
 #include "common.h"
 #include <sys/syscall.h>
 

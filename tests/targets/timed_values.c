@@ -54,7 +54,7 @@ static void fiber_body(void) {
 }
 static void *starts(void *nothing) {
     (void)nothing;
-    // The earlier values have other indexes on this thread.
+    // Gives this thread other indexes for values than the thread on which `moves` ends.
     for (long i = 0; i < 20; i++) CHECK(works(i << 20, 0) == i << 20);
     CHECK(swapcontext(&starter, &fiber) == 0);
     CHECK(sem_post(&begun) == 0 && sem_wait(&ended) == 0);

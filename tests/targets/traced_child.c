@@ -1,6 +1,6 @@
 // cflags: -O2 -fcf-protection=none
 // traced_child MODE CALLS [wait]: calls a function on which only a trap byte fits, also in a child that this process
-// traces. The child requests that (`traceme`; `own`, by an inline system call), or this process does (`seize`,
+// traces. The child asks to be traced (`traceme`; `own`, by an inline system call), or this process attaches (`seize`,
 // `attach`). Prints the child's stops for signals but SIGSTOP.
 #include "common.h"
 #include "only_trap.h"

@@ -26,7 +26,7 @@ struct node {
 struct node *head = &nodes[2];
 enum mode { IDLE, BUSY } mode;
 volatile long owner;
-/* `--when` must refuse it, because conditions compare whole numbers. */
+/* `--when` must refuse `share`, because conditions compare whole numbers. */
 volatile float share;
 _Atomic long total;
 static volatile int stopped;
@@ -273,8 +273,7 @@ static void moved(void) {
     }
 }
 
-// The pointers are null at first, and then equal. A store is repeated until the next line, so that the test sees when
-// the watch has moved there. A hundred stores follow.
+// The pointers are null at first, and then equal. Stores as in `moved` follow.
 struct node *late, *late_alias;
 
 PROBED void greet(void) { *(struct node *volatile *)&late->next = (struct node *)7; }

@@ -44,7 +44,6 @@ fn faults_in(
         if line.starts_with("## ") {
             is_promise = line == "## Promises";
         }
-        // Every second piece is between backticks.
         let pieces: Vec<&str> = line.split('`').collect();
         let mut file = None;
         for (index, piece) in pieces.iter().enumerate().skip(1).step_by(2) {

@@ -1,4 +1,4 @@
-//! Joins passes to one record. Each pass ran every bench once, in a process of its own (`scripts/costs.sh`).
+//! Joins passes into one record. Each pass ran every bench once, in its own process (`scripts/costs.sh`).
 //!
 //! A process's addresses and calibration are the same for all its rounds, and the machine's speed drifts over minutes.
 //! So minutes separate the passes of a bench. A joined row has the median of all passes. Its spread is the second
@@ -101,12 +101,12 @@ fn row(first: &Value, all: &[&Value]) -> Value {
     joined
 }
 
-/// To six digits, because no bench is more exact.
+/// Rounds to six digits, because no bench is more exact.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// Returns the median, and the second largest distance of a value from it; of two values, the largest.
+/// Returns the median, and the second largest distance of a value from the median (of two values, the largest).
 pub(crate) fn median_and_spread(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -116,7 +116,7 @@ pub(crate) fn median_and_spread(mut values: Vec<f64>) -> Option<(f64, f64)> {
     Some((median, distances[last.saturating_sub(1).max(last.min(1))]))
 }
 
-/// A line for each bench, so that a change of one bench changes one line.
+/// Formats one line for each bench, so that a change of one bench changes one line.
 fn lines(record: &Value) -> String {
     let text = |value: &Value| value.to_string();
     let mut fields: Vec<String> = Vec::new();

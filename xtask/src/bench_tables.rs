@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
-//! subtracts, and `over` divides by, another recorded row, whose conditions on some fields `less` or `over` replaces. A
-//! cell is empty if no row meets the conditions; two rows are an error.
+//! subtracts another recorded row, and `over` divides by it. That row meets the same conditions, except on the fields
+//! that `less` or `over` names. A cell is empty if no row meets the conditions; two rows are an error.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;

@@ -109,8 +109,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other. Excludes `pub use`, and names from modules around the module
-    /// that uses them.
+    /// Returns the names that files use of each other. Excludes `pub use`, and what a module uses from modules that
+    /// enclose it.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {

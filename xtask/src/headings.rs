@@ -59,7 +59,7 @@ fn links(line: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// As mdBook and GitHub make them.
+/// Returns ids as mdBook and GitHub make them.
 fn ids(page: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for line in prose_with_code(page) {

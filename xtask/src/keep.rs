@@ -1,4 +1,4 @@
-//! Runs one test under a keeper, which kills what it leaves running.
+//! Runs one test under a keeper, which kills what the test leaves running.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, and at most
 //! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle has no first file to read. Uses of enclosing
-//! modules make none.
+//! modules do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,7 +10,8 @@ const TRAP: libc::c_long = 0xcc;
 /// A function that takes more steps waits or does not return.
 const MOST: usize = 10_000;
 
-/// Counts each function's first call, callees included. The addresses are from `nm`, of a position-independent program.
+/// Counts each function's first call, callees included. The addresses are those that `nm` prints for a
+/// position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
     // SAFETY: the closure makes only a system call.
@@ -48,7 +49,6 @@ pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<Stri
     counts
 }
 
-/// Killed on drop.
 struct Tracee(Child);
 
 impl Drop for Tracee {

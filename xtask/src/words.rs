@@ -174,7 +174,7 @@ fn occurrences(words: &[String], phrases: &[&str]) -> usize {
     (0..words.len()).map(found_at).sum()
 }
 
-/// Empty lines become empty words, so that no phrase continues across them.
+/// An empty line becomes an empty word, so that no phrase continues across it.
 fn prose_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_example = false;
@@ -200,7 +200,7 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// An empty line follows each literal.
+/// Returns literals, each followed by an empty line.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -219,7 +219,7 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// An empty line separates comments that have code between them.
+/// Returns comments, with an empty line where code is between two.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -254,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Needed because slashes in strings and characters begin no comment.
+/// Callers skip literals, because slashes in them begin no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

@@ -16,9 +16,9 @@ use xtask::{
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
 /// How many more instructions a mutex executes with the hook `Waits`: a prefetch, a copy of the address, a jump, and
-/// four of parking_lot's `try_lock`, which loads and tests the state first. A reader-writer lock has the prefetch.
+/// four in parking_lot's `try_lock`, which first loads and tests the state. A reader-writer lock has only the prefetch.
 const MOST_OF_WAITS: usize = 7;
-/// How many more `bump` executes, which releases and retakes the lock if there is a hook.
+/// How many more instructions `bump` executes, because it releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
 
 const LONG_FILES: &[&str] = &[];

@@ -12,7 +12,7 @@ use tiptoe_tests::{Probe, Report, command, installed};
 use super::{EVERYTHING, each};
 use crate::servers::{CACHE_CLIENT, HTTP_CLIENT, Server};
 
-/// The servers run as this user, because they give up root or refuse to run as root.
+/// Servers that refuse to run as root run as this user.
 const NOBODY: u32 = 65534;
 
 struct Service {

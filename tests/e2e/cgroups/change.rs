@@ -130,12 +130,12 @@ fn a_thousand_cgroups_are_counted_separately() {
         .map(|(name, counted, calls)| format!("{name}: {counted} of {calls}"))
         .collect();
     let notes = &session["notes"];
-    // If the kernel hid a switch, calls may be charged to the previous task's cgroup, and a note says so.
+    // If the kernel did not report a switch, calls may be charged to the previous task's cgroup, and a note says so.
     let is_hidden = notes.to_string().contains(HIDDEN_SWITCHES);
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// `session` asserts that tiptoe, which checks its counts at each switch, printed no note.
+/// tiptoe checks its counts at each switch. `session` asserts that no note tells of an error.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -208,7 +208,7 @@ fn threads_are_moved_with_their_process() {
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // At switches, running threads can be charged late.
+        // At switches, tiptoe can charge running threads late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
@@ -266,7 +266,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// More cgroups are made and removed than there is room for; none may be missing from the sums.
+/// tiptoe has no room for all these cgroups, but none may be missing from the sums.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

@@ -24,7 +24,7 @@ struct Program {
 
 #[derive(Debug, Clone)]
 pub struct Test {
-    /// The program's name, then its own.
+    /// The program's name, then the test's own.
     pub name: String,
     pub own_name: String,
     pub program: PathBuf,

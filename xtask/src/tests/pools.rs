@@ -9,7 +9,8 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// Lists the tests that run one at a time. Each line is a test's name, or the beginning of names.
+/// Lists the tests that run one at a time, by their name or the beginning of names. A test after [`ALONE`] runs last,
+/// beside no other.
 const OWNERS: &str = "tests/owners.txt";
 const ALONE: &str = "alone ";
 

@@ -27,7 +27,6 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
-    /// A flexible group's share.
     pub(crate) share: u32,
     /// Whether other groups of the same share are first.
     pub(crate) gives_way: bool,

@@ -59,7 +59,7 @@ impl Task {
 }
 
 impl<P: Pmu> Context<P> {
-    /// Returns a context that runs the root label, and a task without events.
+    /// Returns a context that runs the root label and a task without events.
     pub fn new(pmus: impl IntoIterator<Item = P>, now_ns: u64) -> Context<P> {
         let units = pmus.into_iter().map(|pmu| Unit::new(pmu, now_ns));
         Context {
@@ -219,7 +219,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Forgets a label's groups before it is deleted. If the label runs, switches to its parent first.
+    /// Forgets the groups of a label that will be deleted. If the label runs, switches to its parent first.
     pub fn forget(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if let Some(parent) = tree.parent(label).filter(|_| self.label == label) {
             self.enter(tree, parent, now_ns);

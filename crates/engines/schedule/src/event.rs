@@ -22,14 +22,14 @@ pub enum Target {
     System,
     /// What runs with this label, or with a label below it.
     Label(Label),
-    /// The current task, which takes its events along.
+    /// The current task. Its events move with the task.
     Task,
 }
 
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Always counts while its target runs, or is in error.
+    /// Counts whenever its target runs, or is in error ([`State::Error`]).
     Pinned,
     /// Takes turns in the slots that pinned groups leave.
     Flexible,

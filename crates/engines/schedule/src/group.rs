@@ -123,7 +123,8 @@ impl Group {
         times
     }
 
-    /// Returns the counted share of the recent enabled time, in 1 / [`WHOLE`]. A new group has `even`.
+    /// Returns the part of the recent enabled time in which the group counted, in 1 / [`WHOLE`]; for a
+    /// new group, `even`.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

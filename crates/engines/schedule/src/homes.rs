@@ -114,7 +114,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes; a parent has a smaller number, so it is linked before its children.
+    /// Links all homes. A parent has a smaller number than its children, so it is linked first.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

@@ -1,5 +1,5 @@
-//! Event scheduling: which events count when more are requested than a *PMU* has slots. It makes no system calls, so
-//! that switches can be simulated.
+//! Decides which events count when more are requested than a *PMU* has slots. The crate makes no system calls, so that
+//! switches can be simulated.
 //!
 //! At a switch of cgroups, other schedulers delete and re-add all events of a CPU, so events of the whole system miss
 //! what happens in between. Here a switch touches only events of the cgroups left and entered.
@@ -10,7 +10,7 @@
 //!
 //! A switch between labels without groups reads two words for each PMU that counts for other labels. While all groups
 //! fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them need.
-//! Otherwise it sorts all groups that could count. It allocates only for a task with more groups than any before.
+//! Otherwise it sorts all groups that could count. A switch allocates only for a task with more groups than any before.
 //!
 //! Invariants:
 //!

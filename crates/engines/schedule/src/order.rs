@@ -2,9 +2,9 @@
 //!
 //! Pinned groups are first: those that count, then the system's, then labels' from the outermost inwards, then the
 //! task's. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which it
-//! counted, divided by the time in which it could have. If the oldest last turn were first, cgroups that run seldom
-//! would always be first, and many of them would starve the system's events. If cgroups had only the slots that the
-//! system leaves, they would starve.
+//! counted, divided by the time in which it could have. If the group with the oldest last turn were first, cgroups that
+//! run seldom would always be first, and many of them would starve the system's events. If cgroups had only the slots
+//! that the system leaves, cgroups would starve.
 //!
 //! Only groups that lose or gain slots are touched. At a *change* (a switch, or a group added or removed) a running
 //! group keeps its slots until its share exceeds a waiting group's by [`LEAD`], because switches may come every few

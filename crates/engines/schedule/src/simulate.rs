@@ -99,7 +99,7 @@ impl Machine<'_> {
 }
 
 impl Cpu<'_> {
-    /// Runs ordered switches until `end_ns`.
+    /// Runs switches, in order of time, until `end_ns`.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
         self.run_each(switches, end_ns, seed, |_| {});
     }
@@ -130,7 +130,6 @@ impl Cpu<'_> {
         leave(self);
     }
 
-    /// Lets time pass, with a rotation at each turn.
     fn pass_to(&mut self, to_ns: u64, rate: u64) {
         while self.next_turn_ns <= to_ns {
             let turn_ns = self.next_turn_ns;

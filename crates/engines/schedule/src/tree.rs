@@ -8,7 +8,7 @@ use crate::Label;
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
-    /// By label; `None` if deleted.
+    /// How many children each label has; `None` if deleted.
     children: Vec<Option<u32>>,
 }
 

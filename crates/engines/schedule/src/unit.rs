@@ -189,7 +189,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups without slots in error; those that count keep theirs.
+    /// Puts pinned groups without slots in error. Those that count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -64,7 +64,7 @@ impl Cpu {
         }
     }
 
-    /// Least and greatest, in percent.
+    /// Returns the least and greatest share, in percent.
     fn shares(&self, ids: &[GroupId]) -> (u64, u64) {
         let share = |id: &GroupId| {
             let times = self.context.times(*id, self.now_ns).unwrap();

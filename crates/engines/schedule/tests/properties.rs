@@ -1,4 +1,4 @@
-//! The scheduler must agree with the slow model and keep the invariants.
+//! The scheduler must agree with the slow model and keep the crate's invariants.
 
 mod support;
 

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use tiptoe_schedule::{Rotation, Slots, TooManyPinned};
 
-/// Slots that refuse each `refuse_each`-th change.
 struct Recorder {
     running: Vec<usize>,
     puts: u64,

@@ -39,7 +39,7 @@ impl SimulatedPmu {
         }
     }
 
-    /// Resets the counts of operations, because the first additions are no switch.
+    /// Resets the counts of operations, because the first additions belong to no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }
@@ -86,7 +86,7 @@ impl Pmu for SimulatedPmu {
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // An event deleted before this switch was waiting, as its times show.
+        // The times of an event deleted before this switch already show that it waited.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

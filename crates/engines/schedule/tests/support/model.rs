@@ -1,6 +1,6 @@
 //! A slow model. It stores only each group's state, and recomputes everything at each change.
 
-/// As in the scheduler.
+/// Equals the scheduler's.
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -31,7 +31,7 @@ pub struct Group {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub slots: u32,
-    /// Of each label but the first.
+    /// The parent of each label but the root.
     pub parents: Vec<usize>,
     pub label: usize,
     pub task: usize,

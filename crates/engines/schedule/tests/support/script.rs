@@ -1,8 +1,8 @@
 //! Cases as text. Each line takes 1 ms, and has changes separated by `;`.
 //!
 //! In `enter a -> S A !P | -T +A`, S and A must count afterwards, P must be in error, and only T was deleted from the
-//! PMU and A added. If nothing follows `|`, no group was touched; without `|`, any may have been. A line without `->`
-//! is not checked.
+//! PMU and A added. If nothing follows `|`, no group may have been touched. Without `|`, touched groups are not
+//! checked; without `->`, nothing is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +150,7 @@ impl Script {
         Ok(())
     }
 
-    /// `a/b` is inside `a`. Adds it if needed.
+    /// Returns or adds the label at a path: `a/b` is inside `a`.
     pub fn label(&mut self, path: &str) -> Label {
         if let Some(label) = self.labels.get(path) {
             return *label;

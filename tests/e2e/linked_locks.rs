@@ -127,11 +127,9 @@ fn a_running_server_continues_after_attach_and_detach() {
         let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
-        if report.value["locks"]["via"] == "kernel" {
-            let notes = report.value["notes"].to_string();
-            assert!(notes.contains("could be borrowed in time"), "{notes}");
-            panic!("no thread lent itself, so locks have no names: {notes}");
-        }
+        // If no thread lent itself to the agent, locks have no names.
+        let notes = &report.value["notes"];
+        assert_ne!(report.value["locks"]["via"], "kernel", "{notes}");
         let is_journal = |row: &&Value| {
             row["lock"]
                 .as_str()

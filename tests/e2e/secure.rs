@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,10 +77,26 @@ fn the_agents_thread_holds_no_rights() {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), "1");
-    // The program must be as dumpable as before; otherwise root would own its files in /proc.
-    let own = fs::metadata(format!("/proc/{}/status", program.pid())).expect("it lives");
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), 0);
     drop(attached);
+}
+
+/// Root owns the files in /proc of a program that is not dumpable, so the agent's ids must not change that.
+#[test]
+fn the_program_stays_dumpable() {
+    if !is_root() {
+        return skipped("another user's program", "needs root");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups"]);
+    command.args(["sh", "-c", "echo ready; read end"]);
+    let mut program = Process::start(&mut command);
+    assert_eq!(program.line(), "ready");
+    let status = format!("/proc/{}/status", program.pid());
+    let owner = || fs::metadata(&status).expect("it lives").uid();
+    assert_eq!(owner(), 65534);
+    let attached = Probe::new(&["libc.so.6:getenv"]).attach(&[program.pid()]);
+    attached.wait_ready();
+    assert_eq!(owner(), 65534);
 }
 
 #[test]

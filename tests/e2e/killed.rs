@@ -8,8 +8,9 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. Segments of other lengths split mappings. Two more arenas may be needed, because
-/// a recording trampoline contains the distance from a slab to its ring, which grows with the counters.
+/// How many more mappings are allowed. A segment of a new length may split a mapping. Two more arenas may be needed: a
+/// trampoline that records calls contains the distance from a slab to its ring, so if the number of counters grows, old
+/// trampolines do not fit.
 const MORE_MAPS: usize = 8;
 /// In KB: two arenas.
 const MORE_SPACE: u64 = 128;

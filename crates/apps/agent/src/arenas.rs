@@ -30,7 +30,7 @@ const FAR: u64 = 128;
 pub struct Arenas {
     bases: &'static [AtomicU64],
     /// The start and length of each mapped range; a start of 0 ends the list. A range is a callers' arena, or has this
-    /// session's arenas and the free addresses between them.
+    /// session's arenas and unused memory between them.
     ranges: &'static [AtomicU64],
 }
 
@@ -52,7 +52,7 @@ pub struct TrampolineCalls {
 
 impl UnwindRange {
     /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if the
-    /// trampoline itself follows no calls.
+    /// trampoline does not itself see calls return.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
@@ -175,8 +175,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// If `address` is the return address in a trampoline that itself follows the call, returns the true return address
-    /// and the probe's slot.
+    /// If `address` is in a trampoline, to which the probed function returns, gives the return address that the
+    /// trampoline has replaced, and the probe's slot.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;

@@ -32,8 +32,8 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of this image's message in the environment; 0 without a message. tiptoe writes the key into the agent's
-/// file.
+/// The key by which the agent finds tiptoe's message in the environment; 0 if there is none. tiptoe writes the key into
+/// the agent's file.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
@@ -96,7 +96,7 @@ fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
-        // A forked child has a copy of its parent's words, but not the segments.
+        // A forked child has a copy of its parent's `Shared`, but not the segments.
         if let Some(data) = shared.data().filter(|_| shared.is_home()) {
             // Relaxed: if tiptoe dies just now, either answer is right.
             let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));

@@ -30,7 +30,7 @@ pub struct Cli {
 
     /// Colours: auto, always or never
     ///
-    /// auto, the default, is on a terminal, unless NO_COLOR is set.
+    /// auto, the default, colours output to a terminal, unless NO_COLOR is set.
     #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto, display_order = 100,
           hide_possible_values = true, hide_default_value = true)]
     pub color: ColorChoice,

@@ -16,8 +16,8 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::{interrupt, processes, target_names};
 
-/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread. Also fails for `--force` if
-/// nothing enters the process.
+/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread. Also fails for `--force`
+/// with `--via kernel`, because then no agent enters the process.
 pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     match via {
         Via::KernelTask => Err(Failure::ViaKernelTask),

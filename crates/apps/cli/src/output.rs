@@ -1,5 +1,5 @@
 //! The output of a report: stdout, stderr or a file. The file gets its name when it is complete, or with its first
-//! line if calls or accesses precede the report.
+//! line if calls or accesses are printed as they happen.
 //!
 //! The file must be opened before the trace, because otherwise a missing folder would lose the result.
 
@@ -66,8 +66,8 @@ impl Output {
         }
     }
 
-    /// Returns where notes and cost go, as comments, if the report is fields for scripts. A file gets them with the
-    /// fields, because otherwise they would be lost.
+    /// Returns where the comments (notes and the cost) of a report of fields for scripts go. A file contains them,
+    /// because it is kept, unlike what is on the terminal.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,

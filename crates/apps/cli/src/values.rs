@@ -31,7 +31,8 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Parses `--via`. Accepts `kernel-task`, because commands that refuse it name the command that has it.
+/// Parses `--via`. Accepts `kernel-task` for each command, because the error of those without it names the command that
+/// has it.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
 }

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench breakpoint`: the cost of accounting for debug registers, beside no accounting (`ideal`), the same
-//! accounting under one mutex (`global_mutex`), and the kernel's accounting. `thread` and `enable` have the options and
+//! `tiptoe-dev bench breakpoint`: the cost of tiptoe's reservations of debug registers, beside none (`ideal`), the same
+//! under one mutex (`global_mutex`), and the kernel's reservations. `thread` and `enable` have the options and
 //! the output of `perf bench breakpoint`.
 
 mod enable;

@@ -2,8 +2,8 @@
 //!
 //! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
 //!   parent. The cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a
-//!   bpftrace script, and tiptoe in three ways: it uses the kernel's counts of each task, charges time, faults and
-//!   switches on each CPU at switches, or reads events at switches.
+//!   bpftrace script, and three ways of tiptoe. The first takes the kernel's counts of each task, so nothing runs at
+//!   a switch. At each switch the second adds up the task's time, faults and switches, and the third reads events.
 //! - `switch on each CPU`: such a pair on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: tasks hand a byte round, each in a cgroup of its own.
@@ -34,9 +34,10 @@ const PROGRAM: &str = include_str!("cgroup/program.c");
 /// The number of child cgroups, as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The number of hops for each requested ms; these hops take about 10 ms.
+/// The number of hops for each requested ms. They take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor by which `ring` runs longer, because each task must run so often that its earlier state does not matter.
+/// The factor by which `ring` runs longer, because each task must run many times before its caches and counts are
+/// steady.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {

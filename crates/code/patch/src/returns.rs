@@ -1,7 +1,7 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
 //! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find one of
-//! tiptoe's thunks there, so its calls must not be followed. These are found:
+//! tiptoe's thunks there, so calls of it must not be followed. These are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(read_with(&bytes, above(32)).levels, 1);
         assert_eq!(read_with(&bytes, above(24)).levels, 0);
         assert_eq!(read_with(&bytes, |_| Some(FRAMED)).levels, 0);
-        // jne +0; pop %rbx: the unwind information omits the push before.
+        // jne +0; pop %rbx: as if the unwind information missed a push.
         assert_eq!(read_with(&[0x75, 0, 0x5b, 0xc3], above(8)).levels, 0);
         // pop %rax; mov (%rsp),%rdi: where a new thread begins.
         let begins = [0x58, 0x48, 0x8b, 0x3c, 0x24];
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn jumps_out_and_calls_are_separated_from_branches() {
-        // je +4; call +0; jmp *0x10(%rip); jmp -0x100
+        // je +4; call +0x100000; jmp *0x10(%rip); jmp -0x100
         let bytes = [
             &[0x74, 4][..],
             &[0xe8, 0, 0, 0x10, 0],

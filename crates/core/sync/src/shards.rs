@@ -6,8 +6,9 @@
 //!
 //! A separate reader lock would cost each reader two more exchanges.
 //!
-//! `HELD`: the shard's holder wakes no thread at the release. Either no thread is parked, or a thread that was just
-//! woken will set `AWAITED`. `AWAITED`: the holder must wake a thread at the release, because threads may be parked.
+//! `HELD`: the shard's holder wakes no thread at the release, because no thread is parked, or one that was just woken
+//! sets `AWAITED` before it parks again. `AWAITED`: the holder must wake a thread at the release, because threads may
+//! be parked.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -173,7 +174,8 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: edge H. Leaves `AWAITED`, so that the holder, perhaps this thread, wakes another at the release.
+        // Acquire: edge H. The word becomes `AWAITED` even if this thread takes the shard, because others may be
+        // parked, and the holder must wake them.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

@@ -32,7 +32,7 @@ pub(crate) mod head {
     /// The first free entry's index plus one. The word before is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file: the most slots of any task for all CPUs, then the histogram of tasks.
+    /// For each register file: the most slots that one task has on all CPUs, then the numbers of tasks by slots.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
@@ -87,8 +87,8 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for an x86 process whose threads reserve for themselves in memory shared with tiptoe. It is
-    /// for up to 16,384 threads, and has many shards, because a thread may lose its CPU while it holds a shard.
+    /// Returns the geometry for an x86 process whose threads reserve their own slots, by words shared with tiptoe. It
+    /// is for up to 16,384 threads, and has many shards, because a thread may lose its CPU while it holds a shard.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))

@@ -3,7 +3,7 @@
 /// What a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Writes, or also reads.
+    /// Writes, or writes and reads.
     Data,
     /// Execution.
     Instruction,
@@ -30,9 +30,9 @@ pub struct Request {
     pub target: Target,
     /// Data or instructions.
     pub kind: Kind,
-    /// The slots.
+    /// The number of slots.
     pub weight: u32,
-    /// The caller's number, named by a [`crate::Conflict`].
+    /// A number that the caller chooses; a [`crate::Conflict`] tells which are in the way.
     pub holder: u64,
 }
 

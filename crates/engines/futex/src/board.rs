@@ -8,9 +8,8 @@
 //! thread woke that address in between. No times are compared, so a wake need not read the clock, which would double
 //! the cost of a wake.
 //!
-//! INVARIANT: the checksum of a cell with words of two wakes does not match. For two wakes at one address this is
-//! certain, because either the stamp or the call site is not the checksum's, and changing one of them changes the
-//! checksum. Otherwise a match has a chance of one in 2^64.
+//! INVARIANT: the checksum of a cell with words of two wakes does not match. If only one word is of another wake, this
+//! is certain, because a change of one word changes the checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;

@@ -11,7 +11,7 @@
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
 //! signal handler waits while its thread decides, the handler's wait may be timed instead of the thread's, or both,
-//! which is harmless. These words order nothing.
+//! which is harmless. All accesses are relaxed, because these words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -23,7 +23,7 @@ pub const MOST: u64 = 63;
 /// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped; the word is the wait's number.
+    /// The wait was skipped: its word is only its number.
     Unknown,
     /// The beginning in ticks.
     At(u64),

@@ -1,8 +1,8 @@
 //! The calls that a thread is inside, recorded by trampolines.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop frames by themselves. They call this code at the end of a page of frames, and if a frame
-//! below the uppermost returns.
+//! Trampolines push and pop frames by themselves. They call this code if a memory page of frames is full, and if a call
+//! returns whose frame is not the uppermost.
 //!
 //! | word | holds |
 //! |---|---|
@@ -10,21 +10,21 @@
 //! | 1, 2 | `thunk`, `entered` |
 //! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call that counted as left
-//! (below) returns, the count is taken back. A region's first word must stay 0, because trampolines read it when there
-//! is no frame.
+//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call that was counted as
+//! left returns after all, the count is taken back. A region's first word must stay 0, because trampolines read it when
+//! there is no frame.
 //!
 //! # Which calls are left
-//! The stack grows down. If a call with its return address at `slot` returns or begins, the thread has left every frame
-//! below `slot` on that stack (within [`SAME_STACK`]), by longjmp or an unwinder. Frames on other stacks (coroutines,
-//! signals) stay.
+//! The stack grows to lower addresses. If a call with its return address at `slot` returns or begins, the thread has
+//! left every call whose slot is lower on that stack (within [`SAME_STACK`]), by longjmp or an unwinder. Frames on
+//! other stacks (coroutines, signals) stay.
 //!
 //! # Rules
 //! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
 //!    out.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's frames are counted as left by its descriptor's holder: the *heir*, which took the descriptor
-//!    over, or the agent's thread, which reserved it.
+//! 3. The holder of a dead thread's descriptor counts that thread's calls as left. The holder is another thread that
+//!    took the descriptor over (the *heir*), or the agent's thread.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -38,7 +38,8 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of the return address.
     pub slot: u64,
-    /// The thunk to return to; without a thunk, the number of the probe's first word, which is below all addresses.
+    /// The address of the thunk to return to. Without a thunk, the number of the probe's first word, which is too small
+    /// for an address.
     pub thunk: u64,
     /// The time of entry in ticks; for a gate (`--under`) the address of the counters that record the call.
     pub entered: u64,
@@ -102,9 +103,9 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. It never takes a later frame with the same slot, because a thread that
-        // takes another's frame either runs on the frame's stack, where no other call uses the slot, or holds the dead
-        // owner's region.
+        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA). A thread that
+        // takes another's frame runs on the frame's stack, where no other call uses the slot, or holds the dead owner's
+        // region.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)

@@ -3,12 +3,14 @@
 //! Keys are places in files, so unmapping loses no probe. A file that is mapped twice has a probe in each mapping, so
 //! probes of one place are linked.
 //!
-//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it.
-//! A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
-//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe then retries.
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it. A
+//! bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
+//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe meanwhile tries
+//! again.
 //!
-//! A table of N slots is in slots N to 2 N, so that few probes touch little memory. Before more than half of them are
-//! used, a table of 2 N slots replaces it.
+//! A table of N slots is in slots N to 2 N of the memory, so that tables of all sizes have places of their own. The
+//! table begins small, so that few probes touch little memory. Before it is more than half full, one of 2 N slots
+//! replaces it.
 
 use core::hint::select_unpredictable;
 
@@ -189,7 +191,7 @@ impl<'a> Registry<'a> {
         };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
-        // Links the other probes that stay. Bounded, because the program could write a circle of links.
+        // Links the other probes that stay. Bounded, because the traced program can write this memory, also a circle.
         let mut next = first;
         let mut last = link;
         for _ in 0..self.links.len() {

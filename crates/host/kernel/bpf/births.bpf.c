@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have events. tiptoe opens one thread's events after another's; each such *opening*
+ * Finds which threads have perf events. tiptoe opens one thread's events after another's; each such *opening*
  * has a number. Meanwhile threads start and exit, and a new thread inherits its parent's events.
  *
  * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done
@@ -27,7 +27,7 @@ enum {
 /* Marks an opening in progress, in place of its time. */
 #define UNDER_WAY (~0ull)
 
-/* Marks the birth of a thread with events in `changes`; other changes are ends. */
+/* In `changes`, marks the birth of a thread with events; other changes are ends. */
 #define BORN (1ull << 32)
 /* A flag of bpf_ringbuf_output: no thread waits for the record. */
 #define NO_WAKEUP 1

@@ -48,7 +48,7 @@ pub struct UprobeSet {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DisarmedTime {
-    /// How long a probe was disarmed before it was last armed.
+    /// The sum of a probe's disarmed times before it was last armed.
     before: Duration,
     /// Since when the probe is disarmed.
     since: Option<Instant>,
@@ -78,8 +78,8 @@ enum ProbeOwner {
 }
 
 impl UprobeSet {
-    /// Counts in a process, in all its threads if possible. The process may be about to exec its command, because the
-    /// kernel arms probes when their file is mapped.
+    /// Counts in a process, in all its threads if possible. May be called before the process execs its command,
+    /// because the kernel arms probes when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -217,8 +217,8 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether a report shows that the main thread called exec. The probes still count in a program that maps
-    /// the same files.
+    /// Returns whether the main thread has called exec, as far as its events report. The probes still count in a
+    /// program that maps the same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
@@ -230,7 +230,8 @@ impl Drop for UprobeSet {
     }
 }
 
-/// Returns whether this user may load the program for processes. Linux 6.1 loads it, but links it to no uprobe.
+/// Returns whether this user may load the BPF program that counts in processes. Linux 6.1 loads it, but links it to no
+/// uprobe.
 pub fn may_count_processes() -> bool {
     UprobeCounters::new(1).is_ok()
 }
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
     use crate::kernel_probe::refusal;
 
-    /// Regression: after any failure probes were opened for threads, and missed later ones.
+    /// Regression: any failure led to probes of single threads, which miss later threads.
     #[test]
     fn a_failure_was_taken_for_an_old_kernel() {
         for number in [1, 13, 22, 38, 95] {

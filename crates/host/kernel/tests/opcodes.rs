@@ -1,8 +1,8 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
 //! opcodes.c runs slots of code twice without probes, and once with them. A slot is `traps, instruction, nops, jmp
-//! FALL`. There are more nops than the kernel copies. They also serve as immediates, so that an instruction's length
-//! need not be known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
+//! FALL`. There are more nops than a uprobe copies bytes. They also serve as immediates, so that an instruction's
+//! length need not be known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // An instruction that faults only in this run, at this address, may have run any number of times.
+                // Not checked if the bare run faulted, because then the instruction ran any number of times.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }

@@ -1,4 +1,4 @@
-//! Removes first the probes, then the hooks, then the guards ([`signals`]).
+//! Removes first the probes, then the hooks, and last the trap bytes that guard patches ([`signals`] has the reason).
 
 use core::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::text::SelfMemory;
 use crate::watches;
 
 /// Removes every probe; [`settle`] removes the hooks. Takes the session's slabs away and lets no thread claim another,
-/// so that a probe that cannot be removed finds no slab.
+/// so that a probe that cannot be removed counts nowhere.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -91,8 +91,8 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
 }
 
 /// Removes the hooks and gives the signals back, after the last probe was removed. The guards must be last
-/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe block the signals in the kernel, and returns whether the threads
-/// stay stopped until `answer`.
+/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe stop all threads and block the signals in the kernel's masks,
+/// and returns whether the threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();
@@ -129,8 +129,8 @@ pub fn end(shared: &Shared) {
     session::end(shared);
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`], at most 12 s, because
-/// tiptoe gives up stopping all threads after 5 s. Returns whether tiptoe keeps the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`], at most 12 s: longer
+/// than tiptoe tries to stop all threads, which is 5 s. Returns whether tiptoe keeps the threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -142,7 +142,7 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // If tiptoe wakes the agent's thread for the request, it keeps all other threads stopped until the answer.
+        // tiptoe may keep all other threads stopped until the answer, so this sleep is short.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running

@@ -12,7 +12,8 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Nonzero while a [`CreationHold`] exists. [`begin`] clears it, because a killed agent's thread may have left it set.
+/// Nonzero while a [`CreationHold`] exists. [`begin`] clears it, because an agent's thread that
+/// was killed may have left it set.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
@@ -27,8 +28,8 @@ pub struct CreationHold;
 
 impl CreationHold {
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: orders the store before the readings of the list in `settle`. A thread that misses the store in
-        // `before` creates its thread at once, and the readings see the new thread.
+        // SeqCst: orders the store before the readings of the list in `settle`. If the load in `before` misses the
+        // store, that thread creates another at once, and the readings see it.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for us, so it creates none.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

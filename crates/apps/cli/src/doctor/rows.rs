@@ -12,10 +12,10 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// The errno of a seccomp filter's refusal; `vm.memfd_noexec` refuses with EACCES.
+/// The errno with which a seccomp filter refuses a memfd. The setting `vm.memfd_noexec` refuses it with EACCES.
 const EPERM: i32 = 1;
 
-/// The advice for a call that a seccomp filter refuses, because no capability overrules a filter.
+/// The advice if a seccomp filter refuses a call. No capability would help, because none overrules a filter.
 const WITHOUT_FILTER: &str =
     "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
 

@@ -106,7 +106,7 @@ pub struct ProbeArgs {
 
     /// Time calls from entry to return
     ///
-    /// The report has percentiles, and a line of blocks from short to long.
+    /// The report has percentiles, and a line of blocks whose left end is the shortest times.
     #[arg(long)]
     pub latency: bool,
 
@@ -124,7 +124,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "FUNC")]
     pub under: Option<String>,
 
-    /// Use the agent even under seccomp or small limits
+    /// Use the agent despite seccomp or low resource limits
     ///
     /// By default the kernel counts in such a process.
     #[arg(long)]

@@ -8,7 +8,7 @@
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between
 //   threads N             starts N threads that sleep; N
-//   gap MS                the longest ns that this thread did not run although a CPU was free
+//   gap MS                the longest time in ns that this thread did not run; the bench leaves a CPU free
 //   trace PID ADDRESS     stops a process's threads, makes each watch four words, continues them: ms, or -1
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -104,7 +104,7 @@ static pthread_barrier_t together;
 static long stores_each;
 static double took[64];
 
-// Each thread takes its own time, because the main thread may get a CPU only after them.
+// Each thread measures itself, because the main thread may get a CPU only after them.
 static void *stores(void *me) {
     pin_to_cpu((int)(intptr_t)me);
     pthread_barrier_wait(&together);

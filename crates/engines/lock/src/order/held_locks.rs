@@ -23,15 +23,16 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases, as address and number, by threads that have no entry for the lock, because its guard was sent to them. An
-/// entry's `since` is the last number when its lock was acquired. If a release's number is higher, the entry is stale,
-/// and is removed. If several threads read the lock, another reader's entry may be removed.
+/// Releases, as address and number, by threads that received the lock's guard from another thread. That thread's
+/// [`HeldLock`] stays in its list. Its `since` is the last number when the lock was acquired; a release with a higher
+/// number shows that it is stale, so it is removed. If several threads read the lock, another reader's may be removed.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number in [`LET_GO`]. Relaxed: the lock itself orders its release before the next acquisition.
+/// The last number in [`LET_GO`]. Relaxed: the checked lock orders its release before its next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most releases in [`LET_GO`]. If the holder has ended, a release stays until newer ones push it out.
+/// The most releases in [`LET_GO`]. If the thread that sent the guard has ended, its release stays until
+/// newer ones push it out.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]

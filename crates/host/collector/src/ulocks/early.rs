@@ -141,8 +141,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's context switches if the thread sleeps in the call of its wait. `None` while it is falling asleep,
-/// because this adds a switch.
+/// Returns a thread's context switches if the thread sleeps in the call of its wait. `None` while it falls asleep,
+/// because its number of switches is about to rise.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

@@ -1,5 +1,5 @@
-//! The three forms of a watch's breakpoints: the kernel's on all CPUs or on threads (`in_kernel`), and those of the
-//! program's own threads (`inside`).
+//! A watch's breakpoints have three forms. The kernel sets them on all CPUs, or on each thread (`in_kernel`), or the
+//! program's threads set their own (`inside`).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) trait Breakpoints {
     /// Returns how many hits the budget allows in a window; `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
 
-    /// Supplies the stores and unwind rules that the first hits need.
+    /// Supplies the decoded store instructions and the unwind rules that the first hits need.
     fn supply_initial_rules(
         &mut self,
         target: &Target,
@@ -52,8 +52,8 @@ pub(super) trait Breakpoints {
         Ok(())
     }
 
-    /// Moves breakpoints on all CPUs to the process's threads. Returns why they stay, if they do. On an error nothing is
-    /// watched.
+    /// Moves breakpoints on all CPUs to the process's threads. Returns why they stay, if they do. On an error nothing
+    /// is watched.
     fn move_to_threads(&mut self) -> Result<Result<(), Reason>, Error> {
         Ok(Ok(()))
     }
@@ -84,9 +84,10 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// The numbers of lost hits, of late hits, of gaps without an agent, and of traps without a cause.
+    /// The numbers of lost hits, of late hits, of gaps without a living agent, and of traps that no
+    /// breakpoint explains.
     pub(super) missed: [u64; 4],
-    /// How many threads have debug registers that are not accounted for.
+    /// How many threads' reservations of debug registers were refused.
     pub(super) refused: u64,
     pub(super) foreign: u64,
     pub(super) sees_kernel: bool,

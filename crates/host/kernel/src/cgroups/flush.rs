@@ -1,4 +1,4 @@
-//! Charges running tasks up to now.
+//! Adds what running tasks have used up to now to their cgroups' counts (*charges* them).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,9 +61,9 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks after `ending` last ran. A round over all tasks does not see a reaped task; `ended` charges
-    /// such a task when the kernel frees it, an RCU grace period later. Returns how many tasks were not charged in
-    /// time.
+    /// Charges all tasks a last time, once the program `ending` is detached. A round over all tasks does not see a
+    /// reaped task; `ended` charges such a task when the kernel frees it, an RCU grace period later. Returns how many
+    /// tasks were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -74,7 +74,8 @@ impl Flush {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // `ended` must be read before the round, because a task that ends after the round saw it must count once.
+            // `ended` must be read before the round, because a task that ends after the round saw it
+            // would count twice.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {

@@ -136,7 +136,7 @@ pub struct WaitCounts {
     pub zero_count: u64,
     /// The process's name, or the thread's if grouped by it.
     pub comm: [u8; 16],
-    /// The longer waits, by time.
+    /// Waits above 0 ns, by time.
     pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 
@@ -185,7 +185,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
     wait.traits & WROTE == 0
 }
 
-/// What was not counted: `enum drop`, then `missed`.
+/// What was not counted, or not with its stack: `enum drop`, then `missed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct WaitDrops {
@@ -199,7 +199,7 @@ pub struct WaitDrops {
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends while another was counted on the same CPU.
+    /// Events that interrupted the counting of another event on the same CPU.
     pub nested: u64,
     /// Waits that were counted without their stack.
     pub no_stack: u64,

@@ -1,5 +1,5 @@
-//! Loads `bpf/births.bpf.c`. It records which threads inherited events, from which *opening* of a thread's events, and
-//! which openings overlapped with a clone(2) (*spoilt*).
+//! Loads `bpf/births.bpf.c`. An *opening* opens a thread's perf events. The program records which threads inherited
+//! events from which opening, and which openings overlapped with a clone(2) (*spoilt*).
 
 use std::collections::HashSet;
 

@@ -1,7 +1,8 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
-//! While events are opened, a new thread inherits its parent's events. So an opening that races with a birth
-//! ([`Births`]) is closed and repeated, until each thread has its events exactly once.
+//! A new thread inherits its parent's events. One that is born while its parent's events are opened may inherit only
+//! some of them, and tiptoe may open them again. So an opening that races with a birth ([`Births`]) is closed and
+//! repeated, until each thread has its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +26,7 @@ const MANY: usize = 32;
 /// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A thread without a reported birth for this long is older than the programs.
+/// A thread whose birth is not reported within this time was born before the BPF programs were loaded.
 const OLD: Duration = Duration::from_millis(20);
 /// The longest wait for a clone(2) to end. A clone that failed is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
@@ -44,8 +45,8 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether debug registers are reserved, because the thread lives. After the attach [`Heirs`] accounts for the
-    /// registers.
+    /// Whether debug registers are reserved, as they are while the thread lives. After the attach [`Heirs`] accounts
+    /// for the registers.
     is_accounted: bool,
 }
 
@@ -253,7 +254,8 @@ impl Attach<'_> {
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
-                // Threads that inherited the events keep them, but this thread's id may be reused.
+                // The opening stays for threads that inherited its events. The reservation is released, because the
+                // dead thread's id may be reused.
                 self.slots.release_for(opening.tid, &self.watches)?;
                 opening.is_accounted = false;
             }

@@ -3,7 +3,7 @@
 //! | a CPU | action |
 //! |---|---|
 //! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a few times, and takes it once it is free; mostly the last holder is faster |
+//! | finds it held | checks it a few times, and tries to take it once it is free; mostly the last holder is faster |
 //! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
@@ -47,7 +47,7 @@ pub(super) struct Call {
     pub(super) exchange: Ps,
     /// The added time for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// The locks whose data the call reads, or changes so that others must read it again.
+    /// The locks whose data the call reads or writes, so that it moves to the CPU's cache.
     pub(super) seen: Range<usize>,
     /// The added time for each lock of `seen` that another CPU had last.
     pub(super) seen_moved: Ps,
@@ -231,7 +231,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Gives the lock to the CPU, which then takes the call's next lock or, after the last, does the call's work.
+    /// Gives the lock to the CPU, which then takes the call's next lock or, after the last, holds all for `hold`.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;

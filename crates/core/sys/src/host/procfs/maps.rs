@@ -1,5 +1,5 @@
-//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name. Only
-//! [`Process::open_mapped`](super::Process::open_mapped) can open a file whose own name ends so.
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes it, also
+//! from a file that is really named so. Only [`Process::open_mapped`](super::Process::open_mapped) can open that file.
 
 use std::prelude::rust_2024::*;
 

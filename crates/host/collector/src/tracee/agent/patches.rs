@@ -217,7 +217,7 @@ impl Patches {
     }
 
     /// Looks up the parameters of functions whose probes were installed since the last call. Must not run while a
-    /// loading thread waits, because a library's debug file may take a second.
+    /// thread in dlopen waits for tiptoe, because reading a debug file may take a second.
     pub fn read_parameters(&mut self) {
         for (index, probe) in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(index) {
@@ -243,7 +243,7 @@ impl Patches {
 
 /// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
-    // Ranges contain gaps between arenas, which would use up a limited address space. So each arena is mapped alone.
+    // Ranges contain gaps between arenas. If the address space is limited, each arena is mapped alone to save them.
     let outcomes = match address_space(process) {
         Some(_) => vec![false; plan.ranges.len()],
         None => link.map_code(&plan.ranges)?,

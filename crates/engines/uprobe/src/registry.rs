@@ -19,7 +19,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4;
 const FIRST_SLOTS: usize = 2 * SLOTS;
-/// The most probes compared at one place.
+/// The most probes compared at one place after the first.
 const MOST_LINKS: usize = 64;
 /// The last probe's link. 0 is the link of a probe that is not in the table.
 const LAST: u64 = 1;
@@ -172,7 +172,8 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, and removes the probes there that `replaces` names. False without room.
+    /// Puts a probe first at a place, where it may be already, and removes the probes there that `replaces` names. False
+    /// without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,
@@ -194,11 +195,17 @@ impl<'a> Registry<'a> {
         // Links the other probes that stay. Bounded, because the traced program can write this memory, also a circle.
         let mut next = first;
         let mut last = link;
+        // The probe's own link is overwritten first, but leads to others if the probe is added again.
+        let own = self.next(probe);
         for _ in 0..self.links.len() {
             let Some(other) = next else { break };
+            if other == probe {
+                next = own;
+                continue;
+            }
             next = self.next(other);
             let Some(its) = self.link(other) else { break };
-            if other == probe || replaces(other) {
+            if replaces(other) {
                 its.store(0, Relaxed);
             } else {
                 last.store(u64::from(other) + LAST + 1, Relaxed);

@@ -336,7 +336,7 @@ fn options_of_watch_that_do_nothing_were_ignored() {
     for (options, said) in [
         (
             &["--thread", &pid][..],
-            "--thread is for a variable that each thread has",
+            "--thread is only for thread-local variables",
         ),
         (
             &["--changed"],

@@ -317,7 +317,7 @@ fn impossible_requests_are_refused() {
         ),
         (
             &["stat", "--by", "scope", "-e", "page-fautls", "--", "true"],
-            "near: page-faults",
+            "similar names: page-faults",
         ),
         (
             &["probe", "f", "--by", "scope", "--via", "kernel", "-p", "1"],

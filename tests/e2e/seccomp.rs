@@ -166,7 +166,7 @@ fn a_dispatcher_of_system_calls_got_those_of_the_agent() {
             String::from_utf8_lossy(&run.stdout)
         );
         assert!(
-            notes(report).contains("dispatched to a signal handler"),
+            notes(report).contains("sent its system calls to a signal handler"),
             "{}",
             notes(report)
         );

@@ -242,7 +242,7 @@ fn bad_input_is_one_sentence() {
     for (options, said) in [
         (
             &["-e", "cylces", "-a"][..],
-            "error: no event 'cylces'\nhint: near: cycles",
+            "error: no event 'cylces'\nhint: similar names: cycles",
         ),
         (
             &["-e", "{cycles", "-a"],

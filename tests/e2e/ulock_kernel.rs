@@ -49,7 +49,7 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
 
 /// If another test's tiptoe is preempted while it changes a BPF map, the kernel runs no BPF program on that CPU, so
 /// only perf counts there.
-const MISSED: &str = "the kernel did not run the program";
+const MISSED: &str = "the kernel did not run tiptoe's BPF program";
 
 fn missed(report: &Report) -> u64 {
     let drops = report.value["locks"]["drops"].as_array().into_iter();

@@ -174,7 +174,7 @@ scenarios! {
 
     a_pointer_that_is_never_set_is_reported:
         [EVERY] ["watched", "counting", 10] ["late->next"] {
-            "hits": [0], "notes": "~nothing was counted of `watched:late->next`"
+            "hits": [0], "notes": "~`watched:late->next` was never watched"
         }
 
     the_watch_ends_with_its_process:
@@ -204,7 +204,7 @@ scenarios! {
     /// Some virtual machines lose a trap's cause. Such a trap would kill the program if the agent passed it on.
     traps_without_a_reason_are_not_the_programs:
         [AGENT] ["trapping", "strays"] ["total"] {
-            "stdout": "total 6 traps 1\n", "hits": [6], "drops": "~whose trap had no cause", "variables/0/at_least": true
+            "stdout": "total 6 traps 1\n", "hits": [6], "drops": "~the trap had no cause", "variables/0/at_least": true
         }
 }
 

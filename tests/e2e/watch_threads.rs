@@ -41,7 +41,7 @@ fn strays(report: &Report, via: &str) -> u64 {
     let drops = report.value["watch"]["drops"].as_array();
     let count = |dropped: &Value| {
         let reason = dropped["reason"].as_str().unwrap_or_default();
-        assert!(reason.contains("whose trap had no cause"), "{dropped}");
+        assert!(reason.contains("the trap had no cause"), "{dropped}");
         dropped["count"].as_u64().expect("a count")
     };
     drops.into_iter().flatten().map(count).sum()

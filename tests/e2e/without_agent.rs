@@ -137,7 +137,7 @@ fn counts_of_go_were_not_split_and_nothing_said_so() {
         assert!(report.count("main.deep") > 0, "{:#}", report.value);
         let notes = report.value["notes"].to_string();
         assert_eq!(
-            notes.contains("`--by` cannot split them"),
+            notes.contains("`--by` cannot split the counts"),
             is_split,
             "{notes}"
         );

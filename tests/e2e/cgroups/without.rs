@@ -8,7 +8,10 @@ fn mistakes_are_refused() {
     within.make("workers");
     let name = within.name();
     for (cgroups, word) in [
-        (format!("{name}/worker"), format!("near: {name}/workers")),
+        (
+            format!("{name}/worker"),
+            format!("similar names: {name}/workers"),
+        ),
         (
             "no-such-cgroup-at-all".to_owned(),
             "patterns such as".to_owned(),

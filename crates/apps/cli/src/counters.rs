@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn each_mistake_has_a_hint() {
         for (list, said) in [
-            ("cylces", "near: cycles"),
+            ("cylces", "similar names: cycles"),
             ("cycles,cylces:u", "no event 'cylces'"),
             ("{cycles", "such as cycles,{instructions"),
             ("nothing-of-the-kind", "as in `perf list`"),

@@ -201,7 +201,7 @@ impl Failure {
             Self::OfReturn { entry, .. } => format!("'{entry}' is the entry"),
             Self::OfOtherCommand { other, .. } => format!("tiptoe {other} --help"),
             Self::BadCounter { near, .. } if !near.is_empty() => {
-                format!("near: {}", near.join(", "))
+                format!("similar names: {}", near.join(", "))
             }
             _ => self.fixed_hint()?.to_owned(),
         })
@@ -249,7 +249,7 @@ impl Failure {
             Self::PerCpuOfProcess => "-a --per-cpu counts the whole system, by CPU",
             Self::RepeatOfNothing => "-I MS counts in intervals",
             Self::TopOfEvents => "leave out --top",
-            Self::NoSeparator | Self::BadSeparator => "such as -x, or -x ';'",
+            Self::NoSeparator | Self::BadSeparator => "for example `-x,` or `-x ';'`",
             Self::BadSpec { .. } | Self::NoSuchKind(_) | Self::NoSuchOption(_) => {
                 "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'"
             }

@@ -89,7 +89,7 @@ pub enum Error {
     },
     #[error("the agent cannot enter: {why}; {}{error}", match **error {
         Error::AgentOnly(_) => "and ",
-        _ => "and: ",
+        _ => "without the agent: ",
     })]
     WithoutAgent { why: Reason, error: Box<Error> },
     #[error("the agent did not enter `{word}`: {why}; {error}")]
@@ -139,7 +139,7 @@ pub enum Error {
     // The kernel in place of the agent.
     #[error("{}", .0.why())]
     AgentOnly(AgentOption),
-    #[error("{}: they are not used", Reason::ReturnProbes)]
+    #[error("{}, so tiptoe does not use such probes", Reason::ReturnProbes)]
     ReturnProbes,
 
     // Locks.
@@ -151,15 +151,15 @@ pub enum Error {
     HoldWithoutAgent,
     #[error("--hold in process {pid}: {why}")]
     BadHold { pid: u32, why: Reason },
-    #[error("process {pid} may not be read: {error}")]
+    #[error("process {pid} cannot be read: {error}")]
     UnreadableWaits { pid: u32, error: io::Error },
 
     // Scopes.
     #[error("process {pid} ({comm}) enters no scopes: no library in it reports any")]
     NoScopes { pid: u32, comm: String },
-    #[error("{0} cannot be charged to scopes: the CPU counts it")]
+    #[error("{0} cannot be charged to scopes: the CPU counts it, not the kernel")]
     CpuCounter(String),
-    #[error("{0} events to charge to scopes")]
+    #[error("{0} events are too many to charge to scopes")]
     ManyScopeEvents(usize),
 
     // Watched variables.
@@ -182,13 +182,13 @@ pub enum Error {
     },
     #[error("`{one}` and `{other}` are at the same address")]
     SameAddress { one: String, other: String },
-    #[error("{MOST_VARIABLES} variables can be watched at a time")]
+    #[error("only {MOST_VARIABLES} variables can be watched at a time")]
     ManyVariables,
     #[error("no debug register is left for all that are pinned: {0}")]
     ManyPinned(TooManyPinned),
     #[error("--rotate: turns are 10 ms or longer")]
     ShortTurns,
-    #[error("--thread is for a variable that each thread has, unlike {}", few(.0))]
+    #[error("--thread is only for thread-local variables, unlike {}", few(.0))]
     SharedByThreads(Vec<String>),
     #[error("{}", match count {
         0 => format!("the process has no thread `{}`", wanted.escape_debug()),
@@ -225,9 +225,9 @@ pub enum Error {
     VariablesInKernel,
     #[error("the agent shares no memory for hits")]
     NoHits,
-    #[error("the process may not have breakpoints of its own")]
+    #[error("the process is not allowed to set breakpoints on itself")]
     BreakpointsDenied,
-    #[error("the process may not open as many files as its threads need breakpoints: {0} for each")]
+    #[error("the process may open too few files for its breakpoints: each thread needs {0}")]
     BreakpointFiles(usize),
     #[error("the program starts threads faster than breakpoints can be opened for them")]
     ThreadsTooFast,
@@ -273,7 +273,7 @@ impl AgentOption {
                 "the kernel's uprobes cannot distinguish hits below a function from others"
             }
             Self::By => {
-                "the kernel's uprobes count for the whole process: `--by` cannot split them"
+                "the kernel's uprobes count for the whole process, so `--by` cannot split the counts"
             }
         }
     }
@@ -293,6 +293,6 @@ pub enum WhenFault {
     NoOperator,
     #[error("`{0}` is not old, new or a number")]
     BadOperand(String),
-    #[error("two numbers are always the same")]
+    #[error("it compares two numbers, so the result never changes")]
     Constant,
 }

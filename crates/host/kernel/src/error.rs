@@ -160,7 +160,7 @@ pub enum CounterRefusal {
         near: Vec<String>,
         folder: PathBuf,
     },
-    #[error("{count} events to read at each switch between cgroups")]
+    #[error("{count} events are too many to read at each switch between cgroups")]
     ManyEvents { count: usize, most: usize },
 }
 
@@ -173,7 +173,7 @@ impl From<CounterRefusal> for Error {
 impl CounterRefusal {
     fn hint(&self) -> String {
         match self {
-            Self::NoPmu { known, .. } => format!("it has {}", known.join(", ")),
+            Self::NoPmu { known, .. } => format!("this machine has {}", known.join(", ")),
             Self::NoTerm { known, .. } if known.is_empty() => "it has no terms".to_owned(),
             Self::NoTerm { near, known, .. } if near.is_empty() => {
                 format!("terms: {}", known.join(", "))
@@ -185,7 +185,7 @@ impl CounterRefusal {
                 )
             }
             Self::NoTerm { near, .. } | Self::NoTracepoint { near, .. } => {
-                format!("near: {}", near.join(", "))
+                format!("similar names: {}", near.join(", "))
             }
             Self::NoNumber { .. } => "numbers are decimal, or hexadecimal after 0x".to_owned(),
             Self::TooLarge { field, format, .. } => format!("'{field}' is {format}"),

@@ -57,8 +57,8 @@ pub(crate) fn above_budget_sentence(budget_millionths: u64, has_least: bool) -> 
         false => "",
     };
     format!(
-        "the cost is above the budget of {budget}%, which limits only what is timed or recorded: each call is \
-         counted{unless}; fewer functions cost less (column `cost`)"
+        "the cost is above the budget of {budget}%: the budget limits what is timed or recorded, but each call is \
+         still counted{unless}; probe fewer functions to lower the cost (column `cost`)"
     )
 }
 

@@ -129,7 +129,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
     CheckResult::ok(name, format!("without {}", missing.join(" ")))
         .part(
             Instrument::Probe,
-            "in process, own programs only; no --via kernel",
+            "only --via agent, only your own programs",
         )
         .part(Instrument::Watch, "own programs only")
         .part(Instrument::Lock, "no kernel locks")
@@ -153,7 +153,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
             .fix("run tiptoe outside the user namespace (of the container)");
     }
     if !can.effective.has(Cap::DacOverride) {
-        return CheckResult::ok(name, "by the kernel alone (without cap_dac_override)")
+        return CheckResult::ok(name, "only with --via kernel (no cap_dac_override)")
             .part(Instrument::Probe, "in process, your own processes only")
             .fix(match grant.is_root {
                 true => "start the container with --cap-add=DAC_OVERRIDE",

@@ -42,7 +42,9 @@ pub enum VariableError {
         constant(value)
     )]
     OptimisedOut { name: String, value: Option<i128> },
-    #[error("`{name}` has no single address to watch ({what}); watch an address")]
+    #[error(
+        "`{name}` has no fixed address to watch ({what}); give an address instead, such as 0x601040:4"
+    )]
     NoSingleAddress { name: String, what: AddressForm },
     #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
     Elsewhere { name: String },
@@ -281,7 +283,7 @@ fn aligned(address: u64, length: u8) -> String {
     if length < 8 && address % 8 + length <= 8 {
         choices.push(format!("{wide:#x}:8"));
     }
-    format!("those are: {}", list(&choices))
+    format!("use one of: {}", list(&choices))
 }
 
 #[cfg(test)]
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(
             error(0x1002, 4),
             "0x1002 is no multiple of 4, as a watch of 4 bytes must be; \
-             those are: `0x1000:4`, `0x1004:4`, `0x1002:2` and `0x1000:8`"
+             use one of: `0x1000:4`, `0x1004:4`, `0x1002:2` and `0x1000:8`"
         );
         assert!(error(0x1006, 8).ends_with("`0x1000:8`, `0x1008:8` and `0x1006:2`"));
         assert!(error(u64::MAX, 8).ends_with("`0xfffffffffffffff8:8` and `0xffffffffffffffff:1`"));

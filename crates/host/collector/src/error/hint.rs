@@ -93,9 +93,9 @@ impl Error {
                 format!("leave out `{option}`, or use `--via agent`")
             }
             Self::ManyScopeEvents(_) => format!("{MOST_EVENTS} at most"),
-            Self::ManyProcesses(pids) => format!("-p PID: {}", few_processes(pids)),
+            Self::ManyProcesses(pids) => format!("choose one with -p PID: {}", few_processes(pids)),
             Self::Unmapped { pid: Some(pid), .. } => format!("/proc/{pid}/maps has what is mapped"),
-            Self::NotOneThread { threads, .. } => format!("--thread TID: {}", few(threads)),
+            Self::NotOneThread { threads, .. } => format!("choose one with --thread TID: {}", few(threads)),
             Self::ValuesOfCode { option, .. } => {
                 format!("leave out {option}: `:x` counts each execution")
             }
@@ -114,7 +114,7 @@ impl Error {
                 (debuggers, _) => format!("these debuggers may have them: {}", debuggers.join("; ")),
             },
             Self::NoSuchCgroup { near, .. } if !near.is_empty() => {
-                format!("near: {}", near.join(", "))
+                format!("similar names: {}", near.join(", "))
             }
             _ => self.fixed_hint()?.to_owned(),
         })
@@ -138,14 +138,15 @@ impl Error {
             Self::LocksOf32Bit(_) => "`--kernel` watches the kernel's own locks",
             Self::HoldWithoutAgent => "leave out `--hold`",
             Self::BadHold { .. } => {
-                "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or a place, as `tiptoe lock` prints it (`memcached:0x3fde0`)"
+                "--hold takes a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or a place, as `tiptoe \
+                 lock` prints it (`memcached:0x3fde0`)"
             }
             Self::UnreadableWaits { .. } => {
-                "run as root or as its user; /proc/sys/kernel/yama/ptrace_scope may forbid more"
+                "run as root, or as the process's user if /proc/sys/kernel/yama/ptrace_scope allows it"
             }
             Self::NoScopes { .. } => "link it with the crate tiptoe-scope, or include tiptoe.h",
             Self::CpuCounter(_) => {
-                "events of the kernel's own (page-faults, cs, migrations) and tracepoints can"
+                "use events that the kernel counts (page-faults, cs, migrations), or tracepoints"
             }
             Self::UnreadableMemory { .. } => "run as root, or as the process's user",
             Self::BadVariable { .. } => {
@@ -153,7 +154,7 @@ impl Error {
             }
             Self::Variable(VariableError::WhichThread { .. }) => "--thread TID or NAME",
             Self::Unmapped { .. } => NOT_BEGUN,
-            Self::SameAddress { .. } => "watch it once, with the longer length, or rw",
+            Self::SameAddress { .. } => "watch only one of them, with the longer length or with rw",
             Self::ManyVariables | Self::ManyConditions => "leave some out",
             Self::ManyPinned(_) => "leave /pinned/ out, and they take turns",
             Self::ShortTurns => "50ms to 200ms are usual",
@@ -172,7 +173,7 @@ impl Error {
                 "watch fewer variables, or raise its limit (`prlimit --nofile`)"
             }
             Self::ThreadsTooFast => {
-                "run tiptoe as root: the kernel can follow them, `--via kernel`"
+                "run tiptoe as root with `--via kernel`, which follows new threads"
             }
             Self::BreakpointsRefused => "breakpoints that raise signals need Linux 5.13 or later",
             Self::NoCgroups { .. } => "`mount -t cgroup2 none /mnt`, on a kernel that has them",

@@ -23,7 +23,8 @@ pub enum Reason {
     #[error("no code is known there")]
     NoCode,
     #[error(
-        "the implementation that it chooses is unknown here: give the name and offset of the implementation"
+        "it is an IFUNC, and the implementation that it chooses is unknown: give the name and offset of the \
+         implementation"
     )]
     OffsetOfIfunc,
     #[error("a stub of lazy binding, not a function")]
@@ -31,8 +32,8 @@ pub enum Reason {
     #[error("signal handlers return through it")]
     SignalReturn,
     #[error(
-        "`{0}:` counts the same function, which has one event (`uretprobe:` alone also reports how many calls \
-         began: the sum of its ends)"
+        "`{0}:` already counts this function, which can have only one event (`uretprobe:` alone also counts the \
+         calls: the sum of its ends)"
     )]
     OtherEvent(Kind),
     #[error("`--under {0}` follows it and counts the functions that it calls")]
@@ -73,7 +74,7 @@ pub enum Reason {
     // The agent's patches.
     #[error("attaching was broken off")]
     BrokenOff,
-    #[error("the agent cannot")]
+    #[error("the agent cannot patch the function")]
     AgentCannot,
     #[error("the agent cannot patch it")]
     CannotPatch,
@@ -145,9 +146,9 @@ pub enum Reason {
         "its user may start {0} more threads (RLIMIT_NPROC), and the agent would use one (`--force` enters anyway)"
     )]
     FewThreads(u64),
-    #[error("it was started without one")]
+    #[error("it was started without the agent")]
     StartedWithoutAgent,
-    #[error("it ended before that")]
+    #[error("it ended before the agent was loaded")]
     EndedBefore,
     #[error("its loader did not load the agent")]
     NotPreloaded,
@@ -165,7 +166,7 @@ pub enum Reason {
     HoldsUntimed(Box<Reason>),
     #[error("only a trap fits, and a trap costs more than taking the lock")]
     TrapAtLock,
-    #[error("its offset is not 0x…")]
+    #[error("the offset after + must be a number in the form 0x28")]
     BadOffset,
     #[error("there is no variable `{0}`")]
     NoVariable(String),
@@ -192,7 +193,7 @@ impl From<Error> for Reason {
 
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum DropReason {
-    #[error("the kernel did not run the program, which ran already on that CPU")]
+    #[error("the kernel did not run tiptoe's BPF program, because one already ran on that CPU")]
     Missed,
     #[error("there were more rows than there is room for")]
     ManyRows,
@@ -220,29 +221,33 @@ pub enum DropReason {
     NegativeFutexWait,
     #[error("calls while another call was being counted")]
     NestedCall,
-    #[error("calls for which the kernel did not run the program, which ran already on that CPU")]
+    #[error(
+        "calls for which the kernel did not run tiptoe's BPF program, because one already ran on that CPU"
+    )]
     MissedCall,
     #[error("calls of futex_waitv, or of the single calls that Linux has since 6.7")]
     OtherFutexCalls,
 
     // Hits of breakpoints.
-    #[error("while another hit was being counted on the same CPU")]
+    #[error("not counted, because another hit was being counted on the same CPU")]
     NestedHit,
-    #[error("not counted: they were faster than their reader")]
+    #[error("not counted, because they came faster than tiptoe read them")]
     FastHit,
     #[error(
-        "or more may be missing: the agent left for a moment each time that the program changed its user"
+        "may be missing, or more: the agent left for a moment each time that the program changed its user"
     )]
     UserChange,
-    #[error("whose trap had no cause, as on some virtual machines: their instructions are unknown")]
+    #[error(
+        "not counted, because the trap had no cause, as on some virtual machines: the instruction is unknown"
+    )]
     StrayTrap,
     #[error(
-        "while a thread blocked SIGTRAP by a system call of its own: their instructions and their number are \
-         unknown"
+        "not counted, and perhaps more: a thread blocked SIGTRAP by a system call of its own, so the \
+         instructions and the number are unknown"
     )]
     BlockedTrap,
     #[error("counted, but the value could not be read")]
     NoValue,
-    #[error("counted, but not printed one by one: they were faster than their reader")]
+    #[error("counted, but not printed one by one, because they came faster than tiptoe read them")]
     FastLine,
 }

@@ -181,7 +181,10 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(one(&[pid]).unwrap(), pid);
         let hint = one(&[pid; 10]).unwrap_err().hint().unwrap();
-        assert!(hint.starts_with(&format!("-p PID: {pid} ")), "{hint}");
+        assert!(
+            hint.starts_with(&format!("choose one with -p PID: {pid} ")),
+            "{hint}"
+        );
         assert!(hint.ends_with(" and 2 more"), "{hint}");
     }
 }

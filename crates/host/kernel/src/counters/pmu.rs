@@ -252,7 +252,7 @@ mod tests {
         }
         let error = Pmu::find_in(&root, "gpu").unwrap_err();
         assert_eq!(error.to_string(), "this machine has no PMU 'gpu'");
-        assert_eq!(error.hint().as_deref(), Some("it has cpu"));
+        assert_eq!(error.hint().as_deref(), Some("this machine has cpu"));
         fs::remove_dir_all(&root).unwrap();
     }
 }

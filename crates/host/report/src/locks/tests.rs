@@ -253,7 +253,7 @@ fn estimates_are_marked() {
         marked.iter().all(|total| totals.contains(total)),
         "{text:#?}"
     );
-    let note = "note: ~ 20 of 1,800 waits that slept were timed, a random sample to keep the budget of 1%:";
+    let note = "note: ~: times and blame are estimates, because only 20 of 1,800 waits that slept were timed,";
     let notes = notes::lines(&session, &Options::default());
     assert!(notes[0].starts_with(note), "{notes:?}");
 }

@@ -163,12 +163,14 @@ fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
         (
             Warning,
             calls(session, |event| Some(event.records?.only_counted)),
-            format!("only counted: {spent}there was no room for the ring of their thread"),
+            format!(
+                "only counted, not recorded: {spent}there was no room for the records of their thread"
+            ),
         ),
         (
             Warning,
             calls(session, |event| Some(event.records?.lost)),
-            "not recorded: they were faster than their reader".to_owned(),
+            "not recorded: they came faster than tiptoe read them".to_owned(),
         ),
     ];
     for (severity, calls, what) in ways {
@@ -225,14 +227,14 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     if left > 0 {
         let waits = counted(left, "wait");
         notes.push(plain(format!(
-            "{waits} never returned: the thread was cancelled, or jumped out of the wait. Only the time until tiptoe \
-             last saw the thread there counts, twice a second (>=)"
+            "{waits} never returned, because the thread was cancelled or jumped out: tiptoe checks twice a second, \
+             and counts the time up to the last check that saw the wait (>=)"
         )));
     }
     if locks.others > 0 {
         let calls = counted(locks.others, "call");
         notes.push(warning(format!(
-            "no row has {calls} that waited or woke in threads without room for more locks"
+            "no row includes {calls} of threads that had no room for more locks"
         )));
     }
     notes.extend(locks.drops.iter().map(not_counted));
@@ -249,8 +251,8 @@ fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
         format!(" of {}%", short_percent(share))
     });
     Some(plain(format!(
-        "~ {} of {} waits that slept were timed, a random sample to keep the budget{budget}: times and \
-         blame are estimated from the sample, numbers of waits are exact (`--budget off` times all)",
+        "~: times and blame are estimates, because only {} of {} waits that slept were timed, a random sample to \
+         keep the budget{budget}; numbers of waits are exact (`--budget off` times all)",
         grouped(timed),
         grouped(slept)
     )))
@@ -260,8 +262,8 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     let mut warn = |text: String| notes.push(warning(text));
     if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
         warn(format!(
-            "the allowance of {} hits in {} was used up in {} of {} windows: the watch rested until the end of each, so \
-             totals are lower bounds (shares are right; `--budget` sets the allowance)",
+            "the watch reached its limit ({} hits in {}) in {} of {} windows, and rested until the end of each: \
+             totals are lower bounds (shares are right; `--budget` sets the limit)",
             grouped(allowance.hits),
             time(allowance.window_ns as f64),
             grouped(allowance.used_up),
@@ -270,7 +272,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     }
     if watch.rows.iter().any(|row| row.racy > 0) {
         warn(
-            "racy: the value was read from memory after the store; in a race it may be another thread's value".to_owned(),
+            "racy: the value was read from memory after the store, so another thread may have stored it".to_owned(),
         );
     }
     let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
@@ -283,15 +285,16 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     }
     if !watch.sees_kernel {
         warn(
-            "writes by system calls were not seen: the agent cannot see them, and breakpoints of the kernel's see \
-             them only if this user may watch the kernel"
+            "writes by system calls were not seen: only the kernel's breakpoints see them (run as root, without \
+             `--via agent`)"
                 .to_owned(),
         );
     }
     if watch.foreign > 0 {
         let hits = counted(watch.foreign, "hit");
         warn(format!(
-            "{hits} of other processes at the same addresses were not counted, but cost those processes as much"
+            "{hits} of other processes at the same addresses were not counted, but slowed those processes like \
+             counted hits"
         ));
     }
     for dropped in &watch.drops {
@@ -321,7 +324,7 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
         _ => "breakpoints of",
     };
     Some(plain(format!(
-        "by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
+        "watched by {whose} {threads} and the threads that they started, set in {took}{why}{without}"
     )))
 }
 

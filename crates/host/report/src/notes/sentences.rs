@@ -83,7 +83,7 @@ fn of_process(note: &ProcessNote) -> String {
             whose(process)
         ),
         ProcessNote::NotDetached { process, why } => format!(
-            "{}: {why}: its agent removes the probes when the process continues",
+            "the agent is still in {}: {why}; it removes the probes when the process continues",
             whose(process)
         ),
         ProcessNote::TraceEnded {
@@ -124,13 +124,14 @@ fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
         EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
         EndCause::Seccomp => "put itself under seccomp",
-        EndCause::Confined => {
-            "gave up rights or a namespace, in which the agent's thread cannot follow"
-        }
-        EndCause::Dispatch => "has its system calls dispatched to a signal handler (prctl)",
-        EndCause::Storage => "gave a thread thread-local storage that is not its C library's",
+        EndCause::Confined => "gave up rights or a namespace",
+        EndCause::Dispatch => "sent its system calls to a signal handler (prctl)",
+        EndCause::Storage => "replaced a thread's thread-local storage",
     };
-    (what, "the trace ended (`--via kernel` continues)")
+    (
+        what,
+        "the agent had to leave, so the trace ended (`--via kernel` can trace it)",
+    )
 }
 
 fn of_function(note: &FunctionNote) -> String {
@@ -178,8 +179,8 @@ fn of_function(note: &FunctionNote) -> String {
             )
         }
         FunctionNote::OtherTracerLeft { pid, times } => format!(
-            "probes of another tracer were removed {} from our sites in process {pid}: until then hits were counted \
-             through a trap, or not at all",
+            "probes of another tracer were removed {} from code that tiptoe probes in process {pid}: until then hits \
+             there were counted through a trap, or not at all",
             counted(*times, "time")
         ),
         FunctionNote::CodeMoved { events } => format!(
@@ -187,8 +188,8 @@ fn of_function(note: &FunctionNote) -> String {
             few(events, FEW)
         ),
         FunctionNote::TrapSwitchedOff { event, hits } => format!(
-            "{event} was switched off after {}: more than 10,000 a second through a trap, about 3 us each (`--budget \
-             off` keeps it on)",
+            "{event} was switched off after {}: it had more than 10,000 a second, each through a trap of about 3 us \
+             (`--budget off` keeps it on)",
             counted(*hits, "hit")
         ),
         FunctionNote::NeverCalled { function } => {
@@ -237,7 +238,8 @@ fn of_kernel(note: &KernelNote) -> String {
             few(events, FEW_EVENTS)
         ),
         KernelNote::Unsplit => {
-            "the kernel's uprobes count for the whole process: `--by` cannot split them".to_owned()
+            "the kernel's uprobes count for the whole process, so `--by` cannot split the counts"
+                .to_owned()
         }
         KernelNote::InWindows { event } => format!(
             "the kernel counts {event} in windows: all its hits would cost more than the budget (`--budget off` \
@@ -252,11 +254,14 @@ fn of_kernel(note: &KernelNote) -> String {
 
 fn of_scope(note: &ScopeNote) -> String {
     match note {
-        ScopeNote::Uncharged { why } => format!(
-            "CPU time and events of scopes are unknown; only the time that threads spent in them is known: {why}"
-        ),
+        ScopeNote::Uncharged { why } => {
+            format!("only the wall time of scopes is known, not their CPU time and events: {why}")
+        }
         ScopeNote::NeverEntered { process } => {
-            format!("{} entered no scopes: {HOW}", whose(process))
+            format!(
+                "{} entered no scopes; if it has none, {HOW}",
+                whose(process)
+            )
         }
         ScopeNote::Unseen { process } => format!(
             "the scopes of {} are unknown: only the agent can see them",
@@ -268,7 +273,7 @@ fn of_scope(note: &ScopeNote) -> String {
 fn of_lock(note: &LockNote) -> String {
     match note {
         LockNote::PlaceInKernel { place, why } => format!(
-            "{place} is seen through the kernel's futex tracepoints: {why}"
+            "futex calls at {place} are seen through the kernel's futex tracepoints: {why}"
         ),
         LockNote::InKernel {
             process,
@@ -280,7 +285,7 @@ fn of_lock(note: &LockNote) -> String {
                 None => "as `--via kernel` requests".to_owned(),
             };
             let each = call_ns.map_or_else(String::new, |ns| {
-                format!(": each call costs about {ns} ns, plus its entry and exit")
+                format!(": each futex call costs about {ns} ns, plus entry and exit of a BPF program")
             });
             format!("{} is seen through the kernel's futex tracepoints, {why}{each}", whose(process))
         }
@@ -289,14 +294,14 @@ fn of_lock(note: &LockNote) -> String {
                 .to_owned()
         }
         LockNote::Go => {
-            "a wait in Go's runtime is a wait of one of its threads (an M), which has no goroutine to run or wants a \
-             lock of the runtime; waits of goroutines for a sync.Mutex are not seen: use \
+            "waits in Go's runtime are waits of its threads (Ms), for a goroutine to run or for a lock of the \
+             runtime; waits of goroutines for a sync.Mutex are not seen: for those use \
              runtime.SetMutexProfileFraction and `go tool pprof`"
                 .to_owned()
         }
         LockNote::CallsitesHidden => {
-            "call sites have no names: the kernel hides its addresses (kernel.kptr_restrict, or cap_syslog is \
-             missing)"
+            "call sites have no names: the kernel hides its addresses (cap_syslog is missing, or \
+             kernel.kptr_restrict is 2)"
                 .to_owned()
         }
         LockNote::StacksLost { waits } => format!(

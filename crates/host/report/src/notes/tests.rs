@@ -36,7 +36,7 @@ fn many_notes_of_one_kind_are_folded_and_warnings_are_first() {
         .notes
         .extend((1..=429).map(|pid| ended(pid, Some(9))));
     let options = Options::default();
-    let seen = "is seen through the kernel's futex tracepoints: its code holds data";
+    let seen = "are seen through the kernel's futex tracepoints: its code holds data";
     assert_eq!(
         lines(&session, &options),
         [
@@ -45,9 +45,9 @@ fn many_notes_of_one_kind_are_folded_and_warnings_are_first() {
             "warning: process 3 (a\\n) was killed by signal 9 (SIGKILL) after 3.0 s",
             "warning: … and 426 more like these: `-v` prints them",
             "note: 3 waits were not over when the trace ended, and were not counted",
-            &format!("note: libfoo.so:ns::f(int, char) {seen}"),
-            &format!("note: g {seen}"),
-            &format!("note: h {seen}"),
+            &format!("note: futex calls at libfoo.so:ns::f(int, char) {seen}"),
+            &format!("note: futex calls at g {seen}"),
+            &format!("note: futex calls at h {seen}"),
             "note: … and 2 more like these: `-v` prints them",
         ]
     );

@@ -29,11 +29,12 @@ pub(super) fn sentence(note: &WatchNote) -> String {
             address,
             after_ns,
         } => format!(
-            "the pointers of `{variable}` lead to no memory since {}: the watch stays at {address:#x} until they do",
+            "the pointers of `{variable}` lead to no memory from {} on: the watch stays at {address:#x} until they \
+             lead to memory again",
             seconds(*after_ns, 1)
         ),
         WatchNote::NeverFound { variable } => format!(
-            "nothing was counted of `{variable}`: its pointers led to no memory until the end"
+            "`{variable}` was never watched: its pointers led to no memory during the trace"
         ),
         WatchNote::SameAddress { variable, other } => format!(
             "the pointers of `{variable}` led to the address of `{other}`: accesses there count only for `{other}`"
@@ -83,7 +84,7 @@ pub(super) fn sentence(note: &WatchNote) -> String {
                 .to_owned()
         }
         WatchNote::RestedForOthers { windows, why } => format!(
-            "other processes hit the same addresses in {windows} windows: the watch rested then ({})",
+            "the watch rested in {windows} windows, because other processes hit the same addresses ({})",
             why.as_deref().unwrap_or("`--via kernel-task` excludes these processes")
         ),
         WatchNote::SourcesUnread { file } => format!(

@@ -48,13 +48,8 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     let report = attached.interrupt();
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
-<<<<<<< HEAD
-    assert!(notes.contains("its agent removes the probes"), "{notes}");
-    // The released agent restores the code, because it finds that no tiptoe owns its segments.
-=======
     assert!(notes.contains("it removes the probes when"), "{notes}");
-    // The released agent restores the code, because it finds that no tiptoe has its segments.
->>>>>>> h-h
+    // The released agent restores the code, because it finds that no tiptoe owns its segments.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();

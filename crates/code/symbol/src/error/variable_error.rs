@@ -41,7 +41,10 @@ pub enum VariableError {
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
         constant(value)
     )]
-    OptimisedOut { name: String, value: Option<i128> },
+    OptimisedOut {
+        name: String,
+        value: Option<Constant>,
+    },
     #[error(
         "`{name}` has no fixed address to watch ({what}); give an address instead, such as 0x601040:4"
     )]
@@ -151,6 +154,13 @@ pub enum DebugGap {
     Definition,
 }
 
+/// The value of a variable that is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Constant {
+    Signed(i64),
+    Unsigned(u64),
+}
+
 /// Why a variable has no single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressForm {
@@ -235,8 +245,12 @@ fn note(missing: &Option<DebugGap>) -> String {
         .map_or_else(String::new, |missing| format!("; {missing}"))
 }
 
-fn constant(value: &Option<i128>) -> String {
-    value.map_or_else(String::new, |value| format!(", as it is always {value}"))
+fn constant(value: &Option<Constant>) -> String {
+    match value {
+        Some(Constant::Unsigned(value)) => format!(", as it is always {value}"),
+        Some(Constant::Signed(value)) => format!(", as it is always {value}"),
+        None => String::new(),
+    }
 }
 
 fn of_bits(bits: &Range<u64>) -> String {

@@ -6,7 +6,7 @@ use gimli::{AttributeValue, Operation};
 use super::file::Slice;
 use super::plan::Start;
 use super::units::{UnitEntry, Units};
-use crate::error::variable_error::AddressForm;
+use crate::error::variable_error::{AddressForm, Constant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
@@ -19,7 +19,7 @@ pub(super) enum Location {
     /// Always in a register.
     Register,
     /// Not in memory; has a constant's value.
-    Nowhere(Option<i128>),
+    Nowhere(Option<Constant>),
     /// At no single address.
     Other(AddressForm),
 }
@@ -35,9 +35,10 @@ pub(super) fn location<'d>(units: &Units<'d>, entry: &UnitEntry<'d>) -> Location
         Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),
         Some(_) => Location::Local,
         None if entry.has(dw::DW_AT_const_value) => {
-            let unsigned = entry.unsigned(dw::DW_AT_const_value).map(i128::from);
-            let number = || entry.number(dw::DW_AT_const_value).map(i128::from);
-            Location::Nowhere(unsigned.or_else(number))
+            let unsigned = entry.unsigned(dw::DW_AT_const_value);
+            let signed = || entry.number(dw::DW_AT_const_value);
+            let value = unsigned.map(Constant::Unsigned);
+            Location::Nowhere(value.or_else(|| signed().map(Constant::Signed)))
         }
         None if entry.has(dw::DW_AT_declaration) => Location::Declared,
         None => Location::Nowhere(None),

@@ -36,7 +36,9 @@ pub(crate) use sections::Files;
 use sections::Sections;
 use units::Units;
 
-pub use crate::error::variable_error::{AddressForm, BlockGap, Damage, DebugGap, VariableError};
+pub use crate::error::variable_error::{
+    AddressForm, BlockGap, Constant, Damage, DebugGap, VariableError,
+};
 pub use crate::error::watch_error::{WatchError, WatchFault};
 pub use expression::{Expression, Name, Operator, Root};
 pub use plan::{LoadedFile, Plan, Read, Start, Step, check_alignment};

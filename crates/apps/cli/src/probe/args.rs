@@ -124,7 +124,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "FUNC")]
     pub under: Option<String>,
 
-    /// Use the agent despite seccomp or low resource limits
+    /// Use the agent despite seccomp or low ulimits
     ///
     /// By default the kernel counts in such a process.
     #[arg(long)]

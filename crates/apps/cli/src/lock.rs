@@ -162,7 +162,7 @@ pub struct LockArgs {
     #[arg(long, conflicts_with = "now")]
     pub histograms: bool,
 
-    /// Use the agent even under seccomp or small limits
+    /// Use the agent despite seccomp or low ulimits
     ///
     /// By default the kernel counts in such a process. Not with --kernel.
     #[arg(long)]

@@ -110,7 +110,7 @@ fn the_text_of_each_option_fits_its_command() {
         ),
         ("watch", "--via", "agent, kernel, kernel-task or auto"),
         ("lock", "--via", "What traces: agent, kernel or auto"),
-        ("lock", "--force", "Use the agent even"),
+        ("lock", "--force", "Use the agent despite"),
         ("probe", "--via", "What counts: agent, kernel or auto"),
     ] {
         let help = help(&[command, "-h"]);

@@ -1,4 +1,5 @@
-//! A lock without a hook must have the bare lock's instructions.
+//! Compares locks in the example `pairs` of `tiptoe-lock`: without a hook, the wrapped lock must have the same
+//! instructions as the bare lock.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub fn build() -> PathBuf {
     target.join("release/examples/pairs")
 }
 
-/// Returns how many instructions each way to take a free lock executes: bare, and with the hook `Waits`.
+/// Returns how many instructions each way to take a free lock executes: with the bare lock, and with the hook `Waits`.
 pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
     let output = Command::new("nm").arg(program).output();
     let output = output.unwrap_or_else(|error| panic!("nm: {error}"));

@@ -254,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Callers skip literals, because slashes in them begin no comment.
+/// Returns the length of a literal with which `text` begins. Callers skip it, because slashes in it begin no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

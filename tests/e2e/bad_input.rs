@@ -123,8 +123,7 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns a hint's commands and its other text. Either the whole hint is a command, or parts in backquotes with
-/// arguments are.
+/// Returns a hint's commands and its other text. A command is the whole hint, or a part in backquotes with arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());

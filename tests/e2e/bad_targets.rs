@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Not written by this process, whose descriptor another test's child could inherit (ETXTBSY).
+        // If this process wrote the program, another test's child could inherit the descriptor (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -306,7 +306,7 @@ fn ctrl_c_of_a_command() {
     }
 }
 
-/// A shell's background jobs ignore SIGINT; a traced job must, too.
+/// A shell's background jobs ignore SIGINT.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let script = "trap '' INT TERM; exec \"$@\" -- grep SigIgn /proc/self/status";

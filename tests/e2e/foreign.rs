@@ -160,7 +160,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Both tracers' probes must count where tiptoe's is after the first instruction.
+/// But if tiptoe's site is after the first instruction, both tracers' probes must count.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -169,7 +169,7 @@ fn sites_with_foreign_probes_are_refused() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // Waits for hits, at which the kernel replaces some of its traps by calls.
+    // At these hits, the kernel replaces some of its traps by calls.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {

@@ -8,9 +8,9 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. A segment of a new length may split a mapping. Two more arenas may be needed: a
-/// trampoline that records calls contains the distance from a slab to its ring, so if the number of counters grows, old
-/// trampolines do not fit.
+/// How many more mappings are allowed. A segment of a new length may split a mapping. Two more arenas of trampolines
+/// may be needed: a trampoline that records calls contains the distance from a thread's counters to its ring, so it
+/// cannot be used again if the number of counters grows.
 const MORE_MAPS: usize = 8;
 /// In KB: two arenas.
 const MORE_SPACE: u64 = 128;

@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// `None` if perf cannot count.
+/// Counts with tiptoe and perf; `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -193,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap downgrades its lock once the mapping is out of the tree.
+    // munmap downgrades its lock once it has removed the mapping from the process's tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");

@@ -141,7 +141,7 @@ fn locks_that_record_no_owner_have_only_wakers() {
     for (program, kinds) in cases {
         for kind in kinds {
             let run = Probe::lock().run(&program, &[kind, &rounds]);
-            // A condition's mutex does record its holder.
+            // Only a condition's mutex records its holder.
             let none = rows(run.good()).iter().filter(|row| row["type"] != "mutex");
             for row in none {
                 assert!(row["holders"].is_null(), "{kind}: {row:#}");

@@ -75,7 +75,7 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled. Not in C++ for bullseye, because that needs the
+/// glibc 2.41 checks the address at which a thread is cancelled. C++ is not tested on bullseye, because that needs the
 /// release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]

@@ -13,7 +13,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// A few, because the accounting treats all threads alike.
+/// Few are enough, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// A child, traced (ptrace) before its registers are first poked.
+/// A sleeping child, traced (ptrace) once its registers are poked.
 struct Idle {
     child: Child,
     is_traced: bool,

@@ -44,8 +44,7 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// Returns how many lines have a known and an unknown old value. Asserts known ones, because each stored value is its
-/// old one plus 1.
+/// Returns how many lines have a known and an unknown old value. Asserts that each known one is the new value less 1.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// under MODE [wait]: calls `leaf` and `step` below `serves` and elsewhere; the truth is of those below.
+// under MODE [wait]: calls `leaf` and `step` inside `serves` and elsewhere, and prints how many were inside.
 #include "common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// From a line of stdin on, each thread stores once, up to a total.
+// From a line of stdin on, each new thread stores once, until `total` is ROUNDS.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {

@@ -60,7 +60,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// Decodes a change. File offsets often continue a neighbour's, so that both become one mapping.
+/// File offsets often continue a neighbour's, so that both become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {

@@ -105,8 +105,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // Heads that resume at the copy's start are guards. A guard need not be a trap byte: it may instead be an operand
-    // that makes the first instruction invalid.
+    // Heads that resume at the copy's start are guards, which may be operands that make the first instruction invalid.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;

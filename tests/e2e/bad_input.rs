@@ -156,7 +156,7 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A hint's commands must work as printed, and its options must be in `--help`.
+/// A hint's commands must work as printed; its options must be in `--help`.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);

@@ -238,7 +238,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Kills the target at moments from attach to detach. tiptoe must print one report or one error.
+/// tiptoe must print one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -259,7 +259,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Sends Ctrl-C at moments from attach to detach. The program must continue without probes.
+/// The program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {

@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The machine's script. The test reads only what the script's `run` prints for each of [`COMMANDS`].
+/// The test reads only what this script's `run` prints for each of [`COMMANDS`].
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin

@@ -207,8 +207,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The kernel makes a process undumpable when the agent's thread changes its ids. When the agent undoes that, an
-/// undumpable program must stay undumpable.
+/// The agent's change of ids makes a process undumpable. Undoing that must not make an undumpable program dumpable.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

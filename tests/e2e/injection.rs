@@ -1,4 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, even if tiptoe is killed.
+//! Attaching and detaching must work while threads are inside malloc, the loader or stdio, even if tiptoe is killed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -152,8 +152,7 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at the same offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
-/// random, so two may be equal, but not all.
+/// Regression: mappings at the same offset within 256 MB evicted each other from AMD's first-level cache.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
@@ -190,7 +189,7 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// After an upgrade of tiptoe, running programs contain the former agent with other entry points.
+/// After an upgrade of tiptoe, running programs contain the former agent.
 #[test]
 fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();

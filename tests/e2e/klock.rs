@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// Counts with tiptoe and perf; `None` if perf cannot count.
+/// `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -400,8 +400,8 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran, for the watched process and in all. The watched process runs only if
-/// `contends`.
+/// Returns how often the BPF programs ran, for the watched process and in all. The watched process contends for locks
+/// only if `contends`.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();

@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns a holder's function. Each thread has its function's name.
+/// Returns a holder's function, by its call site, or by its thread, which has the function's name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {

@@ -46,7 +46,7 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// glibc 2.41 has other cancellable waits, and the waits of 2.31 are in another library.
+/// glibc 2.41 has other cancellable waits; those of 2.31 are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {

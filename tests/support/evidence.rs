@@ -1,4 +1,4 @@
-//! Saves the state of a failed test's processes. `xtask` includes this file, like `keeper.rs`.
+//! Saves the state of a failed test's processes.
 
 use std::fs;
 use std::path::Path;

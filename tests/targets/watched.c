@@ -255,8 +255,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Stores the number of a new object repeatedly until the next line, so that the test sees when the watch has moved to
-// the object. A hundred stores follow.
+// Stores a new object's number until the next line, so that the test sees when the watch has moved there. A hundred
+// stores follow.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {

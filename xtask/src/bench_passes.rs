@@ -11,10 +11,6 @@ use serde_json::{Map, Value};
 const NUMBERS: [&str; 3] = ["value", "waiting_percent", "asleep_percent"];
 
 /// Joins files of passes, and writes the record `file`. Benches that no pass ran are kept from the old `file`.
-///
-/// # Errors
-///
-/// A pass cannot be read, or the record cannot be written.
 pub fn join(file: &str, passes: &[&str]) -> Result<(), String> {
     let old = std::fs::read_to_string(file).map_or(Ok(Value::Null), |old| parsed(file, &old));
     let read = |path: &&str| {

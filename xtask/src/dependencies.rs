@@ -73,8 +73,8 @@ impl Dependencies {
         reached
     }
 
-    /// Returns a package's dependencies. Those whose code is not in the command (procedural macros, dependencies of
-    /// build scripts) are included only if `has_build_edges`.
+    /// Dependencies whose code is not in the command (procedural macros, build scripts') are included only if
+    /// `has_build_edges`.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes

@@ -55,7 +55,7 @@ fn missing_in(source: &str) -> Vec<String> {
             missing.push(bare.trim_end_matches('{').trim_end().to_owned());
         }
         in_trait = (in_trait || bare.starts_with("pub trait ")) && line != "}";
-        // Any other line ends the documentation, also a line inside an attribute of several lines.
+        // Any other line ends the documentation.
         (documented, has_example, hidden) = (false, false, false);
     }
     missing

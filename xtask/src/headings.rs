@@ -48,7 +48,7 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns the page and the heading's id of each link to a heading. The page is empty for a link within its own page.
+/// Returns each link's page and heading id. The page is empty for a link within its own page.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());

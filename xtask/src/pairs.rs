@@ -1,5 +1,4 @@
-//! Compares locks in the example `pairs` of `tiptoe-lock`: without a hook, the wrapped lock must have the same
-//! instructions as the bare lock.
+//! Compares locks of `tiptoe-lock`'s example `pairs`: without a hook, a lock must have the bare lock's instructions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
 /// In 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The row of the documentation. The text of `--help` is in the rows of crates, because it is made from comments.
+/// The row of the documentation. The text of `--help` is in the crates' rows, because comments make it.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -184,7 +184,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Text in backticks is omitted, because it names code, which has other rules.
+            // Text in backticks is omitted, because it names code.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';

@@ -12,11 +12,11 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// The crates that may use serde. Their serializable types must not change without need, because users read them.
+/// The crates that may use serde. Users rely on each of their serializable types.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// How many more instructions than the bare lock a mutex may execute with the hook `Waits`: a prefetch, a copy of the
-/// address, a jump, and four in parking_lot's `try_lock`, which first loads and tests the state.
+/// How many more instructions a mutex may execute with the hook `Waits`: a prefetch, a copy of the address, a jump, and
+/// four in parking_lot's `try_lock`, which first loads and tests the state.
 const MOST_OF_WAITS: usize = 7;
 /// The same for `bump`, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
@@ -31,7 +31,7 @@ const WRITE_TO_STDERR: &[&str] = &[
     "crates/core/sys/src/host/inherited_descriptors.rs",
     // This file reports that memory is used up, so `terminal::say` could not allocate.
     "crates/core/sys/src/host/memory.rs",
-    // This file's code runs in programs that link it, where `terminal` does not exist.
+    // This file's code runs in programs that link it, without `terminal`.
     "crates/engines/lock/src/order/report.rs",
 ];
 

@@ -169,8 +169,7 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Hundreds of tasks end during the count. The kernel charges a task's last time only when it frees the task's
-/// memory.
+/// The kernel charges a task's last time only when it frees the task's memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -222,7 +221,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // The process is moved each time its cgroup has used 100 ms more CPU time. The program ends when its stdin closes.
+    // The process is moved each time its cgroup has used 100 ms more CPU time.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \

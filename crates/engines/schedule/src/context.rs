@@ -46,7 +46,7 @@ impl Task {
         })
     }
 
-    /// Returns how long a group was enabled, and how long it counted.
+    /// Returns a group's times so far.
     pub fn times(&self, id: GroupId) -> Option<Times> {
         let set = self.sets.get(id.pmu)?;
         Some(set.group(id.number)?.times(set.own_ns(0), 0))
@@ -140,8 +140,7 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group. While its target does not run, the group waits. Otherwise it counts if there are slots for it;
-    /// without slots a flexible group waits, and a pinned group is in error.
+    /// Adds a group, which counts while its target runs and has slots for it (see [`Priority`]).
     pub fn add(
         &mut self,
         tree: &Tree,

@@ -28,7 +28,6 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Returns a waiting group, whose target has run for `own_ns`.
     pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
         Group {
             number,

@@ -12,7 +12,6 @@ fn wanted(target: Target, priority: Priority, events: u32) -> GroupRequest {
     }
 }
 
-/// Cgroups below one parent, and events for each.
 fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<GroupRequest>) {
     let mut tree = Tree::new();
     let parent = tree.create(Label::ROOT).unwrap();

@@ -132,7 +132,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that what doctor promises works, and that of the features of newer kernels exactly `newer` work.
+/// Asserts that what doctor promises works, and of the features of newer kernels exactly `newer`.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

@@ -38,7 +38,7 @@ impl LoadedProgram {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // A `ProbePoint` is for the youngest thread, so all threads must exist.
+        // A `ProbePoint` is for the thread that is then the youngest, so all threads must exist.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });

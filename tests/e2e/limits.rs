@@ -35,7 +35,7 @@ fn says(report: &Report, words: &str) {
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    // The agent's image and trampolines may stay.
+    // Mappings of trampolines may stay.
     let mut lines = maps.lines().filter(|line| !line.contains(" r-xs "));
     let segments = lines.any(|line| line.contains("tiptoe-data") || line.contains("tiptoe-plan"));
     (fds.count(), segments)

@@ -110,7 +110,7 @@ fn libc_keeps_its_speed() {
     );
 }
 
-/// If it were, `*:*` would probe code that runs on a hit.
+/// If it were listed, `*:*` would probe code that runs on a hit.
 #[test]
 fn the_agent_is_not_listed_among_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);

@@ -36,7 +36,7 @@ fn is_measured(calibrated: &Value) -> bool {
 /// The most runs until one uses kept prices. A run measures again if the CPUs' speed has changed since.
 const RUNS: usize = 6;
 
-/// Asserts that a later run uses an earlier run's prices, and does not change their files.
+/// Asserts that a later run uses an earlier one's prices, and does not change their files.
 fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);

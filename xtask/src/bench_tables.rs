@@ -321,7 +321,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with the decimals that its spread needs; without a spread, with three digits.
+/// Formats a number with the decimals that its spread needs, otherwise with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,

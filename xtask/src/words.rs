@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
 /// In 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The row of the documentation. The text of `--help` is in the crates' rows, because comments make it.
+/// The row of the documentation. The text of `--help` is in the crates' rows, because it is made from comments.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 

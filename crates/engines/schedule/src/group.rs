@@ -91,7 +91,7 @@ impl Group {
         }
     }
 
-    /// Switches a group that does not run off, or puts it in error.
+    /// Switches off a group that does not run, or puts it in error.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);

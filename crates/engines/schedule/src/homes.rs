@@ -24,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if no label up to the root has groups.
+/// A home's index; `None` if there is no home up to the root.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {

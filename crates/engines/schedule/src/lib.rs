@@ -10,7 +10,8 @@
 //!
 //! A switch that leaves and enters no label with groups reads two words for each PMU that counts for labels. While all
 //! groups fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them
-//! need. Otherwise it sorts all groups that could count. It allocates only for a task with more groups than any before.
+//! need. Otherwise it sorts all groups that could count. A switch allocates only for a task with more groups than any
+//! before.
 //!
 //! Invariants:
 //!

@@ -1,6 +1,6 @@
 //! Messages about cgroups build a tree, which must equal a plain list. A walk through ancestors must end. The input
-//! consists of pieces, whose first byte gives the length, and whether the piece is a whole message or gets two words
-//! before it.
+//! consists of pieces. Three bytes before each give its length, a kind and a cgroup's id. A piece is a whole message,
+//! or becomes one with kind and id before it, or means that the cgroup is forgotten.
 #![no_main]
 
 use std::collections::BTreeMap;

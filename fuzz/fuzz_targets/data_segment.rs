@@ -1,5 +1,6 @@
-//! No decoder may panic, or return anything outside the geometry, which the first two bytes give. An accepted site must
-//! decode to itself after encoding. If the table finds a site at an address, one of the site's heads must be there.
+//! The input's first two bytes give a geometry; no decoder may panic, or return anything outside it. An accepted site
+//! must decode to itself after encoding. If the table finds a site at an address, one of the site's heads (the bytes
+//! that trap) must be there.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,4 @@
-//! Errors must be at an offset inside the text. A printed filter must parse to the same filter, which must decide as
+//! Errors must be at an offset inside the text. A printed filter must parse to the same filter. A filter must decide as
 //! its comparisons do. The first 48 bytes are the argument registers.
 #![no_main]
 

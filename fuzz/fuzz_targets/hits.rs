@@ -11,7 +11,7 @@ use tiptoe_wire::Words;
 use tiptoe_wire::hits::{CELLS, Cell, Hit, HitReader, Hits, Meeting, STACK, WORDS};
 
 const FRONT: usize = 16;
-/// The index of a cell's value, that of its count of readable bytes, and a cell's length in words.
+/// In words: the index of a cell's value, the index of its count of readable bytes, and a cell's length.
 const VALUE: usize = 26;
 const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
@@ -46,7 +46,7 @@ struct Ring<'a> {
     hits: Hits<'a>,
     reader: HitReader,
     cells: Vec<usize>,
-    /// The reserved, unread cells: the hit and its count of bytes, `None` if abandoned.
+    /// For each reserved, unread cell, its hit and count of readable bytes; `None` if the cell was abandoned.
     open: VecDeque<Option<(Hit, u64)>>,
     lied: Option<Vec<usize>>,
     number: u64,

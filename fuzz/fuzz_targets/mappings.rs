@@ -60,7 +60,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// Offsets often continue a neighbour's, so that both become one mapping.
+/// File offsets often continue a neighbour's, so that both become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {
@@ -122,7 +122,7 @@ fn replace(input: &[u8], cells: &Cells) {
     let space = Space::new(&words, SHAPE).expect("long enough");
     probes(&space);
     for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
-        let _ = apply(&space, &change); // refused: the ranges of the move overlap
+        let _ = apply(&space, &change); // fails if the ranges of a move overlap
     }
     let list = cells
         .runs()

@@ -1,6 +1,6 @@
-//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands. A branch
-//! is in its near form, and a call is the push of its return address and a jump. The first three bytes choose the
-//! function's size, the offset, and the body.
+//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands, but with
+//! branches in their near form, and a push of the return address and a jump for each call. The input's first three
+//! bytes choose the function's size, the site's offset, and what the patch does.
 #![no_main]
 
 #[path = "../../crates/code/patch/tests/traps/mod.rs"]
@@ -87,7 +87,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call is patched by a call, because another tool may restore the first byte alone.
+            // A call is patched by a call, which stays valid if another tool restores the first byte alone.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -105,7 +105,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // Heads that resume at the copy are guards, which may make the first instruction invalid instead of trapping.
+    // Heads that resume at the copy's start are guards, which may be operands that make the first instruction invalid.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;
@@ -187,7 +187,7 @@ impl<'p> Copy<'p> {
         )
     }
 
-    /// Checks `op +2; jmp +5; jmp near`, which goes to `target` if taken.
+    /// Checks a short branch's copy, `op +2; jmp +5; jmp near`: if `op` branches, the copy must lead to `target`.
     fn hops(&mut self, short: &Instruction, target: u64) {
         let over = self.next();
         let taken = over.next_ip();
@@ -207,7 +207,7 @@ impl<'p> Copy<'p> {
         );
     }
 
-    /// Checks `push imm32`, and a store of the upper half unless that is its sign extension.
+    /// Checks `push imm32`, and a store of the upper half unless the push's sign extension already is that half.
     fn pushes(&mut self, address: u64) {
         let push = self.next();
         assert_eq!(push.code(), Code::Pushq_imm32);

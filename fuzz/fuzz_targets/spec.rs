@@ -1,4 +1,4 @@
-//! An event must be read, or refused at an offset inside it, and print text that reads back as the same value.
+//! An event must be refused at an offset inside its text, or print text that reads back as the same event.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

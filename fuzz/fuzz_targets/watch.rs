@@ -1,4 +1,4 @@
-//! A watch must be read, or refused at an offset inside it, and print text that reads back as the same value.
+//! A watch must be refused at an offset inside its text, or print text that reads back as the same watch.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -137,7 +137,7 @@ fn a_signal_while_it_attached_lost_the_report() {
     both.sort_by_key(Process::pid);
     let [mut first, mut second] = both;
     let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
-    // A stopped process has no thread to borrow, so the attach takes seconds.
+    // No thread of a stopped process can load the agent, so the attach takes seconds.
     second.signal(libc::SIGSTOP);
     first.go();
     for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {
@@ -176,7 +176,7 @@ fn a_process_that_ended_during_the_attach_lost_the_counts_of_the_others() {
     let program = target("hot");
     let mut first = Process::waiting(&program, &["1", "1000"]);
     let site = Site::new(first.pid(), &program, "add");
-    // Entering this process takes seconds, because it holds the loader's lock.
+    // Attaching to this process takes seconds, because one of its threads holds the loader's lock.
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");
     let attached = Probe::new(&["add"]).attach(&[first.pid(), second.pid()]);

@@ -123,8 +123,7 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns a hint's commands and its other text. Either the whole hint is a command, or parts in backquotes with
-/// arguments are.
+/// Returns a hint's commands and its other text. A command is the whole hint, or a part in backquotes with arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());
@@ -157,7 +156,7 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A hint's commands must work as printed, and its options must be in `--help`.
+/// A hint's commands must work as printed; its options must be in `--help`.
 #[test]
 fn each_refused_line_has_one_error_and_at_most_one_hint() {
     assert!(WRONG.len() >= 40);

@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // Not written by this process, whose descriptor another test's child could inherit (ETXTBSY).
+        // If this process wrote the program, another test's child could inherit the descriptor (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -238,7 +238,7 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// Kills the target at moments from attach to detach. tiptoe must print one report or one error.
+/// tiptoe must print one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
@@ -259,7 +259,7 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// Sends Ctrl-C at moments from attach to detach. The program must continue without probes.
+/// The program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
@@ -306,7 +306,7 @@ fn ctrl_c_of_a_command() {
     }
 }
 
-/// A shell's background jobs ignore SIGINT; a traced job must, too.
+/// A shell's background jobs ignore SIGINT.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let script = "trap '' INT TERM; exec \"$@\" -- grep SigIgn /proc/self/status";

@@ -167,7 +167,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// The target reaches a trap byte with blocked signals, which no hooked call has blocked.
+/// The target reaches a trap byte while signals are blocked, but not by a call that tiptoe hooks.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

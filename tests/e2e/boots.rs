@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The machine's script. The test reads only what the script's `run` prints for each of [`COMMANDS`].
+/// The test reads only what this script's `run` prints for each of [`COMMANDS`].
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -132,7 +132,7 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that what doctor promises works, and that exactly `newer` of the features of newer kernels work.
+/// Asserts that what doctor promises works, and of the features of newer kernels exactly `newer`.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

@@ -32,7 +32,7 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // These symbols are refused, because their checksum differs from the link's.
+        // These symbols are refused, because their checksum is not that of the program's debug link.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -160,7 +160,7 @@ fn reads(pid: u32, file: &Path) -> bool {
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // tiptoe computes no checksum of a larger file.
+    // 1 GiB, the largest file whose checksum tiptoe computes.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {

@@ -24,8 +24,8 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns `check`, or a weaker one if the kernel did not report ends of tasks, because the last work of these tasks is
-/// then in no cgroup.
+/// Returns `check`, or a weaker one if the kernel did not report ends of tasks, because tiptoe then charges their last
+/// work to no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {

@@ -58,7 +58,7 @@ step end
 kill %1 %2 %3 %4 %5
 ";
 
-/// The folders in which apt, dpkg and the servers leave files.
+/// Folders in which apt, dpkg and servers leave files.
 const OTHERS: [&str; 8] = [
     "root",
     "tmp",

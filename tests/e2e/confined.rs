@@ -95,8 +95,7 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// tiptoe hooks no inline `unshare`, so the agent's thread stays. A program in a time namespace may still start
-/// threads.
+/// tiptoe does not hook these inline calls, and after `unshare(CLONE_NEWTIME)` (`time`) the agent's thread may stay.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -208,7 +207,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// If the agent's thread changes its ids, the process becomes undumpable.
+/// The agent's change of ids makes a process undumpable. Undoing that must not make an undumpable program dumpable.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

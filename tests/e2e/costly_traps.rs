@@ -1,5 +1,5 @@
-//! Where no jump fits, the kernel's uprobe or the agent's trap counts, whichever is cheaper. What the kernel cannot
-//! count, the agent does.
+//! If no jump fits, the cheaper one of the kernel's uprobe and the agent's trap counts. What the kernel cannot count,
+//! the agent counts.
 
 use std::process::Command;
 

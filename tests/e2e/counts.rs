@@ -49,8 +49,7 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// The system calls must be restartable in the trampoline. In `read` a comparison precedes the system call; both run
-/// again after a signal.
+/// The system calls must be restartable in the trampoline; in `read`, with the comparison before the call.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);

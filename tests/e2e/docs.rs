@@ -147,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose report ends with other lines than the printed one.
+/// Returns the pages that show a report with other last lines than `printed` has.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");

@@ -47,7 +47,7 @@ fn a_cancelled_wait_was_not_over() {
     if !is_root() {
         return skipped("a cancelled wait via the kernel", "needs root");
     }
-    // The kernel counts the call's return before the signal's handler runs, so the wait is interrupted.
+    // The kernel sees the call return before the signal's handler cancels the thread, so the wait is `interrupted`.
     cancelled("kernel", "interrupted");
 }
 

@@ -72,7 +72,7 @@ fn the_signal_and_cpu_time_of_a_killed_target_are_reported() {
         .attach(&[waiting.pid]);
     site.wait_probed();
     waiting.process.go();
-    // tiptoe reads the CPU time every 20 ms, so it may miss that much.
+    // tiptoe reads the CPU time every 20 ms, so it may miss the last 20 ms.
     wait_until("CPU time of the target", LIMIT, || {
         cpu_ticks(waiting.pid) > 20
     });

@@ -38,7 +38,7 @@ impl LoadedProgram {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // A foreign probe counts only in the youngest thread, so all threads must exist.
+        // A `ProbePoint` is for the thread that is then the youngest, so all threads must exist.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
@@ -160,7 +160,7 @@ fn foreign_probes_are_added_on_our_sites() {
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }
 
-/// Both tracers' probes must count where tiptoe's is after the first instruction.
+/// Where tiptoe's site is after the function's first instruction, both tracers' probes must count.
 #[test]
 fn sites_with_foreign_probes_are_refused() {
     const LATER_SITES: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
@@ -169,7 +169,7 @@ fn sites_with_foreign_probes_are_refused() {
         return;
     };
     let foreign: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // Waits for hits, at which the kernel replaces some of its traps by calls.
+    // At these hits, the kernel replaces some of its traps by calls.
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(500) {

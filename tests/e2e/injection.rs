@@ -1,4 +1,4 @@
-//! tiptoe enters and leaves programs whose threads are inside malloc, the loader or stdio, even if tiptoe is killed.
+//! Attaching and detaching must work while threads are inside malloc, the loader or stdio, even if tiptoe is killed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -62,7 +62,7 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
 }
 
 /// The only thread is inside a call whose return address tiptoe replaced, so its stack cannot be unwound. tiptoe must
-/// still enter, because calling a loaded agent needs neither malloc nor an unwound stack.
+/// still attach, because calling a loaded agent needs neither malloc nor an unwound stack.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -152,8 +152,7 @@ fn the_target_may_die_while_traced() {
     assert!(attached.finish().count("called") > 0);
 }
 
-/// Regression: mappings at the same offset within 256 MB evicted each other from AMD's first-level cache. Offsets are
-/// random, so two may be equal, but not all.
+/// Regression: mappings at the same offset within 256 MB evicted each other from AMD's first-level cache.
 #[test]
 fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
@@ -179,7 +178,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
 }
 
 fn another_build() -> Vec<u8> {
-    // The first byte never runs, because signal handlers return to the second.
+    // `nop`, then the end of a signal handler. Handlers return to the second byte, so the `nop` never runs.
     const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
     let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
     let found: Vec<usize> = memchr::memmem::find_iter(&bytes, &NOP).collect();
@@ -190,7 +189,7 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// After an upgrade of tiptoe, running programs contain the former agent with other entry points.
+/// After an upgrade of tiptoe, running programs contain the former agent.
 #[test]
 fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();
@@ -200,7 +199,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // Not written by this process, whose descriptor another test's child could inherit (ETXTBSY).
+    // If this process wrote the program, another test's child could inherit the descriptor (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

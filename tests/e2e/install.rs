@@ -10,7 +10,7 @@ use tiptoe_tests::debian::{entered, unpacked};
 use tiptoe_tests::process::output;
 use tiptoe_tests::{Debian, Report, musl_target, root, target};
 
-/// Releases with different C libraries; the command depends on none of them.
+/// Releases with different C libraries.
 const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
 
 pub(crate) fn released(end: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Killed tiptoes must not leave more and more in a program.
+//! What killed tiptoes leave in a program must not accumulate.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. A segment of a new length may split a mapping. Two more arenas may be needed: a
-/// trampoline that records calls contains the distance from a slab to its ring, so if the number of counters grows, old
-/// trampolines do not fit.
+/// How many more mappings are allowed. A segment of a new length may split a mapping. If the number of counters grows,
+/// trampolines that record calls need two new arenas, because each contains the distance from counters to ring.
 const MORE_MAPS: usize = 8;
 /// In KB: two arenas.
 const MORE_SPACE: u64 = 128;

@@ -193,7 +193,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
     assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
-    // munmap downgrades its lock once the mapping is out of the tree.
+    // munmap downgrades its lock once it has removed the mapping from the process's tree.
     let downgraded = sum(&report, |row| row["outcome"] == "downgraded");
     let unmapped = expected.0["mmap"];
     println!("{downgraded} downgrades, {unmapped} calls of munmap");
@@ -400,8 +400,8 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran, for the watched process and in all. The watched process runs only if
-/// `contends`.
+/// Returns how often the BPF programs ran, for the watched process and in all. The watched process contends for locks
+/// only if `contends`.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();

@@ -31,7 +31,7 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns the open descriptors, and whether segments are mapped. The agent's image may stay.
+/// Returns the open descriptors, and whether segments are mapped.
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");

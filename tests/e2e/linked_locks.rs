@@ -88,7 +88,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "no thread waited");
 }
 
-/// The library waits at its own futex words, which record no holder.
+/// The library's futex words record no holder, so the report has wakers (`blame`).
 #[test]
 fn the_holder_of_a_named_lock_is_reported() {
     let run = traced(&[]);
@@ -127,7 +127,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
-        // If no thread lent itself to the agent, locks have no names.
+        // If the kernel counted, locks would have no names.
         let notes = &report.value["notes"];
         assert_ne!(report.value["locks"]["via"], "kernel", "{notes}");
         let is_journal = |row: &&Value| {

@@ -37,7 +37,7 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns a holder's function. Each thread has its function's name.
+/// Returns a holder's function, by its call site, or by its thread, which has the function's name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {
@@ -141,7 +141,7 @@ fn locks_that_record_no_owner_have_only_wakers() {
     for (program, kinds) in cases {
         for kind in kinds {
             let run = Probe::lock().run(&program, &[kind, &rounds]);
-            // A condition's mutex does record its holder.
+            // Only a condition's mutex records its holder.
             let none = rows(run.good()).iter().filter(|row| row["type"] != "mutex");
             for row in none {
                 assert!(row["holders"].is_null(), "{kind}: {row:#}");

@@ -46,7 +46,7 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// glibc 2.41 has other cancellable waits, and the waits of 2.31 are in another library.
+/// glibc 2.41 has other cancellable waits; those of 2.31 are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {
@@ -75,7 +75,7 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled. Not in C++ for bullseye, because that needs the
+/// glibc 2.41 checks the address at which a thread is cancelled. C++ is not tested on bullseye, because that needs the
 /// release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]

@@ -45,11 +45,11 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
     assert_eq!(own.len(), 1, "the test's threads: {own:?}");
     let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
-    // A stopped program keeps tiptoe in each phase.
+    // While the program is stopped, tiptoe stays in its phase.
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;
-    // tiptoe's second thread looks for a thread to borrow.
+    // A second thread of tiptoe looks for a thread that can load the agent.
     let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
     process.signal(libc::SIGCONT);
     attached.wait_ready();

@@ -90,7 +90,6 @@ fn no_thread_has_rights_after_setuid() {
     check(&target("privileges"), &["setuid"]);
 }
 
-/// Prints times without asserting them.
 #[test]
 fn libc_keeps_its_speed() {
     let program = target("libc_speed");
@@ -111,7 +110,7 @@ fn libc_keeps_its_speed() {
     );
 }
 
-/// Code that runs on a hit must not be hit.
+/// If it were listed, `*:*` would probe code that runs on a hit.
 #[test]
 fn the_agent_is_not_listed_among_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);

@@ -36,7 +36,7 @@ fn is_measured(calibrated: &Value) -> bool {
 /// The most runs until one uses kept prices. A run measures again if the CPUs' speed has changed since.
 const RUNS: usize = 6;
 
-/// Asserts that a later run uses the prices that an earlier one kept, and leaves their files as they are.
+/// Asserts that a later run uses an earlier one's prices, and does not change their files.
 fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);
@@ -66,7 +66,7 @@ fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[
             return;
         }
         assert!(is_measured(calibrated), "{name}: {calibrated}");
-        // Not of a later run: it may have measured only prices of another kind.
+        // A later run may have measured only prices of another kind.
         if number == 0 && calibrated == "now" {
             assert_eq!(kept().len(), 1, "{name}");
         }

@@ -248,7 +248,7 @@ fn calls_in_a_library_loaded_later_are_recorded() {
     assert!(firsts.eq(0..ROUNDS as i64), "each round's");
 }
 
-/// tiptoe looks up parameters after the loading thread has continued.
+/// Calls may be recorded before tiptoe looks up the parameters.
 #[test]
 fn parameters_of_a_library_loaded_later_are_known() {
     let folder = tiptoe_tests::root().join("target/test-targets/described");

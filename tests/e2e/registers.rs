@@ -13,7 +13,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// A few, because the accounting treats all threads alike.
+/// The accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// A child, traced (ptrace) before its registers are first poked.
+/// A sleeping child, traced (ptrace) once its registers are poked.
 struct Idle {
     child: Child,
     is_traced: bool,
@@ -168,7 +168,7 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests, one after the other. If the kernel refuses one, opens all old events again.
+    /// Replaces several requests. If the kernel refuses one, opens all old events again.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();
@@ -337,8 +337,7 @@ fn open(request: &Request, access: Access, is_granted: bool) -> std::io::Result<
     patiently(is_granted, || Breakpoint::open(thread, cpu, access))
 }
 
-/// Retries, because another test's forked child has copies of our descriptors until its exec, so a released register
-/// may still be taken.
+/// Retries, because another test's forked child keeps copies of our descriptors open until its exec.
 fn patiently<T>(is_free: bool, act: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut done = act();
     let until = Instant::now() + PATIENCE;

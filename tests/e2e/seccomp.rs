@@ -35,8 +35,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Under the filter the borrowed thread may not map memory. tiptoe runs for a fixed time, because changed code does not
-/// show that tiptoe counts: the failing injection changes code, too.
+/// Under the filter, the thread that should load the agent may not map memory. The test cannot wait for changed code,
+/// because the failing injection changes code, too.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =

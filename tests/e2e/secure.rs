@@ -80,7 +80,7 @@ fn the_agents_thread_holds_no_rights() {
     drop(attached);
 }
 
-/// Root owns the files in /proc of a program that is not dumpable, so the agent's ids must not change that.
+/// Otherwise root would own the program's files in /proc.
 #[test]
 fn the_program_stays_dumpable() {
     if !is_root() {

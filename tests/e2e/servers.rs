@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server. `DIR` in its arguments and configuration is its folder.
+    /// `DIR` in the arguments and the configuration is the server's folder.
     fn start(program: &Path, arguments: &str) -> Server {
         let folder = Server::folder(program);
         Server::start_in(folder, &mut Command::new(program), arguments)
@@ -98,8 +98,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the offset of the first instruction after a 5-byte jump at the entry; `None` if a branch precedes it,
-/// because then not every call reaches it.
+/// Returns the offset of the first instruction after a 5-byte jump at the entry; `None` if not every call reaches it.
 fn behind_the_window(path: &Path, function: &str) -> Option<u64> {
     let mut known = symbols(path).into_iter();
     let (_, start) = known.find(|(name, _)| name == function)?;

@@ -69,7 +69,7 @@ impl Folder {
     }
 }
 
-/// Ends the server if the test panics; otherwise the test would wait for the server or leave it running.
+/// Ends the server if the test panics.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {

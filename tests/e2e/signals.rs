@@ -227,7 +227,7 @@ fn rediss_crash_handler_gets_its_own_faults() {
         let (output, status) = process.finish();
         let crashed = format!("crashed by signal: {signal}");
         assert!(output.contains(&crashed), "{traced}: {status}: {output}");
-        // The handler may fault, with and without tracing.
+        // The handler itself may fault.
         let deadly = [Some(signal), Some(libc::SIGSEGV)];
         assert!(deadly.contains(&status.signal()), "{traced}: {status}");
         if let Some(attached) = attached {

@@ -90,7 +90,7 @@ fn functions_that_a_second_mapping_lacks_were_probed_there() {
     assert_eq!(report.via("kernel"), 0, "{said}");
 }
 
-/// Asserts the counts. Those of functions whose code is mapped twice are lower bounds.
+/// Counts of functions whose code is mapped twice are lower bounds.
 fn check(how: &str, report: &Report, expected: &ExpectedCounts, is_at_least: bool) {
     report.assert_exact(expected);
     for name in ["long_one", "tiny"] {

@@ -87,7 +87,7 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // If a thread's closure was inlined, the stack has no other function of the program.
+            // If a thread's closure was inlined, its caller is the stack's only function of the program.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {

@@ -25,7 +25,7 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Takes the lock of debug registers if the instrument is a watch, because other tests count the free registers.
+/// Takes the lock of debug registers if the instrument is a watch.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -134,8 +134,7 @@ fn every_access_has_a_line() {
     });
 }
 
-/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe could not yet read the access
-/// when it printed the earlier line.
+/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe reads some accesses late.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -165,7 +164,7 @@ fn a_hot_variable_does_not_stop_its_program() {
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
         // Each window counts the allowed hits, and up to one more for each CPU. `windows` excludes the last window.
-        // Other backends stop threads, which takes longer, so they may count more.
+        // The other backends may count more, because stopping threads takes longer.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);

@@ -16,7 +16,7 @@ const COUNTS: [&str; 5] = [
     "counts[4]",
 ];
 
-/// Returns a watch's lines and report. Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
+/// Panics with [`STRAY_TRAP`] if SIGTRAP killed the target.
 pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
     let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -44,8 +44,7 @@ pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, 
     (lines.collect(), Report::parse(report))
 }
 
-/// Returns how many lines have a known and an unknown old value. Asserts known ones, because each stored value is its
-/// old one plus 1.
+/// Returns how many lines have a known and an unknown old value. Asserts that each known one is the new value less 1.
 fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
     let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
     let is_known = |(at, line): &(usize, &Value)| {
@@ -83,7 +82,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
     });
 }
 
-/// Only the value before a turn's first access is unknown. How many accesses a turn has depends on the load.
+/// Only the value before a turn's first access is unknown.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

@@ -78,7 +78,7 @@ fn assert_part(run: &Run, path: &str, expected: &Value, found: &Value) {
     );
 }
 
-/// Checks a scenario. Parts below a backend's name are expected only of that backend.
+/// Parts below a backend's name are expected only of that backend.
 fn check(backends: &[&str], arguments: &[String], options: &[&str], expected: &Value) {
     let (program, arguments) = arguments.split_first().expect("a program");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -10,7 +10,7 @@ use tiptoe_tests::{Report, command, symbol_value, target};
 use crate::bounds::{Folder, measured};
 use crate::watch::turn;
 
-/// tiptoe may use 280 MB in all for 500 MB of debug information.
+/// tiptoe may use 30 MB, and half a byte for each byte of debug information.
 const MOST_BESIDES: f64 = 30e6;
 const MOST_PER_BYTE: f64 = 0.5;
 
@@ -37,7 +37,7 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Each is a kind's number, its tag, whether it has children, attributes and forms.
+/// Each has a kind's number, its tag, whether it has children, attributes and forms.
 fn abbreviations() -> Vec<u8> {
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];

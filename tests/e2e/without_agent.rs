@@ -8,7 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Starts tiptoe by other commands, to count in `program`. The kernel must count.
+/// Starts tiptoe by other commands. The kernel must count in `program`.
 fn by_kernel(
     through: &[&str],
     program: &Path,

@@ -1,7 +1,7 @@
 //! Computes a BPF program's stack use from its instructions.
 
-/// Returns how many bytes below the frame pointer (r10) these instructions reach, ignoring branches. An address to
-/// which a variable is added is ignored.
+/// Returns how many bytes below the frame pointer (r10) these instructions reach. Ignores branches and variable
+/// offsets.
 pub fn stack_bytes(program: &[u64]) -> i32 {
     let mut lowest = 0;
     // Each register's distance from the frame pointer; `None` if the register was computed otherwise.

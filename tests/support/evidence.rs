@@ -1,5 +1,4 @@
-//! Saves the state of a failed test's processes. `xtask` includes this file, because `xtask` must not link what it
-//! tests.
+//! Saves the state of a failed test's processes.
 
 use std::fs;
 use std::path::Path;

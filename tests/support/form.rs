@@ -1,5 +1,5 @@
-//! The form of a report is the part on which programs rely, so a form has no numbers. It is a set of lines, because
-//! their number and order depend on chance.
+//! A report's form: the part on which programs rely, without numbers. It is a set, because how many lines a report has,
+//! and in which order, depends on chance.
 
 use std::collections::BTreeSet;
 

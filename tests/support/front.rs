@@ -37,7 +37,7 @@ pub fn keep_this_process() {
         }
         keeper => {
             let status = wait_for_keeper(keeper);
-            // Only a killed keeper leaves anything.
+            // A killed keeper leaves processes.
             kill_all();
             left.remove();
             std::process::exit(status);

@@ -19,7 +19,7 @@ pub struct Futexes {
 }
 
 impl Futexes {
-    /// Begins to count. `None` without the tracepoint.
+    /// Begins to count. `None` if the kernel has no such tracepoint.
     pub fn of(thread: u32) -> Option<Futexes> {
         let id = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/id";
         let id: u64 = std::fs::read_to_string(id).ok()?.trim().parse().ok()?;

@@ -1,7 +1,7 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
 //! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, the keeper kills all and removes the [`Leftovers`]. `xtask` includes this file, because `xtask` must not
+//! SIGTERM, the keeper kills them and removes the [`Leftovers`]. `xtask` includes this file, because `xtask` must not
 //! link what it tests.
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// The variable that names the [`Leftovers`]. A process that has it needs no keeper.
+/// The variable that names the [`Leftovers`]. A process with this variable has a keeper.
 pub const KEPT: &str = "TIPTOE_KEPT";
 /// The variable that names the folder of a failed test's state.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
@@ -237,7 +237,7 @@ fn remove_cgroups(name: &str) {
     }
 }
 
-/// Kills and removes a cgroup and those below, or gives up.
+/// Kills and removes a cgroup and those below it, or gives up after 10 s.
 pub fn end_cgroup(path: &Path) {
     let until = Instant::now() + DYING;
     while path.exists() && Instant::now() < until {

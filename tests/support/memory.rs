@@ -12,7 +12,7 @@ use crate::process::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An entry's probe may be after an `endbr64`, a no-operation and four instructions.
+/// In bytes. An entry's probe may be after an `endbr64`, a no-operation and four instructions.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.
@@ -60,7 +60,7 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that change again within 10 ms belong to an injection.
+    /// Waits until a probe is there. Bytes that change back within 10 ms belong to an injection.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();

@@ -61,7 +61,7 @@ impl Schema {
                         .try_for_each(|item| self.fit(of, item, &format!("{path}[]")))?;
                     true
                 }
-                // By the standard these keywords hold only for numbers.
+                // JSON Schema applies these keywords only to numbers.
                 "minimum" => !value.is_number() || value.as_f64() >= of.as_f64(),
                 "maximum" => !value.is_number() || value.as_f64() <= of.as_f64(),
                 "$defs" | "$id" | "$schema" | "description" | "format" | "title" => true,

@@ -106,7 +106,7 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
-    // A running program's file must not be replaced.
+    // A second build of the same target would replace a running program.
     let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);

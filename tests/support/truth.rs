@@ -29,7 +29,7 @@ pub struct Calls {
 /// How returns are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReturnComparison {
-    /// Every call is timed.
+    /// Every call must be timed.
     Enough,
     /// Some calls may be only counted.
     Bounded,
@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// Asserts the target's numbers, that every entry has an end, and that only events of entries have times.
+    /// Asserts the target's numbers, that every entry has an end, and that all events but `uretprobe:` have times.
     pub fn assert_returns(&self, truth: &Truth, comparison: ReturnComparison) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");

@@ -1,5 +1,5 @@
-//! Locks for what a machine has once, such as debug registers. The locks are on the kernel's folders, so all processes
-//! find them, and no file is left.
+//! Locks for what a machine has only once, such as debug registers. The kernel's own folders are locked, so all
+//! processes find the locks, and no file is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,6 +1,6 @@
 // cflags: -O2
-// below: waits for lines inside `waits`. Words on its stack look like return addresses, to mislead an unwinder that
-// guesses.
+// below: waits for lines in the function `waits`. Words on its stack look like return addresses, to mislead an unwinder
+// that guesses.
 #include "common.h"
 
 PROBED int waits(void) {

@@ -1,4 +1,5 @@
-// Functions that differ in their first instruction. Each adds its own number to its argument.
+// Functions that differ in their first instruction. Each adds its own number to its argument. Another tool may restore
+// only the first byte of tiptoe's jump, so bytes after it are fixed (`guard.rs`).
         .text
         .macro first name
         .p2align 4
@@ -18,7 +19,7 @@ first first_push
         pop %rbx
 last first_push
 
-first first_push15                      // a prefix
+first first_push15                      // a jump has a trap byte after the prefix
         push %r15
         mov %rdi, %r15
         lea 2(%r15), %rax
@@ -36,17 +37,17 @@ first first_mov
         add $4, %rax
 last first_mov
 
-first first_mov32                       // no jump can be guarded here, so the site is the next instruction
+first first_mov32                       // no jump is safe here, so the site is the next instruction
         mov $5, %eax
         add %rdi, %rax
 last first_mov32
 
-first first_load                        // three bytes that must stay
+first first_load                        // three bytes of a jump would be fixed, so the site is the next instruction
         mov 8(%rsi), %eax
         lea 6(%rdi), %rax
 last first_load
 
-first first_xor                         // one byte that must stay
+first first_xor                         // a jump keeps the second byte
         xor %eax, %eax
         lea 7(%rdi,%rax), %rax
 last first_xor

@@ -1,4 +1,4 @@
-// hijack PID: makes an agent's thread execute system calls, as any thread of its process could by writing to its stack.
+// hijack PID: makes an agent's thread execute system calls, as another thread could by writing to the agent's stack.
 #include "agent_thread.h"
 #include <fcntl.h>
 #include <sys/ptrace.h>

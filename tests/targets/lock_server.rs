@@ -108,7 +108,6 @@ fn main() {
     }
     if arguments.get(2).is_some_and(|word| word == "until-closed") {
         thread::spawn(|| {
-            // An unreadable stdin counts as closed.
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             std::process::exit(0);
         });

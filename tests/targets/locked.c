@@ -1,6 +1,5 @@
 // cflags: -O2
-// locked CALLS [wait]: locks all its memory. At its end, little more may be locked, and it must still be able to
-// allocate.
+// locked CALLS [wait]: locks all its memory. At its end it must be able to allocate, with little more memory locked.
 #include "common.h"
 #include <sys/mman.h>
 

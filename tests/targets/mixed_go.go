@@ -1,5 +1,4 @@
-// mixed_go: a little of everything that Go programs do, after a line of stdin: maps, goroutines, panics that are
-// recovered, growing stacks.
+// mixed_go: a little of everything that Go programs do, after a line of stdin.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // cflags: -O2 -ldl
 // moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
-//   all     moves all pages around theirs
+//   all     moves all pages around that of the functions
 //   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
 //   again   maps their page of the file once more
 //   grown   maps the page before once more, and lets it grow

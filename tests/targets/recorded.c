@@ -3,7 +3,7 @@
 //   four   COUNT times on each of four threads, as f(thread, call); a forked child as f(99, call)
 //   storm  at least COUNT times on one thread, interrupted by 200 signals, whose handler calls f(-1, signal)
 //   lives  COUNT / 100 times on each of 100 successive threads, as f(its id, call)
-//   below  COUNT times on each of four threads below g; calls elsewhere, as f(-1, call), are not counted
+//   below  COUNT times on each of four threads inside g; calls elsewhere, as f(-1, call), are not counted
 //   ticks  every 50 us on four threads
 #include "common.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // cflags: -O1
-// refaults SIGNAL[,blocked][,nodefer][,other]: faults by SIGILL or SIGTRAP, and again in the handler. The kernel must
-// kill it if the signal is blocked. With `other`, another thread faults first.
+// refaults SIGNAL[,blocked][,nodefer][,other]: faults by SIGILL or SIGTRAP, and again in the handler. If the signal is
+// blocked, the kernel must kill the program. With `other`, another thread faults first.
 #include "common.h"
 
 static int signal_of_fault;

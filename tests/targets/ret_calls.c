@@ -9,7 +9,6 @@ enum { ROUNDS = 1000 };
 CALLS(mixes); CALLS(prints); CALLS(forwards); CALLS(red_zone); CALLS(called); CALLS(handles); CALLS(many);
 static char text[4096];
 
-// i: int, d: double, l: long double, v: 16 bytes, s: text.
 PROBED double mixes(const char *kinds, ...) {
     va_list list;
     double sum = 0;

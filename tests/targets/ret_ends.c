@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_ends MODE [wait]: processes and threads fork, exec or end inside probed frames; only this process's calls are in
-// the truth.
+// ret_ends MODE [wait]: processes and threads fork, exec or end inside probed frames. The printed truth has only this
+// process's calls.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// ret_storm MODE SIGNALS [wait]: a timer interrupts probed functions at any instruction; its handler runs them too.
+// ret_storm MODE SIGNALS [wait]: a timer's signal interrupts probed functions anywhere; its handler runs them, too.
 // MODE: returns, altstack, jumps (by siglongjmp, so `inner`, `twice` and `deep` may be off by one for each signal).
 #include "ret_common.h"
 #include <setjmp.h>

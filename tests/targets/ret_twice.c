@@ -87,7 +87,7 @@ PROBED void *opens_tail(const char *name, int mode) {
     LEAVE(opens_tail);
     return dlopen(name, mode);
 }
-// $ORIGIN is the folder of the caller's file. This program is found there, but it is no library.
+// $ORIGIN is the folder of the caller's file, where dlopen finds this program, which is no library.
 static void by_dlopen(void) {
     char self[4096] = {0}, name[4096] = "$ORIGIN";
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);

@@ -13,7 +13,6 @@ static ucontext_t fiber, starter, finisher;
 static char stack[1 << 18];
 static sem_t begun, ended;
 
-// `how` is 0 for a return, 1 for a longjmp, 2 for a sleep.
 PROBED long works(long value, int how) {
     KEEP();
     if (how == 1) longjmp(place, 1);

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// turns ROUNDS PAUSES MS [wait]: two threads on one CPU wake each other. One waits at `even` and `odd` in turns, and
-// PAUSES of its waits at `even` take MS.
+// turns ROUNDS PAUSES MS [wait]: two threads on one CPU wake each other. One waits at `even` and `odd` in turns; PAUSES
+// waits at `even` take MS milliseconds.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// under MODE [wait]: calls `leaf` and `step` below `serves` and elsewhere; the truth is of those below.
+// under MODE [wait]: calls `leaf` and `step` inside `serves` and elsewhere, and prints how many were inside.
 #include "common.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -161,7 +161,7 @@ static void coroutines() {
         outside();
     }
 }
-// The call of `serves` begins on one thread and returns on another; neither is inside afterwards.
+// The call of `serves` begins on one thread and returns on another. Neither thread is inside afterwards.
 static void *resumes(void *) {
     depth = 0;
     CHECK(swapcontext(&home, &other) == 0);
@@ -179,7 +179,7 @@ static void travels() {
     }
 }
 
-// For the next tracer this call must not be inside.
+// The next tracer has not seen `serves` begin, so it must not count calls inside.
 static void wait_inside() {
     char line[64];
     puts("inside");

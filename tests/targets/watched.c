@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// From a line of stdin on, each thread stores once, up to a total.
+// From a line of stdin on, each new thread stores once, until `total` is ROUNDS.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
@@ -255,8 +255,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Stores the number of a new object repeatedly until the next line, so that the test sees when the watch has moved to
-// the object. A hundred stores follow.
+// Stores a new object's number until the next line, so that the test sees when the watch has moved there. A hundred
+// stores follow.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {

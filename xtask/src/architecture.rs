@@ -1,4 +1,4 @@
-//! Checks ARCHITECTURE.md's length, and that the named files, functions and tests exist.
+//! Checks ARCHITECTURE.md's length, and that the files, functions and tests that it names exist.
 
 use std::path::PathBuf;
 

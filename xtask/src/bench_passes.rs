@@ -1,20 +1,16 @@
 //! Joins passes into one record. Each pass ran every bench once, in its own process (`scripts/costs.sh`).
 //!
-//! A process's addresses and calibration are the same for all its rounds, and the machine's speed drifts over minutes.
-//! So minutes separate the passes of a bench. A joined row has the median of all passes. Its spread is the second
-//! largest distance from the median, because another program may have disturbed the farthest pass. A row keeps each
-//! pass's value, because the drift, equal for two rows of one pass, cancels in their difference.
+//! Several passes are needed, because all rounds of a process share its addresses and calibration, and because the
+//! machine's speed drifts over minutes. A joined row has the median of all passes. Its spread is the second largest
+//! distance from the median, because another program may have disturbed the farthest pass. A row keeps each pass's
+//! value, so that rows can be compared pass by pass: both rows of a pass have the same drift.
 
 use serde_json::{Map, Value};
 
-/// The numbers of a row, besides `spread`. The other fields say what was measured.
+/// A row's measured fields, besides `spread`. The others say what was measured.
 const NUMBERS: [&str; 3] = ["value", "waiting_percent", "asleep_percent"];
 
 /// Joins files of passes, and writes the record `file`. Benches that no pass ran are kept from the old `file`.
-///
-/// # Errors
-///
-/// A pass cannot be read, or the record cannot be written.
 pub fn join(file: &str, passes: &[&str]) -> Result<(), String> {
     let old = std::fs::read_to_string(file).map_or(Ok(Value::Null), |old| parsed(file, &old));
     let read = |path: &&str| {
@@ -45,7 +41,7 @@ fn joined(old: &Value, passes: &[Value]) -> Option<Value> {
     Some(record)
 }
 
-/// Joins tables. Keeps the notes that most passes have, and drops `lines`.
+/// Joins tables. Keeps the notes that most passes have. Drops the printed text (`lines`).
 fn table(passes: &[&Value]) -> Value {
     let list = |table: &Value, field: &str| table[field].as_array().cloned().unwrap_or_default();
     let (mut rows, mut notes): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
@@ -148,7 +144,7 @@ mod tests {
         serde_json::json!({"cpus": 2, "benches": {"lock": {"command": "bench lock", "table": table}}})
     }
 
-    /// Regression: six of ten values of a second process were outside the spread of the first.
+    /// Regression: the spread was that of one process, and six of ten values of a second process were outside it.
     #[test]
     fn a_rows_spread_reaches_all_passes_but_one() {
         let old = serde_json::json!({"benches": {"lock": 1, "scope": 2}});

@@ -13,9 +13,9 @@
 //! -->
 //! ```
 //!
-//! A cell shows the recorded row that meets the conditions of `where`, of the cell's row and of its column. `less`
-//! subtracts another recorded row, and `over` divides by it. That row meets the same conditions, except on the fields
-//! that `less` or `over` names. A cell is empty if no row meets the conditions; two rows are an error.
+//! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column. `less`
+//! subtracts another recorded value, and `over` divides by one. That value meets the conditions of `less` or `over`,
+//! and the cell's conditions on all other fields. A cell is empty if no value meets its conditions; two are an error.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -321,7 +321,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with the decimals that its spread needs; without a spread, with three digits.
+/// Formats a number with the decimals that its spread needs, otherwise with three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,

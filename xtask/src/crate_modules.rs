@@ -11,7 +11,7 @@ use crate::root;
 
 /// A module: a file or a part of one.
 pub struct Module {
-    /// The index in [`CrateModules::paths`].
+    /// The file's index in [`CrateModules::paths`].
     pub file: usize,
     /// All items except modules.
     pub items: Vec<Item>,
@@ -22,7 +22,7 @@ pub struct Module {
     globs: Vec<Vec<String>>,
 }
 
-/// The names that the first of two files uses of the second.
+/// For two files, by index: the names of the second file that the first one uses.
 pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// A crate's modules, the root first.
@@ -37,7 +37,7 @@ pub struct CrateModules {
 }
 
 impl CrateModules {
-    /// Reads the library, otherwise the program, of a crate such as `host/price`.
+    /// Reads the library of a crate such as `host/price`, or its program if there is no library.
     pub fn read(folder: &str) -> Self {
         let source = root().join("crates").join(folder).join("src");
         let doors = ["lib.rs", "main.rs"].map(|name| source.join(name));
@@ -167,7 +167,7 @@ impl CrateModules {
         if here.defined.contains(first) {
             return Some(here.file);
         }
-        // If `use name::…` imports `name` itself, the path begins with another crate.
+        // A `use` whose path begins with the searched name itself leads to another crate.
         let is_ours = |path: &&Vec<String>| path.first() != Some(first);
         let follow = |before: &Vec<String>, after: &[String]| {
             let whole = [before.as_slice(), after].concat();

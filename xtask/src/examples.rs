@@ -48,14 +48,14 @@ fn missing_in(source: &str) -> Vec<String> {
         }
         let begins = |words: &[&str]| words.iter().any(|word| bare.starts_with(word));
         let is_own = in_trait && line.starts_with("    ") && !line.starts_with("     ");
-        // A macro without documentation is private to its file.
+        // A macro without documentation is taken for private.
         let is_macro = bare.starts_with("macro_rules!") && !documented;
         let is_item = begins(&ITEMS) || (is_own && begins(&OF_TRAITS));
         if is_item && !is_macro && !has_example && !hidden {
             missing.push(bare.trim_end_matches('{').trim_end().to_owned());
         }
         in_trait = (in_trait || bare.starts_with("pub trait ")) && line != "}";
-        // Any other line ends the documentation, also a line inside an attribute of several lines.
+        // Any other line ends the documentation.
         (documented, has_example, hidden) = (false, false, false);
     }
     missing

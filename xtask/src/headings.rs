@@ -48,7 +48,7 @@ pub fn unlisted() -> Vec<String> {
         .collect()
 }
 
-/// Returns each link's page, empty for a link within the page, and the heading's id.
+/// Returns each link's page and heading id. The page is empty for a link within its own page.
 fn links(line: &str) -> Vec<(String, String)> {
     let targets = line.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -68,7 +68,7 @@ fn ids(page: &str) -> BTreeSet<String> {
             continue;
         };
         let id = id(text);
-        // Of equal headings, the later ones' ids end with a number.
+        // The ids of repeated headings end with a number.
         let numbered = (1..).map(|number| format!("{id}-{number}"));
         let mut names = std::iter::once(id.clone()).chain(numbered);
         ids.extend(names.find(|name| !ids.contains(name)));

@@ -9,7 +9,6 @@ const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BACK: &str = "#1b1f27";
 const FORE: &str = "#d7dae0";
-/// The first bar has another color.
 const BAR: &str = "#4c8dd6";
 const FIRST_BAR: &str = "#8a93a3";
 const LONGEST: f64 = 430.0;

@@ -1,6 +1,6 @@
-//! Rules inside a crate: no circle of files, no type name twice, no tuple as a parameter, and at most
-//! [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. A circle has no first file to read. Uses of enclosing
-//! modules do not count.
+//! Rules inside a crate: no circle of files, because none of them could be read first; no type name twice, no tuple as
+//! a parameter, and at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. Uses of enclosing modules are part
+//! of no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -195,7 +195,7 @@ mod tests {
         ]);
         let circle = "circle of 2 files\n      a.rs uses b.rs: B\n      b.rs uses a.rs: A";
         assert_eq!(faults, [circle]);
-        // The uses are in a macro, by a module's function, and through `*`.
+        // a.rs uses b.rs by a path inside a macro; b.rs uses a.rs through `*`.
         let faults = check(&[
             ("lib.rs", lib),
             (

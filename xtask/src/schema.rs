@@ -58,7 +58,7 @@ fn page(page: &str, schemas: &[String]) -> String {
     made
 }
 
-/// Returns the types in order: each is followed by the types that it uses.
+/// Returns the types depth first: after each type, those that it uses and that are not yet listed.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);

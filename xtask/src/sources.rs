@@ -67,8 +67,8 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
 /// Code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// A target's file may not be opened by its name, because the name may lead to a pipe, a device, or out of the target's
-/// root.
+/// Code that may open a target's file by its name. It is restricted, because the name may lead to a pipe, a device, or
+/// out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
 /// Code that makes a note from a text. A note must have a kind instead.

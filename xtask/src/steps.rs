@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 const TRAP: libc::c_long = 0xcc;
-/// A function that takes more steps waits or does not return.
+/// A function that takes more steps is assumed not to return.
 const MOST: usize = 10_000;
 
-/// Counts each function's first call, callees included. The addresses are those that `nm` prints for a
-/// position-independent program.
+/// Counts the instructions of each function's first call, including callees'. The functions' addresses are those that
+/// `nm` prints for a position-independent program.
 pub fn count(program: &Path, functions: &BTreeMap<String, u64>) -> BTreeMap<String, usize> {
     let mut command = Command::new(program);
     // SAFETY: the closure makes only a system call.

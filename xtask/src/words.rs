@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
 /// In 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The row of the documentation. The text of `--help` is in the rows of crates, because it is made from comments.
+/// The row of the documentation. The text of `--help` is in the crates' rows, because it is made from comments.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -184,7 +184,7 @@ fn prose_words(text: &str) -> Vec<String> {
         } else if line.is_empty() {
             words.push(String::new());
         } else if !is_example {
-            // Text in backticks is omitted, because it names code, which has other rules.
+            // Text in backticks is omitted, because it names code.
             let prose = line.split('`').step_by(2);
             let is_part =
                 |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
@@ -254,7 +254,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Callers skip literals, because slashes in them begin no comment.
+/// Returns the length of a literal with which `text` begins. Callers skip it, because slashes in it begin no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

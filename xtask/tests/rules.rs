@@ -12,35 +12,35 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// The crates that may use serde. Each of their serializable types is a contract.
+/// The crates that may use serde. Users rely on each of their serializable types.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// How many more instructions a mutex executes with the hook `Waits`: a prefetch, a copy of the address, a jump, and
-/// four in parking_lot's `try_lock`, which first loads and tests the state. A reader-writer lock has only the prefetch.
+/// How many more instructions a mutex may execute with the hook `Waits`: a prefetch, a copy of the address, a jump, and
+/// four in parking_lot's `try_lock`, which first loads and tests the state.
 const MOST_OF_WAITS: usize = 7;
-/// How many more instructions `bump` executes, because it releases and retakes the lock if there is a hook.
+/// The same for `bump`, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
 
 const LONG_FILES: &[&str] = &[];
 
 const WRITE_TO_STDERR: &[&str] = &[
     "crates/apps/cli/src/terminal.rs",
-    // No package contains `tiptoe-dev`.
+    // No package contains `tiptoe-dev`, so users never see its messages.
     "crates/apps/dev/src/failure.rs",
     // This file only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
-    // The memory is used up, so `terminal::say` could not allocate.
+    // This file reports that memory is used up, so `terminal::say` could not allocate.
     "crates/core/sys/src/host/memory.rs",
-    // This file's code runs in programs that link it.
+    // This file's code runs in programs that link it, without `terminal`.
     "crates/engines/lock/src/order/report.rs",
 ];
 
 const OPEN_A_TARGETS_FILES: &[&str] = &[
-    // This file opens only regular files within the target's root.
+    // This file opens only regular files.
     "crates/core/sys/src/host/procfs/files.rs",
     // The path is only in a test.
     "crates/core/sys/src/host/procfs/mounts.rs",
-    // This file does not follow the link.
+    // This file uses only the root's device and inode.
     "crates/core/sys/src/rights.rs",
 ];
 
@@ -136,11 +136,12 @@ fn only_one_module_writes_to_stderr() {
     ));
 }
 
-/// Only the report makes sentences of notes. No `match` on kinds has `_`, so a new kind must choose its severity.
+/// Only the report makes sentences of notes. No `match` on a note's kind may have `_`, so that a new kind must choose
+/// its severity.
 #[test]
 fn notes_have_kinds() {
     let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
-    // Tables of benches are no reports.
+    // Notes of a bench's table are in no report.
     faults.retain(|line| !line.starts_with("crates/apps/dev/"));
     let kinds = "crates/host/session/src/note.rs";
     let arms = sources::lines_with(&["_ =>"], &[]);
@@ -149,8 +150,7 @@ fn notes_have_kinds() {
     none(faults);
 }
 
-/// Target files are opened only by `Process::open_mapped`: by the mapping, or as regular files within the target's
-/// root.
+/// Only `Process::open_mapped` and `Process::open_in_root` open a target's files.
 #[test]
 fn files_of_a_target_are_opened_in_one_place() {
     none(sources::lines_with(

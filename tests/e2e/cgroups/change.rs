@@ -135,7 +135,7 @@ fn a_thousand_cgroups_are_counted_separately() {
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// tiptoe checks its counts at each switch. `session` asserts that no note tells of an error.
+/// tiptoe checks its counts at each switch. `session` asserts that no note reports an error.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -169,8 +169,7 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// Hundreds of tasks end during the count. The kernel charges a task's last time only when it frees the task's
-/// memory.
+/// The kernel charges a task's last time only when it frees the task's memory.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {
@@ -208,7 +207,7 @@ fn threads_are_moved_with_their_process() {
 #[ignore = "nightly: asserts a time"]
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
-        // At switches, tiptoe can charge running threads late.
+        // If tiptoe counts at switches, it can charge running threads late.
         let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
@@ -222,7 +221,7 @@ fn moved_threads(more: Option<&str>, check: Check) {
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
     let patterns = format!("{name}/from,{name}/to");
-    // The process is moved each time its cgroup has used 100 ms more. The program ends when its stdin closes.
+    // The process is moved each time its cgroup has used 100 ms more CPU time.
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \

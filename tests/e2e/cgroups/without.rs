@@ -43,7 +43,7 @@ fn without_bpf_kernel_events_or_files_are_used() {
         ),
     ];
     for (without, words) in denied {
-        // Busy threads make the CPUs switch tasks, at which the kernel enables a cgroup's events.
+        // The kernel enables a cgroup's events when a CPU switches tasks. Busy threads cause switches.
         let mut program = Process::waiting(&target("hot"), &["4", "0"]);
         Cgroup::put(&a, program.pid());
         let mut through = Command::new(without[0]);

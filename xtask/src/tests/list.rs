@@ -16,7 +16,7 @@ pub struct Built {
 
 #[derive(Debug)]
 struct Program {
-    /// An integration test's target follows the package: `tiptoe-tests::e2e`.
+    /// The package, then an integration test's target: `tiptoe-tests::e2e`.
     name: String,
     path: PathBuf,
     folder: PathBuf,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// The programs that a test starts have a shorter limit.
+/// A test's limit. Programs that a test starts have a shorter one.
 const LIMIT_S: &str = "120";
 
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// Lists the tests that run one at a time, by their name or the beginning of names. A test after [`ALONE`] runs last,
-/// beside no other.
+/// Lists the tests that run one at a time, by the beginning of their names. Tests on a line that begins with [`ALONE`]
+/// run last, beside no other.
 const OWNERS: &str = "tests/owners.txt";
 const ALONE: &str = "alone ";
 
@@ -38,13 +38,13 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // A test waits about as long as it works.
+    // More threads than CPUs, because tests also wait.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // Most of these tests wait more than they work, so one thread is enough.
+        // An additional thread, because most of its tests wait more than they work.
         scope.spawn(|| {
             work(&queues[0]);
             println!(

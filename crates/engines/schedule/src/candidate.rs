@@ -1,4 +1,4 @@
-//! A group's rank.
+//! A group that competes for slots, and its rank.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {
@@ -28,7 +28,7 @@ pub(crate) struct Candidate {
 pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     pub(crate) share: u32,
-    /// Whether other groups of the same share are first.
+    /// Of equal shares, `false` is first: at a turn the waiting flexible groups, otherwise the running groups.
     pub(crate) gives_way: bool,
     /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,

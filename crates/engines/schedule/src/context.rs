@@ -1,4 +1,4 @@
-//! A CPU or a thread, and the PMUs that count it.
+//! The events of a CPU or a thread, on its PMUs.
 
 use alloc::vec::Vec;
 
@@ -46,7 +46,7 @@ impl Task {
         })
     }
 
-    /// Returns how long a group counted.
+    /// Returns a group's times so far.
     pub fn times(&self, id: GroupId) -> Option<Times> {
         let set = self.sets.get(id.pmu)?;
         Some(set.group(id.number)?.times(set.own_ns(0), 0))
@@ -140,8 +140,7 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group. While its target does not run, the group waits. Otherwise it counts if there are slots for it;
-    /// without slots a flexible group waits, and a pinned group is in error.
+    /// Adds a group, which counts while its target runs and has slots for it (see [`Priority`]).
     pub fn add(
         &mut self,
         tree: &Tree,
@@ -188,7 +187,7 @@ impl<P: Pmu> Context<P> {
         })
     }
 
-    /// Removes a group, and returns how long it counted.
+    /// Removes a group, and returns its times.
     pub fn remove(&mut self, tree: &Tree, id: GroupId, now_ns: u64) -> Option<Times> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
@@ -229,7 +228,7 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Returns how long a group has counted.
+    /// Returns a group's times so far.
     pub fn times(&self, id: GroupId, now_ns: u64) -> Option<Times> {
         let set = self.units.get(id.pmu)?.set(id.target)?;
         let group = set.group(id.number)?;

@@ -18,7 +18,7 @@ impl Label {
 /// What an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// All in this context: the whole system, or the thread.
+    /// Everything that this context's CPU or thread runs.
     System,
     /// What runs with this label, or with a label below it.
     Label(Label),
@@ -29,9 +29,9 @@ pub enum Target {
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Counts whenever its target runs, or is in error ([`State::Error`]).
+    /// Counts whenever its target runs; without slots, is in error ([`State::Error`]).
     Pinned,
-    /// Takes turns in the slots that pinned groups leave.
+    /// Takes turns with others in the slots that pinned groups leave free.
     Flexible,
 }
 

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The longest enabled time over which a share is computed. A longer time is halved.
+/// The longest enabled time over which a share is computed. Half of a longer time is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// A new group begins as if it had had an even share for this time, because a share of 0 would put it first.
+/// Each share includes this time at an even share, because a new group's share of 0 would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -19,16 +19,15 @@ pub(crate) struct Group {
     events: Box<[Event]>,
     state: State,
     running_since: u64,
-    /// The time enabled before `enabled_at`, and the time running up to the last removal from the PMU.
+    /// The enabled time before `enabled_at`, and the running time before the last removal from the PMU.
     until: Times,
-    /// The target's running time when the group was enabled.
+    /// How long the target had run when the group was last enabled.
     enabled_at: u64,
     /// The part of the times that is too old for the share.
     forgotten: Times,
 }
 
 impl Group {
-    /// Returns a waiting group; its target has run for `own_ns`.
     pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
         Group {
             number,
@@ -92,7 +91,7 @@ impl Group {
         }
     }
 
-    /// Switches the group off or puts it in error; it must not run.
+    /// Switches off a group that does not run, or puts it in error.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);

@@ -5,13 +5,14 @@ use alloc::vec::Vec;
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// A label without groups has the index of its nearest home, so that no switch walks through such labels.
+/// `nearest` has an entry for labels without groups, too, so that no switch walks through these.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
     nearest: Vec<Option<u32>>,
-    /// Homes on the longest path to the root. A switch sorts at most `longest * largest` groups of labels.
+    /// The most homes on a path to the root. A switch sorts at most `longest * largest` groups of labels.
     longest: usize,
+    /// The most groups of a home.
     largest: usize,
 }
 
@@ -23,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` is above the outermost home.
+/// A home's index; `None` if there is no home up to the root.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -31,11 +32,11 @@ impl Homes {
         self.homes.is_empty()
     }
 
-    /// Returns a label's home, or the nearest one above.
+    /// Returns a label's home, otherwise the nearest home above it.
     pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> HomeIndex {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
-            // The label was created after the last home.
+            // The label was created after the last call of `connect`.
             None => {
                 let mut path = tree.path(label);
                 path.find_map(|label| self.nearest.get(label.0 as usize))
@@ -71,7 +72,7 @@ impl Homes {
         core::iter::successors(from, |at| self.up(*at))
     }
 
-    /// Returns the innermost home that contains both.
+    /// Returns the innermost home that contains both homes.
     pub(crate) fn common(&self, mut one: HomeIndex, mut other: HomeIndex) -> HomeIndex {
         while one != other {
             let (a, b) = (one?, other?);
@@ -108,7 +109,7 @@ impl Homes {
         self.homes.len() as u32 - 1
     }
 
-    /// Removes the home of a label that does not run. Other homes' indices change.
+    /// Removes a label's home, whose groups must not count. The indices of later homes change.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label) {
         self.homes.retain(|home| home.label != label);
         self.connect(tree);

@@ -8,9 +8,10 @@
 //! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope in a thread ([`Tree`]). While its
 //! target runs, a group counts if there are slots for all its events. Groups are *pinned* or *flexible* ([`Priority`]).
 //!
-//! A switch between labels without groups reads two words for each PMU that counts for other labels. While all groups
-//! fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them need.
-//! Otherwise it sorts all groups that could count. A switch allocates only for a task with more groups than any before.
+//! A switch that leaves and enters no label with groups reads two words for each PMU that counts for labels. While all
+//! groups fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them
+//! need. Otherwise it sorts all groups that could count. A switch allocates only for a task with more groups than any
+//! before.
 //!
 //! Invariants:
 //!
@@ -18,7 +19,7 @@
 //!    entered label.
 //! 2. Whenever its target runs, a pinned group counts or is in error. It never makes room for another group.
 //! 3. All flexible groups take turns in one order, whatever their targets (see `order.rs`).
-//! 4. [`Times`] has the time that a group missed.
+//! 4. A group's [`Times`] show how long it waited for slots.
 //!
 //! All contexts share a tree. Its owner must call [`Context::forget`] before it deletes a label, otherwise that label's
 //! groups would stay.

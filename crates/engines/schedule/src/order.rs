@@ -1,14 +1,14 @@
 //! The order in which groups get slots when not all fit.
 //!
-//! Pinned groups are first: those that count, then the system's, then labels' from the outermost inwards, then the
-//! task's. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which it
-//! counted, divided by the time in which it could have. If the group with the oldest last turn were first, cgroups that
-//! run seldom would always be first, and many of them would starve the system's events. If cgroups had only the slots
-//! that the system leaves, cgroups would starve.
+//! Pinned groups are first: those that already count, then those of the system, of labels (the outermost first) and of
+//! the task. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which
+//! it counted, divided by the time in which it was enabled. An order by the time of the last turn would always prefer
+//! cgroups that run seldom, and many of them would starve the system's events. If cgroups got only the slots that the
+//! system's groups leave free, cgroups would starve.
 //!
-//! Only groups that lose or gain slots are touched. At a *change* (a switch, or a group added or removed) a running
-//! group keeps its slots until its share exceeds a waiting group's by [`LEAD`], because switches may come every few
-//! microseconds. At a *turn* it has no lead.
+//! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
+//! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
+//! [`LEAD`]. At a *turn* it loses them already at an equal share.
 
 use alloc::vec::Vec;
 
@@ -69,7 +69,7 @@ impl<P: Pmu> Unit<P> {
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
-            // At a change a flexible group must not displace others; it waits for its turn.
+            // At a change, a flexible group that the PMU refuses must not displace others; it waits for its turn.
             if !counts && (candidate.is_pinned() || why == ReassignCause::Turn) {
                 self.evict_for_first(&order[rank..], now_ns);
             }

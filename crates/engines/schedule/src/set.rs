@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
 /// The groups of a target. `wanted` counts the slots of groups that are neither off nor in error; `pinned` and
-/// `running` are parts of it. A change of a group updates the three, so that a switch need not visit targets that stay.
+/// `running` are parts of it. A change of a group updates the three sums, so that a switch need not visit each group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,

@@ -4,11 +4,11 @@
 //! The model:
 //!
 //! - Which group has slots is exact: the scheduler itself decides.
-//! - Events added or deleted in a switch are its cost ([`Outcome::operations`]).
-//! - Operations take time one after another. So an event that a switch deletes and adds misses what happens in between
-//!   ([`GroupOutcome::blind_ns`]).
-//! - Each time that a label runs, events happen at a random rate between half and one and a half of the mean, so a
-//!   scaled count has an error ([`GroupOutcome::error`]).
+//! - The cost is the number of events added or deleted ([`Outcome::operations`]).
+//! - Operations take time one after another, so an event that a switch deletes and adds again misses what happens
+//!   between both operations ([`GroupOutcome::blind_ns`]).
+//! - Each time that a label runs, events happen at a random rate of 0.5 to 1.5 times the mean, so a scaled count has an
+//!   error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;

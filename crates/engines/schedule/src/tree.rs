@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes. Numbers are never reused, so a parent's is below its children's.
+/// Cgroups or scopes. Numbers are never reused, so a parent has a smaller number than its children.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
@@ -54,7 +54,7 @@ impl Tree {
         matches!(self.children.get(label.0 as usize), Some(Some(_)))
     }
 
-    /// Returns a label's parent, even if deleted.
+    /// Returns a label's parent, even a deleted label's.
     pub fn parent(&self, label: Label) -> Option<Label> {
         self.parents.get(label.0 as usize).copied().flatten()
     }

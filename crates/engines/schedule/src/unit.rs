@@ -19,7 +19,7 @@ pub enum Policy {
 
 /// INVARIANT between two calls:
 ///
-/// 1. Only groups of the system, of homes from `here` upwards, and of the task count. They use at most all slots.
+/// 1. Only groups of the system, of homes from `here` upwards, and of the task count, in no more than all slots.
 /// 2. While all of these groups fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves the labels up to the common one, and enters those down to `to`. Starts no group.
+    /// Leaves the homes that contain `here` but not `to`, and enters those that contain only `to`. Starts no group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -189,7 +189,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups without slots in error. Those that count keep their slots.
+    /// Puts pinned groups that find no slots in error. Pinned groups that already count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

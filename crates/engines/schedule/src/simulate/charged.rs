@@ -1,4 +1,4 @@
-//! An alternative way to count for labels: system-wide groups are read at each switch, and charged to the label that
+//! An alternative way to count for labels: at each switch, what system-wide groups counted is charged to the label that
 //! ran and to the labels above it.
 
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::{Label, State, Times};
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,
-    /// By label, then by group.
+    /// A row for each label, with a charge for each group.
     charged: Vec<TimedCount>,
     last: Vec<TimedCount>,
 }
@@ -60,7 +60,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Charges what the groups counted since the last switch to the labels that run now.
+/// Charges what the groups counted since the last switch to the running label and those above it.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

@@ -86,7 +86,7 @@ impl Pmu for SimulatedPmu {
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // The times of an event deleted before this switch already show that it waited.
+        // If an earlier switch deleted the event, its group's times already show the wait.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

@@ -12,7 +12,6 @@ fn wanted(target: Target, priority: Priority, events: u32) -> GroupRequest {
     }
 }
 
-/// Cgroups below one parent, and events for each.
 fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<GroupRequest>) {
     let mut tree = Tree::new();
     let parent = tree.create(Label::ROOT).unwrap();
@@ -44,7 +43,7 @@ fn while_all_fits_only_the_cgroups_own_events_move() {
     let ours = run(6, Policy::Changed, 1);
     let whole = run(6, Policy::Everything, 1);
     assert_eq!(ours.switches, whole.switches);
-    // Each switch but the first moves the leaf's two events.
+    // Each switch replaces a leaf's two events; the first has no old leaf, but adds the parent's two events.
     assert_eq!(ours.operations(), 4 * ours.switches - 2 + 2);
     assert_eq!(whole.operations(), 12 * whole.switches - 6 + 2);
     for (group, of_whole) in ours.groups.iter().zip(&whole.groups) {
@@ -139,7 +138,7 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // Added: a, b's two, the software event, the system's again. Deleted: a, the system's, b's two, the software event.
+    // Each is deleted once and added once: a's event, b's two, its software event and the system's event.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }

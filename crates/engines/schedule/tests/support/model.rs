@@ -1,6 +1,6 @@
-//! A slow model. It stores only each group's state, and recomputes everything at each change.
+//! A slow model of the scheduler. It stores only each group's state, and recomputes everything at each change.
 
-/// Equals the scheduler's.
+// As in the scheduler:
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -24,7 +24,7 @@ pub struct Group {
     pub is_gone: bool,
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// The recent enabled and running ns, for the share.
+    /// The enabled and running ns from which the share is computed.
     recent: (u64, u64),
 }
 

@@ -93,7 +93,7 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     }
     // A device of major 0 without a mount may be an unmounted FUSE. Only memfds, which are never mounted, are
     // trusted.
-    let is_memory = || memory_device().is_none_or(|of_memory| of_memory == place.device);
+    let is_memory = || memory_device().is_some_and(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }
 

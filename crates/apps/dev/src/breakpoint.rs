@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench breakpoint`: the cost of reserving debug registers: as tiptoe does, without accounting (`ideal`),
-//! under one mutex (`global_mutex`), and by the kernel's breakpoints. `thread` and `enable` have the options and the
+//! `tiptoe-dev bench breakpoint`: the cost of reserving debug registers as tiptoe does, compared with no accounting
+//! (`ideal`), one mutex (`global_mutex`) and the kernel's breakpoints. `thread` and `enable` have the options and the
 //! output of `perf bench breakpoint`.
 
 mod enable;

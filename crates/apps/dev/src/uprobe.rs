@@ -10,8 +10,8 @@
 //! kernel's probe. A trap's probe is looked up by the trap's address: speculatively in `trap`, under a lock in
 //! `trap_locked`.
 //!
-//! Four rows are floors that the machine sets. `detour` only jumps to a copy of the first instructions and back.
-//! `bare_return` calls such a copy, so that the function returns to the detour, and the detour to the caller.
+//! Four rows are lower bounds (floors) that the machine sets. `detour` only jumps to a copy of the first instructions
+//! and back. `bare_return` calls such a copy, so that the function returns to the detour, and the detour to the caller.
 //! `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
 
 mod case;

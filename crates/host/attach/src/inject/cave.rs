@@ -1,4 +1,4 @@
-//! Finds room for the injected code ([`stub`]) and for its home.
+//! Finds room for the injected code ([`stub`]) and for its home (two pages).
 
 use std::mem::offset_of;
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How many digits of a checksum or commit are printed. They identify a file, but do not reveal a forgery.
+/// How many digits of a checksum or commit are printed: enough to identify a file, too few to reveal a forgery.
 const DIGITS: usize = 16;
 
 /// Describes the build, with the built agent and the folder of the built BPF programs.
@@ -41,7 +41,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Returns the commit of the sources in `root`; `None` if git is missing, or they are not a repository of their own.
+/// Returns the commit of the sources in `root`; `None` if git is missing, or `root` is not the top of a repository.
 pub fn commit(git: &OsStr, root: &Path) -> Option<String> {
     let git = |words: &[&str]| output(Command::new(git).arg("-C").arg(root).args(words));
     // An unpacked archive may be inside another project's repository.
@@ -63,7 +63,7 @@ pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
         Some(root.join(path))
     };
     let files = ["HEAD", "logs/HEAD"].into_iter().filter_map(path);
-    // Missing files must be omitted, because for them cargo would run the build script at each build.
+    // Missing files must be omitted, because cargo would run the build script at each build for them.
     files.filter(|file| file.exists()).collect()
 }
 
@@ -99,7 +99,6 @@ fn features() -> String {
     }
 }
 
-/// Returns a command's output without its last line end; `None` if it fails.
 fn output(command: &mut Command) -> Option<String> {
     let output = command
         .output()

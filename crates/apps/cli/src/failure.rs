@@ -12,7 +12,7 @@ use crate::terminal;
 
 pub const FAILED: u8 = 2;
 
-/// The hint for ids separated by spaces, as `pidof` prints them. clap takes only the first as the value of `-p`.
+/// The hint for ids separated by spaces, as `pidof` prints them. clap takes only the first id as the value of `-p`.
 pub const PIDS_HINT: &str = "process ids are separated by commas: -p 1,2";
 
 pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";

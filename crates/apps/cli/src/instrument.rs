@@ -169,7 +169,7 @@ pub fn rendered(
     })
 }
 
-/// Returns the command's exit status, or [`FAILED`] if that status is 0 and the report was lost.
+/// Returns the command's exit status, or [`FAILED`] if that status is 0 and the report could not be written.
 pub fn exit_code(of_command: Option<i32>, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = of_command.unwrap_or(0);

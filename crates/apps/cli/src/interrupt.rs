@@ -33,17 +33,17 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long preparing may continue after a signal, so that an attach that is nearly done can complete. The check
 /// may be one [`TICK`] late, so tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
-/// How long the driver's loop may take to see the flag: it may be reading a newly loaded library.
+/// How long the driver's loop may take to see the flag, because the loop may be reading a newly loaded library.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long the report may take after a second signal if there is a command, because that signal may have been meant
-/// for the command.
+/// How long the report may take after a second signal if there is a command. That signal does not end tiptoe at once,
+/// because it may have been meant for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Set when a signal ends tiptoe, before its command is killed.
+/// Set when a signal ends tiptoe, before [`end_command`].
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Waits for the end of the process if a signal is ending it. A thread must call this before it reports a failure,
-/// because [`end`] kills the command, which makes the driver fail.
+/// If a signal is ending the process, waits for the end. A thread must call this before it reports a failure: [`end`]
+/// ends the command, which makes the driver fail.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -51,8 +51,8 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag by which a signal ends the trace, and the signal's number (0
-/// for none). With a command, the driver must forward the signal of that number; Ctrl-C leaves the number at 0, because
+/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag by which a signal ends the trace, and the number of the signal
+/// that the driver must forward to the command (0 for none). With a command, Ctrl-C leaves this number at 0, because
 /// the terminal itself sends Ctrl-C to the command. Without a command, a second signal ends tiptoe. Fails if a handler
 /// or the thread cannot be installed.
 pub fn on_signals(
@@ -91,7 +91,7 @@ pub fn on_signals(
     Ok((stop, hand_on))
 }
 
-/// Returns the note that [`on_signals`] left to the report.
+/// Returns the note that [`on_signals`] did not print, because it is only for the report.
 pub fn unsaid(notes: NotesTo) -> Option<Note> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
@@ -117,8 +117,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
         status::draw_if_due();
         let phase = Phase::now();
         for (received, patience) in received.into_iter().zip(patience(phase)) {
-            // During the report, Ctrl-C may be meant for the command, so it ends tiptoe only if the command has
-            // exited.
+            // During the report, Ctrl-C may be meant for the command. So it ends tiptoe only if no command runs.
             if let (Some((at, signal)), Some(patience)) = (received, patience)
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())
@@ -150,8 +149,8 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this
     // flag, because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    // With `-o` nothing is printed, because stderr is the command's. The report, which would contain the note, is not
-    // written.
+    // With `-o` nothing is printed, because stderr is left to the command, and the report that would contain the note
+    // is not written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
         // `say` is not called, because it may wait for the terminal.

@@ -229,7 +229,8 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails if an option would do nothing, because it needs `--kernel`, or because `--kernel` excludes it.
+/// Fails for a command without `-a`, for a budget that would limit nothing, and for options that need `--kernel` or
+/// contradict it.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

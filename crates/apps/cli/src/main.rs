@@ -1,7 +1,7 @@
 //! The `tiptoe` command: turns the command line into events for the driver, and prints the session it returns.
 //!
-//! Only this crate formats errors: a line on what failed, at most one on what to do, and exit status 2. A closed
-//! pipe is no error, so that `tiptoe … | head` succeeds.
+//! Only this crate formats errors: a line says what failed, and at most one says what to do. The exit status is 2. A
+//! closed pipe is no error, so that `tiptoe … | head` succeeds.
 #![forbid(unsafe_code)]
 
 mod args;

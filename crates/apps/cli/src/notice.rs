@@ -1,4 +1,4 @@
-//! All lines on stderr except failures, reports, notes of reports and the status line.
+//! All lines on stderr except failures, reports, their notes and the status line.
 
 use std::fmt;
 

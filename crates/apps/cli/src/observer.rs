@@ -24,10 +24,10 @@ pub struct Terminal {
     calls: LiveLines,
 }
 
-/// Lines that precede the report in its output, and notes on stderr.
+/// Writes lines that precede the report to the report's output, and notes to stderr.
 pub struct LiveLines {
     to: Box<dyn Write>,
-    /// `None` if notes must only be in the report.
+    /// `None` if notes are only for the report.
     notes: Option<LiveNotes>,
     /// Ends the run. Set if a line cannot be written, because the reader closed the pipe or the disk is full.
     stop: Arc<AtomicBool>,

@@ -66,8 +66,8 @@ impl Output {
         }
     }
 
-    /// Returns where the comments (notes and the cost) of a report of fields for scripts go. A file contains them,
-    /// because it is kept, unlike what is on the terminal.
+    /// Returns where the comments (notes and cost) of a report for scripts go. A file must contain them, because it is
+    /// kept.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,

@@ -6,11 +6,10 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The kernel keeps this many bytes of a name, so a longer one is compared by its beginning.
+/// The kernel keeps this many bytes of a name, so only the beginning of a longer name is compared.
 const COMM_BYTES: usize = 15;
 
-/// Process ids are below this number (proc(5), `pid_max`), but variables' addresses are not. So a larger number may be
-/// an address.
+/// Process ids are below this number (proc(5), `pid_max`). A larger number may be a variable's address.
 const PID_LIMIT: u32 = 1 << 22;
 
 pub fn is_pid(word: &str) -> bool {
@@ -18,7 +17,7 @@ pub fn is_pid(word: &str) -> bool {
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails if `-p` was given and `word`, which should be a `wanted`, is a process id that was probably meant for `-p`.
+/// Fails if `-p` was given, and `word` is not a `wanted` but a number that was probably meant for `-p`.
 pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), Failure> {
     let word = word.to_owned();
     match !pids.is_empty() && is_pid(&word) {
@@ -49,7 +48,7 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not read that.
+/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not know.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)

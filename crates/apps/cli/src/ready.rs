@@ -14,7 +14,7 @@ use crate::{status, target_names, terminal};
 #[derive(Clone, Copy, Debug)]
 pub enum ReadyLine {
     Plain,
-    /// A comment, because a script may read fields from stderr.
+    /// The line is a comment, because a script may read fields from stderr.
     Comment,
     /// No line, because stderr must be valid JSON or belongs to the command.
     Silent,

@@ -275,7 +275,7 @@ fn target(args: &StatArgs) -> Result<RequestTarget, Failure> {
     }
 }
 
-/// Returns the lists of events. Without `-e` they begin with a clock. For the whole system this is the CPUs' clock,
+/// Returns the lists of events. Without `-e` the list begins with a clock: for the whole system the CPUs' clock,
 /// otherwise the tasks' clock, which shows how long tasks or cgroups ran.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {

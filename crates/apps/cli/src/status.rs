@@ -23,7 +23,7 @@ const FIRST: Duration = Duration::from_millis(300);
 /// The pause between two drawings while tiptoe counts.
 const PAUSE: Duration = Duration::from_secs(1);
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
-/// Reading counts for the line may take one part in 50 of the loop's time.
+/// Reading counts for the line may take at most one part in this many of the loop's time.
 const READING_SHARE: u32 = 50;
 
 static RUN: Mutex<Option<ShownRun>> = Mutex::new(None);
@@ -58,7 +58,7 @@ pub struct RunDescription {
 /// Begins the line of a run, if stderr is a terminal and the line disturbs nothing there.
 ///
 /// A command on the same terminal may write at any time, so the line must end before the command begins. If stdout is
-/// no terminal, the command is assumed to write only to stdout.
+/// no terminal, the command is assumed not to write to the terminal.
 pub fn begin(description: RunDescription, target: &RequestTarget, output: &Output) {
     let (stdout, stderr) = (io::stdout().is_terminal(), terminal::is_there());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -68,7 +68,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
     } && description.is_for_programs;
-    // With a delay, a command begins before counting, so there must be no line.
+    // With a delay, a command begins before counting begins and ends the line, so there must be no line.
     if !stderr || is_dumb || is_data || is_shared && description.delay.is_some() {
         return;
     }

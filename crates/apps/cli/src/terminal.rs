@@ -71,7 +71,7 @@ pub fn is_always_colored() -> bool {
     ColorChoice::global() == ColorChoice::Always
 }
 
-/// Reports a panic as a fault of tiptoe. Its message must be escaped, because it may quote a traced program.
+/// Reports a panic as a fault of tiptoe. The panic's message must be escaped, because it may quote a traced program.
 pub fn say_panic(panic: &PanicHookInfo<'_>) {
     line::give_up();
     let place = panic.location().map(|place| format!(" at {place}"));

@@ -25,15 +25,15 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (its first paragraph) and a hint: its tip or, without a tip, the
-/// command's help, because clap's usage line is no command that a user can run. A tip on how to pass a mistyped
-/// option as a word is ignored. An unexpected number after `-p` is taken for a process id.
+/// Splits clap's message into what failed (the first paragraph) and a hint. The hint is clap's tip, except the tip to
+/// pass a mistyped option as a word. Without a tip, it is the command for help, because clap's usage line cannot be
+/// run. For an unexpected number after `-p` it is [`PIDS_HINT`].
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
     let what = paragraphs.next().unwrap_or_default();
     let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
-    // Of several tips in one paragraph, the first is the best.
+    // The first of several tips is the best.
     let tip = tip.map(|tips| tips.split(" tip: ").next().unwrap_or_default().to_owned());
     let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let what = what.strip_prefix("error: ").unwrap_or(&what);
@@ -54,12 +54,10 @@ fn has_pids() -> bool {
     own.any(|word| word.starts_with("-p") || word == "--pid" || word.starts_with("--pid="))
 }
 
-/// Returns the command line's words, which need not be UTF-8.
 fn words() -> impl Iterator<Item = String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned())
 }
 
-/// Returns the command line for the given command's help, or for all help.
 fn help() -> String {
     use clap::CommandFactory;
     let given = words().nth(1).unwrap_or_default();

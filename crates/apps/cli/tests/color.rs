@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 const TIPTOE: &str = env!("CARGO_BIN_EXE_tiptoe");
 
-/// Variables that decide on colours, unset because a test runner may set some. `CI` allows colours on any
+/// Variables that decide on colours. They are unset, because a test runner may set some: `CI` allows colours on any
 /// terminal.
 const DECIDE: [&str; 4] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"];
 

@@ -21,7 +21,6 @@ const GEOMETRY: Geometry = Geometry {
 };
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Segments shared with an agent, mapped until the test ends.
 struct Segments {
     plan: Plan<'static>,
     data: Data<'static>,
@@ -114,8 +113,8 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Returns how many reads a thread makes while `act` runs. This is an upper bound for the agent's thread, which also
-/// reads files without a request.
+/// Returns how many reads a thread makes while `act` runs. For the agent's thread, this is an upper bound of the reads
+/// that `act` causes, because the thread also reads files by itself.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");
@@ -172,7 +171,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
     }
 
-    // Regression: the agent read a file's tables for each resolver; libc has over a hundred.
+    // Regression: the agent read a file's tables once for each of its resolvers; libc has over a hundred.
     const MANY: usize = 100;
     let thread = segments.data.thread();
     let one = reads(pid, thread, || {

@@ -29,7 +29,6 @@ fn close_input() {
     assert_eq!(replaced, libc::STDIN_FILENO);
 }
 
-/// Observes events of a program whose threads contend for a lock.
 fn observed(events: &[&str], rounds: u64) -> Session {
     close_input();
     let program = target("contended").into_os_string();

@@ -76,7 +76,7 @@ fn the_listed_bpf_programs_are_those_inside() {
             "{text}"
         );
         let object = std::fs::read(&path).expect("an object");
-        // Programs are aligned, because their loader reads them in place.
+        // BPF programs are aligned, because their loader reads them in place.
         let mut places = (0..command.len()).step_by(8);
         assert!(
             places.any(|at| command[at..].starts_with(&object)),

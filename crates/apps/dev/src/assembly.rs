@@ -5,12 +5,12 @@ use std::fmt::Write;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub name: &'static str,
-    /// The number of distinct functions; a round calls each once.
+    /// Distinct functions; a round calls each once.
     pub functions: usize,
-    /// The number of offsets in a cache line at which the functions and their loops are placed.
+    /// The number of offsets in a cache line at which copies of the functions and loops are placed.
     pub places: usize,
     body: &'static str,
-    /// The functions' alignment. An alignment of 1 leaves no padding that has room for a jump.
+    /// The functions' alignment. With an alignment of 1 no padding has room for a jump.
     align: usize,
 }
 
@@ -25,13 +25,13 @@ impl Site {
         }
     }
 
-    /// Returns the site's names in the generated program, one for each place.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
-/// The number of offsets to average over, because the place of a short loop changes its speed by up to a nanosecond.
+/// The number of offsets to average over, because the place of a short loop changes a round's time by up to a
+/// nanosecond.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
@@ -64,7 +64,7 @@ pub(crate) const TRAP: Site = Site {
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many functions, called in turn, so that branch targets and caches dominate their cost.
+/// Many functions, called in turn, so that misses of branch targets and caches dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
@@ -89,7 +89,6 @@ pub(crate) const OWN_TRAP: Site = Site {
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
-/// How often a call of [`READINGS`] reads the time stamp counter.
 pub(crate) const READS: usize = 16;
 
 pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");

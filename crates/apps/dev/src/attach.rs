@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::Target;
 
-/// How long the busy thread looks for gaps. Must be longer than an attach.
+/// How long the busy thread looks for times in which it did not run. Must be longer than an attach.
 const WATCH_MS: u32 = 500;
 
 /// Measures first attaches, which inject the agent, separately from later ones, which reuse it.
@@ -74,8 +74,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
 }
 
 /// Measures the longest time that a busy thread did not run, without its waits for a CPU. The cases are no attach, an
-/// attach that injects the agent and patches, and one that only patches. `threads - 1` threads wait, because the
-/// injection borrows a waiting thread if there is one.
+/// attach that injects the agent and patches, and an attach that only patches. `threads - 1` other threads wait,
+/// because the injection borrows a waiting thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

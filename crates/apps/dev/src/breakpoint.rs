@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench breakpoint`: the cost of tiptoe's reservations of debug registers, beside none (`ideal`), the same
-//! under one mutex (`global_mutex`), and the kernel's reservations. `thread` and `enable` have the options and
-//! the output of `perf bench breakpoint`.
+//! `tiptoe-dev bench breakpoint`: the cost of reserving debug registers as tiptoe does, compared with no accounting
+//! (`ideal`), one mutex (`global_mutex`) and the kernel's breakpoints. `thread` and `enable` have the options and the
+//! output of `perf bench breakpoint`.
 
 mod enable;
 mod forms;

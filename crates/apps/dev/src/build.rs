@@ -2,16 +2,16 @@
 //! watches the system's waits for mmap_lock.
 //!
 //! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every acquisition
-//! watched (`every`). Their order changes, so that a change of the machine's speed affects all cases alike. The page
-//! cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
-//! percentage point to each side, or at their limit.
+//! watched (`every`). The order of the cases changes, so that a change of the machine's speed affects all alike. The
+//! page cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
+//! percentage point to each side, or at the limit on rounds.
 //!
 //! Most processes of a build have one thread and rarely wait, so `faults` compares the same cases on threads of
 //! one process that map, touch and unmap memory.
 //!
-//! The value is a trimmed mean: the smallest and the largest fifth of the rounds' differences are dropped, because
-//! another program may make one build 10 % longer. Its interval is Yuen's (Biometrika 61, 1974), from Student's t and
-//! the winsorized variance. The plain mean is printed, too.
+//! A note prints how much longer a case takes, as a trimmed mean: the smallest and the largest fifth of the rounds'
+//! differences are dropped, because another program may make one build 10 % longer. The interval is Yuen's (Biometrika
+//! 61, 1974), from Student's t and the winsorized variance.
 //!
 //! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
@@ -34,11 +34,10 @@ mod faults;
 use faults::FaultLoad;
 
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// The half width of the interval, in percentage points, at which rounds stop.
+/// The half width of the interval, in percentage points, at which no more rounds are made.
 const NARROW: f64 = 0.5;
-/// The fewest rounds, because the interval of fewer rounds means nothing.
+/// The fewest rounds, because an interval from fewer means nothing.
 const FEWEST: usize = 8;
-/// The share of the differences that is dropped at each end.
 const TRIMMED: f64 = 0.2;
 
 const CASES: [(&str, Option<WaitSelection>); 3] = [

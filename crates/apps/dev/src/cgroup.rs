@@ -2,17 +2,17 @@
 //!
 //! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
 //!   parent. The cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a
-//!   bpftrace script, and three ways of tiptoe. The first takes the kernel's counts of each task, so nothing runs at
-//!   a switch. At each switch the second adds up the task's time, faults and switches, and the third reads events.
-//! - `switch on each CPU`: such a pair on each CPU, all at once.
+//!   bpftrace script, and three ways of tiptoe. One uses the counts that the kernel keeps of each task, so nothing runs
+//!   at a switch. One adds up the task's time, faults and switches at each switch. One reads events at each switch.
+//! - `switch on each CPU`: one such pair of tasks on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: tasks hand a byte round, each in a cgroup of its own.
 //! - `response`: the geometric mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
-//! - `birth` and `end`: the time to create a process or a thread, and from its last instruction until its
+//! - `birth` and `end`: the time to create a process or a thread, and the time from its last instruction until its
 //!   parent has waited for it.
-//! - `blind`: how long an event of the system does not count at each switch. The event is a clock, so this is its
-//!   enabled time minus its count.
+//! - `blind`: how long an event of the system does not count at each switch. The event is a clock, so its lost time is
+//!   its enabled time minus its count.
 //!
 //! perf's events are opened as by `perf stat --for-each-cgroup`.
 
@@ -34,7 +34,7 @@ const PROGRAM: &str = include_str!("cgroup/program.c");
 /// The number of child cgroups, as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The number of hops for each requested ms. They take about 10 ms.
+/// The number of hops of the byte for each requested ms. This many hops take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
 /// The factor by which `ring` runs longer, because each task must run many times before its caches and counts are
 /// steady.
@@ -89,7 +89,7 @@ const LIVES: [CountingCase; 5] = [
     tiptoe(0),
     CountingCase::PerCpu,
 ];
-/// A kind of task: its letter in questions to the program, and the names of its two sites in rows.
+/// For each kind of task, its letter in questions to the program, and the rows' names for birth and end.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),

@@ -22,7 +22,7 @@ struct Holder {
     arguments: &'static [&'static str],
     /// What must be written to stdin before `ready`.
     question: &'static str,
-    /// The row's name, and the binary's name in a spec.
+    /// For each row, its name and the binary's name in a spec.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -126,12 +126,12 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump whose last byte must trap. That byte is the top byte of the distance, and 0x06
-/// is the lowest byte that traps.
+/// The least distance of a forward jump whose last byte must be an instruction that traps. That byte is the top byte of
+/// the distance, and 0x06 is the lowest that traps.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if the heap begins less than [`FORWARD`] after the program, which leaves no room for such jumps. The
-/// kernel chooses the distance at random, within 1 GB.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, which leaves less room
+/// for jumps. The kernel chooses this distance at random, within 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -24,7 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether a trap's probe is looked up only under the lock, not speculatively.
+    /// Whether a trap's probe is looked up only under the lock of the tree of mappings.
     pub locked_lookups: bool,
 }
 
@@ -33,7 +33,6 @@ pub(crate) enum Calls {
     #[default]
     Entries,
     Returns,
-    /// Entries, and the time between entry and return.
     Times,
     Records,
 }
@@ -213,13 +212,12 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // The drop must wait until the driver has detached. The driver's error is ignored, because the bench is
-        // already returning an error.
+        // Waits until the driver has detached. The driver's error is ignored, because the bench is already returning
+        // one.
         let _ = self.end();
     }
 }
 
-/// Returns the number of our attached BPF programs.
 pub(crate) fn attached() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let names = open
@@ -236,7 +234,7 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    // A duration of 0 ends the run, because a set `stop` would interrupt the attach.
+    // The run is ended by a duration of 0, because `stop` would also interrupt the attach.
     let request = Request {
         options: RunOptions {
             duration: Some(Duration::ZERO),

@@ -41,7 +41,7 @@ pub enum Error {
     /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// The probes of too many traps were looked up in another way than the bench measures.
+    /// For too many traps, the probe was looked up in another way than the measured one.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// A function still has its probe.

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time for which an
-//!   attach may continue after the signal
-//! - `counting`: tiptoe counts, with one of the instruments, and must detach and report
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time that tiptoe
+//!   gives an attach after the signal
+//! - `counting`: tiptoe counts with one of the instruments, and must detach and report
 //! - `ending`: a second SIGINT follows at once
 
 use std::fs::File;
@@ -171,7 +171,7 @@ impl Tiptoe {
         }
     }
 
-    /// Returns the ms from the last of `times` signals to tiptoe's end.
+    /// Returns the ms from the last of `times` signals.
     fn interrupt(mut self, times: u32) -> Result<f64, Error> {
         let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
         let mut from = Instant::now();

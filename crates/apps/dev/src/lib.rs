@@ -1,7 +1,7 @@
 //! The benches of `tiptoe-dev bench`: they measure what tiptoe's own parts and their alternatives cost.
 //!
-//! Every bench alternates its cases within one process, because machines change their speed, and prints medians and
-//! quartiles. Benches of hits generate and compile (`cc`) a program, and count that program's own CPU time. Rates of
+//! Benches that compare cases alternate them in one run, because machines change their speed, and print medians and
+//! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's own CPU time. Rates of
 //! several threads are by the wall clock. Threads share CPUs only in rows that say so.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench lock`: the cost of watching contended locks.
 //!
-//! The same program is measured in turns: without tiptoe (`bare`), with its agent (`armed`), when the agent also times
-//! how long one mutex is held (`hold`), in the default budget (`budget`), and with BPF programs at the kernel's futex
-//! tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
+//! The same program is measured in turns: without tiptoe (`bare`), with tiptoe's agent (`armed`), with an agent that
+//! also times how long one mutex is held (`hold`), with the default budget (`budget`), and with BPF programs at the
+//! kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
 //!
 //! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only the hooks of `hold` are
 //! in the lock functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that
@@ -30,7 +30,7 @@ mod preloads;
 use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// The most time to patch all sites, or to restore them.
+/// The most time to patch all call sites, or to restore them.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The time for tiptoe to finish after the bench has seen an attach or a detach.
@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 /// The number of BPF programs: for the beginning of a wait, for its end, and for the end of a thread.
 const PROGRAMS: usize = 3;
 
-/// The row's name, the question to the program, the unit.
+/// For each site: its name, the question to the program, and the unit.
 const SITES: [(&str, &str, &str); 10] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
@@ -52,7 +52,6 @@ const SITES: [(&str, &str, &str); 10] = [
     ("pingpong_mutex", "pingpong mutex", "ns"),
 ];
 
-/// The case's name, and how the program is watched.
 const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
@@ -62,8 +61,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only for questions that do little
-/// but wait, and after a warm-up, because the agent must know the rates first.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only at sites that do little but
+/// wait ([`WAITING`]), and after a warm-up, in which the agent learns the rate of waits.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -74,7 +73,7 @@ const WAITING: [&str; 6] = [
     "pingpong_mutex",
 ];
 const WARM: &str = "wait 300";
-/// The sites with a floor, and the question for the floor.
+/// For each site with a floor, the question that measures the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
 /// The sites at which other tools are measured. Their hooks are in the lock functions, not where threads wait.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];

@@ -5,7 +5,7 @@ pub struct Options {
     pub agent: &'static [u8],
     /// How often each case is measured.
     pub rounds: usize,
-    /// The most measurements of each case, for a bench whose cases take seconds.
+    /// The most rounds of a bench whose cases take seconds.
     pub pairs: usize,
     /// The time of each measurement.
     pub ms: u32,

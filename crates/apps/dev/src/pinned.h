@@ -2,7 +2,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-// Pins the calling thread to one of the usable CPUs, chosen by the thread's number.
 static void pin_to_cpu(int thread) {
     cpu_set_t allowed, one;
     if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed)) return;

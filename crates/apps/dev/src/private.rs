@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::temporary::TemporaryGuard;
 
-/// A folder that no other user can write to, because its programs may run as root. It is removed on drop, or when a
-/// signal ends the process.
+/// A folder that no other user can write to, because its programs may run as root.
 #[derive(Debug)]
 pub(crate) struct PrivateFolder(TemporaryGuard);
 

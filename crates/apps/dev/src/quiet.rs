@@ -1,5 +1,4 @@
-//! Reports what else the machine did during a bench, because a bench beside other programs or tracers measures
-//! them, too.
+//! Reports what else the machine did during a bench, because a bench also measures the programs and tracers beside it.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +6,10 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// How long the kernel may still list BPF programs after they are closed.
+/// For how long the kernel may still list BPF programs that were closed.
 const FORGETS: Duration = Duration::from_millis(500);
-/// A result is doubtful if other programs use more than this percentage of CPU time, or the hypervisor steals more
-/// than [`MOST_STOLEN`].
+/// Results are not to be trusted if other programs use more than this percentage of CPU time, or the hypervisor steals
+/// more than [`MOST_STOLEN`].
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
@@ -20,7 +19,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs a bench, and notes what else the machine did. Rows without a number become notes.
+/// Runs a bench. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -43,7 +42,7 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// CPU times since boot: of all CPUs, and of this process with its ended children.
+/// CPU times since boot. `own` is that of this process and its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
@@ -55,7 +54,6 @@ struct MachineTimes {
 }
 
 impl MachineTimes {
-    /// Reads the times; `None` if the kernel lacks them.
     fn read() -> Option<MachineTimes> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let pressure = std::fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
@@ -84,7 +82,7 @@ impl MachineTimes {
         })
     }
 
-    /// Returns the use of the machine since `begin`, which was read `took` ago.
+    /// `begin` was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -103,7 +101,7 @@ impl MachineTimes {
     }
 }
 
-/// How the machine was used, in percent.
+/// The use of the machine, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
     /// The share of the CPUs' time that other programs used.

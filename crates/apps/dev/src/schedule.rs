@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator. Measures what two policies do to the PMU,
-//! and how many switches are simulated per second. The time of an operation on a PMU cannot be measured
-//! everywhere, so a range is simulated.
+//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator. Measures what two policies cost: to swap all
+//! events at a switch, or only those that change. Also measures how many switches are simulated per second. The time of
+//! an operation on a PMU cannot be measured everywhere, so several times are simulated.
 
 use std::time::Instant;
 
@@ -15,10 +15,11 @@ const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
 const PARENTS: u32 = 10;
 const EVENTS: u32 = 20;
-/// The counters of a CPU. The first number is enough for all events of a leaf, its parent and the system at a time;
-/// the second is too small.
+/// The counters of a CPU. The first number is enough for the events of a leaf, its parent and the system together; the
+/// second is too small.
 const SLOTS: [u32; 2] = [60, 4];
-/// The time of an operation on the PMU; the second is usual. A result's spread is half its range over these times.
+/// The simulated times of an operation on the PMU; the second is usual. A result's spread is half its range over these
+/// times.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -77,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     })
 }
 
-/// Returns a group for each event of each cgroup, as in `perf stat --for-each-cgroup`.
+/// Makes a group of each event, as `perf stat --for-each-cgroup` does.
 fn group_requests<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<GroupRequest> {
     let request = |target| GroupRequest {
         target,

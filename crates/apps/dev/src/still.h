@@ -10,7 +10,6 @@ static double seconds(clockid_t clock) {
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
-// Returns how long this thread has waited for a CPU.
 static double queued(int fd) {
     char text[100] = "";
     long long ran, waited = 0;

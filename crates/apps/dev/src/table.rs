@@ -59,7 +59,7 @@ pub struct TableRow {
     pub asleep_percent: Option<f64>,
     /// The median.
     pub value: f64,
-    /// Half the distance between the quartiles; for few values, half the range.
+    /// Half the distance between the quartiles; in some simulations, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
@@ -95,7 +95,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// Turns rows without a number into notes, because their readers expect numbers.
+    /// Turns rows without a number into notes, because the readers of rows expect numbers.
     pub(crate) fn keep_numbers(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let (numbers, others): (Vec<_>, Vec<_>) =
@@ -237,8 +237,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns two of the values. The true median is between them 19 times out of 20. They are chosen by rank, because the
-/// distribution of the values is unknown.
+/// Returns the two of the values between which the true median is 19 times out of 20. They are chosen by rank, because
+/// the distribution of the values is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-// The program that `tiptoe-dev bench` traces. Each line of its stdin is a question; each answer is one line.
+// The program that `tiptoe-dev bench` traces. Each line of stdin is a question; each answer is one line.
 //
 //   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, all threads' calls per second of wall time, and the
 //                                   number of threads that were pinned to one CPU
@@ -20,7 +20,7 @@ struct site {
     const char *name;
     void (*run[2])(long rounds);  // depth 0, and under 5 callers
     unsigned char *first;
-    long stride, functions; // the distance of the functions in memory
+    long stride, functions; // the distance between two functions in memory
     unsigned char *original;
 };
 

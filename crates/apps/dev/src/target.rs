@@ -1,4 +1,4 @@
-//! The traced program, which is generated and compiled, and answers questions over a pipe.
+//! The traced program. It is generated and compiled, and answers questions over a pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -27,9 +27,8 @@ pub(crate) struct CallTimes {
     /// The mean over the site's places.
     pub ns_per_call: f64,
     pub calls: u64,
-    /// The calls of all threads per second of wall time.
+    /// All threads' calls per second of wall time.
     pub per_s: f64,
-    /// The number of threads that were pinned to one CPU.
     pinned: u32,
 }
 
@@ -132,7 +131,7 @@ impl Target {
             .sum()
     }
 
-    /// Returns the longest time, within `ms`, that a busy thread did not run, while `others` threads wait.
+    /// Returns the longest time that a busy thread did not run, while `others` threads wait.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -160,7 +159,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The program ends when its stdin is closed, so that a tracer around it can remove its own state.
+        // The program ends when its stdin is closed. So a tracer around it can end by itself, and clean up.
         self.questions = None;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {

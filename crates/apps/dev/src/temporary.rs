@@ -1,5 +1,5 @@
-//! Removes what benches create: children, folders and cgroups. If a signal ends the process, no guard is dropped, so a
-//! thread waits for SIGINT, SIGTERM and SIGHUP, and then cleans up.
+//! Removes what benches create: children, folders and cgroups. A signal that ends the process drops no guard. So a
+//! thread waits for SIGINT, SIGTERM and SIGHUP, and cleans up.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(2);
 
 static MADE: Mutex<Vec<Temporary>> = Mutex::new(Vec::new());
-/// Set when a signal ends the process, before its children are killed.
+/// Set when a signal ends the process, before the children are killed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Removes the folder or cgroup. Ignores errors, because nothing can be done about them.
+    /// Ignores errors, because nothing can be done about them.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -103,8 +103,8 @@ pub fn clean_up_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of the process if a signal is ending it. The main thread must call this before it prints a
-/// failure, because a bench fails when its children are killed.
+/// If a signal is ending the process, waits for the end. The main thread must call this before it prints a failure,
+/// because a bench fails when its children are killed.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -116,7 +116,7 @@ fn end(signal: i32) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must also see this flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // Orphans become children of this process, so that the loop finds them instead of leaving them running.
+    // Makes orphans children of this process, so that the loop finds and kills them too.
     let _ = set_child_subreaper(Some(getpid()));
     // This is repeated, because the main thread or a child may be starting another process.
     loop {

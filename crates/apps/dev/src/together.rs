@@ -1,7 +1,7 @@
 //! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
-//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high,
-//! because CPU time excludes waits, and counts threads that share a CPU as if each had its own.
+//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high:
+//! CPU time excludes waits, and counts threads that share a CPU as if each had its own.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -85,8 +85,7 @@ impl Work {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the share of time in which threads slept. A thread that is ready, while another program has its
-    /// CPU, does not sleep.
+    /// Returns the share of time in which threads slept. A thread that is ready but has no CPU does not sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
@@ -98,7 +97,8 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// Data in cache lines of its own, because stores to other data in its lines would slow down some cases and not others.
+/// Data in cache lines of its own. Otherwise stores to other data in these lines would slow down some cases and not
+/// others.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);

@@ -1,17 +1,18 @@
 //! `tiptoe-dev bench uprobe`: how much a hit adds, in ns of the program's own CPU time.
 //!
 //! A case's value is the median over rounds. In each round, the mean of two untraced times is subtracted from the
-//! case's time. Hot loops make hits cheaper; the rows with many functions show by how much. `entry_return` follows
-//! each call to its return, `latency` also times it, and `record` writes a record with the time and two arguments.
-//! `under` and `not_under` measure `--under`, for calls inside and outside its function. `by_arg0` and
+//! case's time. Hot loops make hits cheaper; the rows with many functions show by how much. `entry_return` traces each
+//! call's entry and return, `latency` also times the call, and `record` writes a record with the time and two
+//! arguments. `under` and `not_under` measure `--under`, for calls inside and outside its function. `by_arg0` and
 //! `latency_by_arg0` measure `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time, with a jump, a trap, or the
-//! kernel's probe. A trap's probe is looked up by its address: speculatively in `trap`, under a lock in `trap_locked`.
+//! kernel's probe. A trap's probe is looked up by the trap's address: speculatively in `trap`, under a lock in
+//! `trap_locked`.
 //!
-//! Four rows are floors that the machine sets. `detour` only jumps to a copy of the first instructions and back.
-//! `bare_return` calls this copy, so that the function returns to the detour before its caller. `own_trap` is an int3
-//! with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
+//! Four rows are lower bounds (floors) that the machine sets. `detour` only jumps to a copy of the first instructions
+//! and back. `bare_return` calls such a copy, so that the function returns to the detour, and the detour to the caller.
+//! `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
 
 mod case;
 mod clock;
@@ -32,7 +33,7 @@ use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
 
-/// The least share of traps that must be looked up in the measured way, because each way has its own cost.
+/// The least share of traps whose probe must be looked up in the measured way, because each way has its own cost.
 const LEAST_PERCENT: u64 = 90;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -166,7 +167,7 @@ fn untraced(
         .collect()
 }
 
-/// A case's times, by load; `None` for a load for which the case is not measured.
+/// A case's times, one for each load; `None` if the case is not measured for the load.
 struct Times {
     each: Vec<Option<CallTimes>>,
     kept: Option<f64>,

@@ -1,16 +1,17 @@
 //! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
 //!
-//! - `hit`: a watched store. The kernel counts it (`count`), writes it into a ring, without or with the callers, or
-//!   reports it by a signal. Other cases are `tiptoe watch` (with value and callers), `perf record` and gdb.
+//! - `hit`: a watched store. The kernel counts the store (`count`), writes it into a ring, without or with the callers,
+//!   or reports it by a signal. Other cases are `tiptoe watch` (with value and callers), `perf record` and gdb.
 //! - `hit in each thread`: watched stores by several threads at once, timed by the wall clock.
-//! - `set_up` and `still`: the time until four variables are watched in all threads, and a busy thread's longest gap in
-//!   that time. The variables are watched by events of the CPUs, by events of each thread, or by ptrace.
+//! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest time in which a
+//!   busy thread did not run meanwhile. The variables are watched by events of the CPUs, by events of each thread, or
+//!   by ptrace.
 //! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits (the
 //!   allowance).
 //!
-//! Each measurement except `switch` has its own process. Times are CPU time of the threads. They are wall time for
-//! gdb, because it stops the threads, and for the set-up.
+//! Each measurement except `switch` has its own process. Times are CPU time of the threads, but wall time for gdb,
+//! which stops the threads, for `hit in each thread`, `set_up` and `still`.
 
 use crate::error::Error;
 use crate::options::Options;

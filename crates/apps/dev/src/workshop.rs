@@ -23,7 +23,7 @@ impl Workshop {
         Workshop::with(bench, source, &[])
     }
 
-    /// Makes a folder with a bench's program and these headers, each a name and a text.
+    /// Makes a folder with a bench's program and these headers (names and texts).
     pub(crate) fn with(
         bench: &str,
         source: &str,

@@ -25,7 +25,7 @@ impl Bench {
         Bench(child.expect("tiptoe-dev runs"))
     }
 
-    /// Waits for the bench's compiled program; `None` if the bench ends before.
+    /// `None` if the bench ends before its program starts.
     fn program(&mut self) -> Option<u32> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -66,7 +66,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// Returns whether a process runs. A killed one may still be a zombie.
+/// A killed process may still be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))

@@ -1,4 +1,4 @@
-//! Rates must only be measured if each thread has its own CPU.
+//! Rates must be measured only if each thread has its own CPU.
 
 use std::process::Command;
 

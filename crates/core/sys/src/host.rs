@@ -1,4 +1,4 @@
-//! Requests of tiptoe's own process to the machine. Process ids are those of tiptoe's pid namespace.
+//! What tiptoe's own process asks of the machine. Process ids are those of tiptoe's pid namespace.
 
 pub mod attach_progress;
 pub mod bpf;

@@ -169,8 +169,8 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may run this in a thread that it
-/// stopped in a nanosleep. Another nanosleep would overwrite the restart block of the first.
+/// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may have stopped the calling thread
+/// in a nanosleep, whose restart block another nanosleep would overwrite.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
@@ -198,8 +198,7 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
-/// A flag of [`open`]: exec closes the descriptor. The agent needs it, because another thread may start a
-/// program.
+/// A flag of [`open`]: exec closes the descriptor. The agent needs this flag, because another thread may call exec.
 pub const O_CLOEXEC: i32 = 0o2_000_000;
 
 /// Opens a path.

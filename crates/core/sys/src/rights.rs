@@ -1,4 +1,4 @@
-//! A thread's rights, to compare with the rights of other threads of its process.
+//! A thread's rights, compared with those of other threads of its process.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,7 @@ pub struct Rights {
     ids: [[u32; 4]; 2],
     /// A hash of the group list, or 0.
     groups: u64,
-    /// Higher after each seccomp(2) restriction.
+    /// A number that each seccomp(2) restriction increases.
     pub seccomp: u32,
     places: [u64; PLACES.len()],
 }
@@ -27,8 +27,8 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Returns the rights from a `status` file, and device and inode of each of [`PLACES`]; `None` if the file
-    /// is cut before its seccomp line.
+    /// Returns the rights in a `status` file and in `place`, which returns the device and inode of each of [`PLACES`];
+    /// `None` if the file is cut off before its seccomp line.
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -55,8 +55,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ignores ids whose saved id differs from the effective
-    /// one, because the agent's thread sets such ids when it gives up its own.
+    /// Returns whether another thread has all these rights. Ignores ids whose saved id differs from the effective one,
+    /// because the agent's thread sets ids so when it gives up its rights.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {

@@ -32,9 +32,9 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The agent in the process.
     pub link: Option<Link>,
-    /// An agent that tiptoe no longer uses, but that may still hold a command.
+    /// The link of an agent that tiptoe no longer uses. A drop of the link would let a held command begin.
     retired: Option<Link>,
-    /// Set if tiptoe started the process.
+    /// What holds the command; `None` if tiptoe did not start the process.
     hold: Option<Hold>,
     /// The process's pidfd, because its id could be reused; `None` before Linux 5.3.
     handle: Option<OwnedFd>,
@@ -120,7 +120,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Moves a command that is held before exec to the next hold.
+    /// Does nothing unless the command is held before exec.
     fn proceed(
         &mut self,
         to: impl FnOnce(StartedCommand) -> io::Result<Hold>,
@@ -166,7 +166,7 @@ impl Attached {
         self.cpu_at_start.get()
     }
 
-    /// Sets the CPU time at which counting began to an earlier result of [`Attached::counted_from`].
+    /// Restores the start of counting from an earlier result of [`Attached::counted_from`].
     pub fn count_from(&self, cpu_time: Duration) {
         self.cpu_at_start.set(cpu_time);
     }
@@ -200,8 +200,8 @@ impl Attached {
         }
     }
 
-    /// Returns whether a request failed because the process ended. The kernel frees a process's memory before it
-    /// reports the end, so without memory this first waits for the end.
+    /// Returns whether a request failed because the process ended. If the process has no memory, first waits for its
+    /// end, which the kernel reports only after it has freed the memory.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -215,7 +215,7 @@ impl Attached {
 
     /// Returns the signal that killed the process; `None` if the process exited, or its status is unknown.
     pub fn killed_by(&self) -> Option<i32> {
-        // Until the process is reaped, its stat file has the status; afterwards only the pidfd has it.
+        // The stat file has the status until the process is reaped; afterwards only the pidfd has.
         let status = reaped(self.handle.as_ref()?).or_else(|| self.process.exit_status().ok())?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }
@@ -252,10 +252,9 @@ fn cannot_run(command: &[String], why: io::Error) -> AttachError {
     AttachError::CannotRun { word, why }
 }
 
-/// Returns the exit status of a reaped process, if the kernel keeps it.
 fn reaped(handle: &OwnedFd) -> Option<i32> {
-    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested fields; the call replaces this mask
-    /// by that of the available fields. The last 4 are the exit code.
+    /// ioctl_pidfd(2). The first 8 of the 64 bytes are a mask of the requested fields; the call replaces this mask by
+    /// that of the available fields. The last 4 bytes are the exit code.
     const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
     const PIDFD_INFO_EXIT: u32 = 1 << 3;
     let mut info = [0_u32; 16];

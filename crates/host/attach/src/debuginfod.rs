@@ -14,8 +14,8 @@ const URLS: &str = "DEBUGINFOD_URLS";
 /// The client's time-out in seconds if the user has set none, because its default of 90 s is too long.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the client's cache folder, if it exists. It is looked up once, because each mapped file of each
-/// process needs it.
+/// Returns the client's cache folder, if it exists. The lookup is done once, because its result is needed for each
+/// mapped file of each process.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

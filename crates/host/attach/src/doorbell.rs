@@ -8,7 +8,7 @@ pub type Bell<'a> = (&'a AtomicU32, u32);
 
 /// The most words that futex_waitv(2) takes.
 const MOST: usize = 128;
-/// The longest sleep if the kernel cannot wait for several words (before Linux 5.16).
+/// The longest sleep where futex_waitv cannot be used: before Linux 5.16, or for more than [`MOST`] words.
 const NAP: Duration = Duration::from_millis(1);
 
 /// `struct futex_waitv`.
@@ -20,7 +20,7 @@ struct BellWait {
     reserved: u32,
 }
 
-/// Sleeps until a word differs from its value, at most for `limit`.
+/// Sleeps until a word differs from its value, at most for `limit`; may return earlier.
 pub fn wait(bells: &[Bell], limit: Duration) {
     let some = !bells.is_empty() && bells.len() <= MOST;
     match (bells.is_empty(), some && wait_for_any(bells, limit)) {
@@ -30,7 +30,7 @@ pub fn wait(bells: &[Bell], limit: Duration) {
     }
 }
 
-/// Returns whether a word differs from its value.
+/// Returns whether any word differs from its value.
 pub fn is_rung(bells: &[Bell]) -> bool {
     // Relaxed: the code that handles the change loads the word again with its own ordering.
     let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;

@@ -9,7 +9,7 @@ use tiptoe_wire::Request;
 
 pub(crate) mod inject_error;
 
-/// Why the agent does not serve. The target is unchanged, or its agent restores it.
+/// Why an attach, a start or a request to the agent failed. The target is unchanged, or its agent restores it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -23,7 +23,7 @@ pub enum AttachError {
     Unwritten,
     #[error("cannot run `{}`: no such program", .word.display())]
     NoProgram { word: OsString },
-    /// A command cannot be started, or ended before exec.
+    /// The command could not be started, or it ended before exec.
     #[error("cannot run `{word}`: {why}")]
     CannotRun { word: String, why: io::Error },
     #[error("cannot continue process {pid}: {why}")]

@@ -1,7 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. In whatever
-//! way tiptoe dies, the kernel then marks the word and wakes the agent, which restores everything.
+//! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. If tiptoe dies in
+//! any way, the kernel marks the word and wakes the agent, which restores everything.
 
 use std::fs::File;
 use std::io;
@@ -37,13 +37,13 @@ pub struct Terms {
     pub keep_slabs: bool,
     /// How calls are timed, and how much that may cost.
     pub clock: Clock,
-    /// The first slot of waits for locks; 0 if they are not traced.
+    /// The first slot (counter) of waits for locks; 0 if waits are not traced.
     pub lock_slot: u32,
-    /// The first slot of scopes; 0 if they are not traced.
+    /// The first slot of scopes; 0 if scopes are not traced.
     pub scope_slot: u32,
-    /// Whether sites may be patched by a trap from the start.
+    /// Whether the agent may write trap bytes from the start.
     pub trap_bytes: bool,
-    /// Whether a trap's probe is looked up only under the lock, never speculatively.
+    /// Whether the probe of a trap is looked up only under the lock of the tree of mappings (for benches).
     pub locked_lookups: bool,
 }
 
@@ -63,8 +63,9 @@ pub struct Link {
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Set once the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The request that the agent did not answer in time. Until it is answered, later requests fail at once instead
-    /// of waiting in vain. Relaxed: only one thread at a time sends requests, and is joined before the next starts.
+    /// The number of the request that the agent did not answer in time. Until the answer, later requests fail at once
+    /// instead of waiting in vain. Relaxed: only one thread at a time sends requests, and is joined before the next
+    /// starts.
     unanswered: AtomicU64,
 }
 
@@ -193,7 +194,6 @@ impl Link {
         }
     }
 
-    /// Wakes the agent. Returns whether it answers within `moment`.
     fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
         let seen = self.data().acknowledged();
         if seen < sequence {
@@ -211,7 +211,8 @@ impl Link {
         self.plan().silence();
     }
 
-    /// Records that tiptoe checked whether the program confined itself; otherwise the agent's thread checks.
+    /// Records that tiptoe has just checked whether the program confined itself (seccomp, rights). Without such
+    /// records, the agent's thread checks.
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -238,7 +239,7 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
-    /// Selects sites for [`Link::arm_again`] by their trampolines, which must be sorted.
+    /// Selects the sites for [`Link::arm_again`] by their trampolines' addresses, which must be sorted.
     pub fn recall(&self, trampolines: &[u64]) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Recall, trampolines)
             .map(|_| ())
@@ -264,7 +265,7 @@ impl Link {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
 
-    /// Makes as many requests as the records need. Returns a result for each record.
+    /// Returns a result for each record.
     fn ask_in_parts<T>(
         &self,
         request: tiptoe_wire::Request,
@@ -328,7 +329,8 @@ impl Link {
             .map(drop)
     }
 
-    /// Sets the code to which followed calls may return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
+    /// Sets the code to which a call may return whose return is traced: at most [`MAX_EXTENTS`] ranges, sorted and
+    /// disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
@@ -357,7 +359,7 @@ impl Link {
         }
     }
 
-    /// Makes the agent count the open calls of ended threads as left without a return.
+    /// Makes the agent count the unfinished calls of ended threads as left without a return.
     pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
@@ -383,8 +385,8 @@ impl Link {
         })
     }
 
-    /// Makes the agent restore the program, and waits until the agent's thread sleeps. Calls `last` when no trap
-    /// byte is left; `last` must call its argument, which removes the last hooks.
+    /// Makes the agent restore the program, and waits until the agent's thread sleeps. Calls `last` when no trap byte
+    /// is left. `last` must call its argument, which makes the agent remove the last hooks.
     pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), AttachError> {
         let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {

@@ -1,7 +1,7 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! A signal sets a flag, which the driver's loops check every few milliseconds. Before these loops, tiptoe reads
-//! files of targets, which may take for ever. So until then a signal must end tiptoe itself; the agents then
+//! A signal sets a flag, which the driver's loops check every few milliseconds. Before these loops, tiptoe reads files
+//! of targets, which may take for ever. So until the loops run, a signal must end tiptoe itself; the agents then
 //! restore their targets. The phase is a static, because a signal concerns the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -28,7 +28,7 @@ pub enum Phase {
 
 // Relaxed: none of these statics orders other data.
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
-/// The started command until tiptoe has waited for it; otherwise 0.
+/// The started command's id, until tiptoe has waited for the command; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
 /// The thread that starts the command, until exec; otherwise 0. The kernel's list of this thread's children shows
 /// the command before tiptoe knows its id.
@@ -80,8 +80,7 @@ pub fn has_no_command() -> bool {
     pid == 0 || has_exited(pid)
 }
 
-/// Ends the command because tiptoe ends. A command that has not begun is killed, so that it never begins;
-/// otherwise it gets the signal.
+/// Ends the command because tiptoe ends. A command that has not begun is killed; a running command gets the signal.
 pub fn end_command(signal: i32) {
     if COMMAND.load(Relaxed) == 0 {
         for pid in forked() {
@@ -100,7 +99,7 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited. Does not reap it, because its CPU times must stay readable.
+/// Returns whether a child has exited. Does not reap the child, whose CPU times must stay readable.
 pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

@@ -150,8 +150,7 @@ impl StartedCommand {
     }
 }
 
-/// Forks a process that waits for [`StartedCommand::proceed`] before it becomes `command`, whose file is
-/// `program`.
+/// Forks a process that waits for [`StartedCommand::go`] before it becomes `command`, whose file is `program`.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],

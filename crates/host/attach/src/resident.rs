@@ -1,4 +1,4 @@
-//! Finds the agent that an earlier session, or a parent process, left in a process.
+//! Finds the agent that an earlier session or a fork left in a process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,11 +11,10 @@ use tiptoe_wire::{SLOT_WORDS, Site};
 use crate::error::AttachError;
 use crate::inject::Resident;
 
-/// The most sites to read.
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots of earlier sessions' sites; 65,536 timed functions need fewer. A bound is needed because the
-/// program can write the table, and the largest slot decides how many words each thread gets.
+/// The most slots (counters) of earlier sessions' sites; 65,536 timed functions need fewer. A bound is needed, because
+/// the program can write the table of sites, whose largest slot decides how many words each thread gets.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -98,7 +97,7 @@ pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the process's agent is from another build, whose entry and words may differ.
+/// Returns whether the process's agent is of another build than `agent`, so that its entry and words may differ.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -123,9 +122,9 @@ pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites in an agent's own table, oldest first. A site that was planned twice is listed twice, because
-/// threads may still be inside the earlier trampoline, or return through it. So the earlier site's address, slot
-/// and number remain in use. Fails if no agent would have written the table; the program may change it at any time.
+/// Returns the sites in an agent's own table, oldest first. A site that was planned twice is listed twice. The earlier
+/// entry's address, slot and number remain in use, because threads may still be inside its trampoline, or return
+/// through it. Fails if no agent would have written the table, which the program may change at any time.
 pub fn known_sites(
     process: Process,
     base: u64,

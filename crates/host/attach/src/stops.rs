@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
 //! A signal stops a traced thread, and reaches the thread only if the tracer passes the signal on. Reading the stop
-//! must not consume it, otherwise the signal is lost if the tracer then dies. Signals are numbers, because nix has
-//! no names for real-time signals, by which glibc cancels threads.
+//! must not consume it. Otherwise the signal would be lost if the tracer then dies. Signals are numbers, because nix
+//! has no names for real-time signals, by which glibc cancels threads.
 
 use std::mem::MaybeUninit;
 
@@ -18,8 +18,8 @@ pub enum Stop {
     Ended,
 }
 
-/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. `ECHILD` if the
-/// thread is not traced, or was reaped.
+/// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. Fails with `ECHILD` if
+/// the thread is not traced, or was reaped.
 pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
     let way = if may_wait { 0 } else { libc::WNOHANG };
     let stop = peek(tid, way)?;
@@ -31,7 +31,7 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
 }
 
 /// Reads a thread's state without consuming it: a child's end is left for the parent's `wait`. Waits for a stop if
-/// `way` is 0. `ECHILD` if the calling thread does not trace the thread, or it was reaped.
+/// `way` is 0. Fails with `ECHILD` if the calling thread does not trace that thread, or if it was reaped.
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
@@ -55,8 +55,8 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     Ok(unsafe { found.assume_init() })
 }
 
-/// Continues a stopped thread with this signal, or with none if 0. `ESRCH` if the thread is not stopped, or was
-/// killed.
+/// Continues a stopped thread with this signal, or with none if 0. Fails with `ESRCH` if the thread is not stopped, or
+/// was killed.
 pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
@@ -71,7 +71,6 @@ mod tests {
     use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// Asserts that a signal ends a child although `tracer` saw the stop.
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
         let child = child.as_mut().expect("sleep");

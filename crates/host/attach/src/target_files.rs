@@ -25,7 +25,7 @@ struct ChangeableFile {
     size: u64,
 }
 
-/// Returns a file's content, whose pieces are copied, because a piece that was read must not change.
+/// Returns a file's content. Its pieces are copied, because a piece must not change after it was read.
 pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
     let file = file.into();
     let size = file.metadata()?.len();

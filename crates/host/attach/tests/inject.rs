@@ -1,5 +1,5 @@
-//! Injects into real programs: in the loader's and the allocator's code, in every kind of call, with every
-//! register in use, and with an injector that is killed.
+//! Injects into real programs whose threads are in the loader, in the allocator, in every kind of call, or use every
+//! register; and kills the injector.
 //!
 //! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the default.
 
@@ -23,7 +23,6 @@ mod refusals;
 #[path = "inject/waits.rs"]
 mod waits;
 
-/// A page shared by a test and its target.
 struct Control {
     file: File,
     path: PathBuf,
@@ -243,7 +242,6 @@ fn scaled(full: u32) -> u32 {
     ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
-/// Asserts that all text pages have their files' bytes, even after the end of segments.
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
@@ -286,7 +284,6 @@ fn is_mapped(pid: u32, line: &str) -> bool {
     maps.lines().any(|now| now == line)
 }
 
-/// Asserts the number of threads, that no descriptor of tiptoe is left, and that all text is unchanged.
 fn assert_clean(pid: u32, threads: usize) {
     let count = |folder| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))

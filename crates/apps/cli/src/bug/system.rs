@@ -143,7 +143,7 @@ fn c_libraries(root: &Path) -> String {
     C_LIBRARIES.iter().filter_map(line).collect()
 }
 
-/// Returns a file's beginning; empty if it cannot be read.
+/// Returns an empty text if the file cannot be read.
 fn read(root: &Path, path: &str) -> String {
     let path = root.join(path.trim_start_matches('/'));
     let mut bytes = Vec::new();
@@ -159,7 +159,6 @@ fn read(root: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Files whose other lines contain secrets.
     const FILES: [(&str, &str); 9] = [
         ("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
         ("/proc/sys/kernel/version", "#1 SMP Debian 6.1.55-1\n"),

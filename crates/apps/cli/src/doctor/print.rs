@@ -1,4 +1,4 @@
-//! The report as text, at most 80 columns wide for log files. Colours only repeat the words.
+//! The report as text, at most 80 columns wide for log files. Colours only repeat what the words say.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use super::{DoctorReport, ScanGaps};
 
 /// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
-/// The width of a result in the table, which clips longer ones. A missing thing's whole result is below the
-/// table.
+/// The width of a result in the table, which clips longer results. A missing thing is below the table with its whole
+/// result.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
-/// Returns the report. Passed checks are only counted if they would push the verdict off the terminal.
+/// Returns the report. If the whole report would push the verdict off the terminal, passed checks are only counted.
 pub fn text(report: &DoctorReport, options: &Options) -> String {
     let whole = with_checks(report, 0, options);
     let is_long = |height| whole.lines().count() >= height;
@@ -186,7 +186,7 @@ fn gaps(gaps: &ScanGaps) -> Vec<String> {
     lines
 }
 
-/// Returns at most `width` characters, with `..` instead of a longer end.
+/// Returns the text, whose end is replaced by `..` if it is longer than `width` characters.
 fn clip(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.into(),
@@ -254,7 +254,6 @@ mod tests {
         }
     }
 
-    /// The report for an ordinary user of a virtual machine.
     fn made_up() -> DoctorReport {
         use Instrument::{Lock, Probe, Stat, Watch};
         let grant = Fix::Advice("sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep tiptoe".into());

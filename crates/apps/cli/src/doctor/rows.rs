@@ -12,17 +12,18 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// The errno with which a seccomp filter refuses a memfd. The setting `vm.memfd_noexec` refuses it with EACCES.
+/// A seccomp filter refuses a memfd with this errno, the setting `vm.memfd_noexec` with EACCES.
 const EPERM: i32 = 1;
 
 /// The advice if a seccomp filter refuses a call. No capability would help, because none overrules a filter.
 const WITHOUT_FILTER: &str =
     "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
 
-/// A smaller limit on open files is reported, because a watch needs a descriptor for each thread and variable.
+/// Limits on open files below this are reported, because a watch needs a descriptor for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
-/// Returns the table, most important first. `hidden` is the number of unreadable processes.
+/// Returns the rows, the most important first. `hidden` is the number of processes whose descriptors this user may not
+/// read.
 pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     let grant = Grant { is_root: uid == 0 };
     vec![
@@ -162,7 +163,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     }
     match hidden {
         0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
-        // This passes, because nothing that the user can enable changes it.
+        // The check passes, because nothing that the user can enable would unhide these processes.
         some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
     }
 }
@@ -351,7 +352,7 @@ fn cgroups(can: &Capabilities) -> CheckResult {
     }
 }
 
-/// Returns the row of a newer system call. Its state is never `No`, because nothing depends on it.
+/// Returns the row of a newer system call. Its state is never `No`, because nothing depends on the call.
 fn system_call(name: &'static str, check: Check) -> CheckResult {
     match check {
         Ok(()) => CheckResult::ok(name, "known to this kernel"),

@@ -45,7 +45,6 @@ fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     split_and_option(args.by?).1
 }
 
-/// Parses the one function of `--under`, by name or offset.
 fn parse_under(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     let not_one = || Failure::NotOneGate(text.to_owned());
     let probe = ProbeSpec::parse(text).map_err(|error| match error.fault {
@@ -92,7 +91,7 @@ pub fn by(word: ByWord) -> Split {
     split_and_option(word).0
 }
 
-/// Returns the split. Also returns its option if only the agent offers the split, at functions' entries.
+/// Returns the split, and the option's text if only the agent offers this split, and only at functions' entries.
 fn split_and_option(word: ByWord) -> (Split, Option<&'static str>) {
     let argument = |number, option| (Split::Argument(number), Some(option));
     match word {

@@ -1,4 +1,5 @@
-//! Writes the report of `tiptoe stat`. If it is for scripts, notes and cost are comments after the fields or on stderr.
+//! Writes the report of `tiptoe stat`. In a report for scripts, notes and cost are comments, after the fields or on
+//! stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -24,7 +25,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes the counts and the comments. The counts are fields between `separator`s, or CSV if `separator` is `None`.
+/// Writes counts as fields between `separator`s, or as CSV if `separator` is `None`, and the comments.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

@@ -26,7 +26,7 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and begins the status line of `whom`, with `noun` for what is counted.
+    /// Opens the output, handles signals, and begins the status line: `whom` is its target, `noun` what is counted.
     /// Also returns a request without events.
     pub(super) fn begin(
         args: &StatArgs,

@@ -1,4 +1,4 @@
-//! `tiptoe stat --by scope`. It runs as probes do, because only an agent in the program sees the program's scopes.
+//! `tiptoe stat --by scope`. It needs an agent, because only an agent in the program sees the program's scopes.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The status line, the last line on stderr if that is a terminal. It is erased before anything else is printed,
-//! and drawn again below the printed text.
+//! The status line, the last line on stderr if stderr is a terminal. The line is erased before anything else is
+//! printed, and drawn again below the printed text.
 //!
 //! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
@@ -36,7 +36,7 @@ pub fn try_draw(text: &str) -> bool {
         return false;
     };
     let is_empty = text.is_empty() && shown.is_empty();
-    // Another thread may have ended the line. The terminal is checked last, because that makes system calls.
+    // Another thread may have ended the line. The check of the terminal is last, because it makes system calls.
     if !is_on() || is_empty || !takes_a_line() {
         return false;
     }

@@ -1,6 +1,6 @@
 //! Screens that are kept as files.
 
-/// Compares `shown` with a file in this folder. `TIPTOE_WRITE_SCREENS=1` writes it.
+/// Compares `shown` with a file in `tests`. `TIPTOE_WRITE_SCREENS=1` writes the file first.
 #[track_caller]
 pub fn check_screen(file: &str, shown: &str) {
     let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));

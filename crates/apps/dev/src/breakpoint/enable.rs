@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that other threads inherit. Accounting is not involved, because
-//! an event holds its slot from open to close.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. The accounting of slots is not
+//! involved, because an event holds its slot from open to close.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,6 @@ use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, median_and_spread};
 
-/// The time for the threads to start.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// What to measure.

@@ -97,7 +97,7 @@ impl Storage {
     }
 }
 
-/// What a bench does with any form. It is generic, so that a form's calls need no vtable.
+/// What a bench does with each form. The trait is generic, so that calls of a form need no vtable.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -1,10 +1,10 @@
 //! `queue`: simulates the cost of accounting on more CPUs than this machine has. Each CPU runs one thread, as in
-//! `stress`. Critical sections, locks and transfers between CPUs are measured in the same run; the simulation
-//! determines the waits.
+//! `stress`. The times of critical sections, locks and transfers between CPUs are measured in the same run. Only the
+//! waits are simulated.
 //!
 //! Up to this machine's number of CPUs, `stress` is measured too, for comparison. A simulation is as uncertain as its
-//! inputs, so the inputs are measured several times, and each measurement is simulated. A row's spread is half the
-//! range of the results.
+//! inputs, so the inputs are measured several times, and each set of inputs is simulated. A simulated row's spread is
+//! half the range of the results.
 //!
 //! Two simplifications make `global_mutex` look cheaper than it is. The transfer of a cache line takes as long with 256
 //! CPUs as with two, and no cache is ever too small.
@@ -50,7 +50,7 @@ pub struct Queue {
     pub ms: u32,
 }
 
-/// A thread that never waits must get this share of its CPU. If it gets less, other programs ran there.
+/// A thread that never waits must get this share of its CPU. If it gets less, other programs ran on that CPU.
 const OWN: f64 = 0.95;
 
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
@@ -188,7 +188,8 @@ impl Queue {
     }
 }
 
-/// Measures the case on this machine, if possible only in rounds in which no other program ran on its CPUs.
+/// Measures the case on this machine. Drops rounds in which other programs ran on its CPUs, unless they ran in all
+/// rounds.
 fn measured(
     stress: &Stress,
     form: Form,

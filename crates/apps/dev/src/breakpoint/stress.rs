@@ -1,5 +1,5 @@
-//! `stress`: threads that only reserve and release slots, in pairs. A percentage of the pairs is for a CPU, the
-//! others are for the thread itself.
+//! `stress`: threads that only reserve and release slots, in pairs. A percentage of the pairs reserves for a CPU, the
+//! others for the thread itself.
 //!
 //! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while
 //! it checks a held lock or sleeps for it, and *asleep* while it neither runs nor is ready to run.
@@ -163,7 +163,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Returns a thread's requests. `cpu_targets` percent of them, evenly spread, are for CPUs in turn.
+/// Of the requests, `cpu_targets` percent, evenly spread, are for CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -1,9 +1,9 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
 //! them in batches.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends; no event is opened. `ideal`
-//! makes the same calls without accounting, so the price of accounting is the difference of `tiptoe` and
-//! `ideal` in the same round. The threads of `none` make no calls, and those of `kernel` inherit kernel events.
+//! Each thread reserves its slots when it begins and releases them when it ends, without opening events. `ideal` makes
+//! the same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the same
+//! round. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 // Threads of one process that contend for its mmap_lock. Each question is a line, and each answer a number:
-//   faults THREADS COUNT   each thread maps, touches and unmaps memory COUNT times; the time of all that, in seconds
+//   faults THREADS COUNT   each thread maps, touches and unmaps memory COUNT times; the wall time of all, in seconds
 //   cpu                    the CPU time of the last run, in seconds
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -12,7 +12,7 @@ use super::folder::Folder;
 use crate::error::Error;
 use crate::workshop::failed;
 
-/// The events of perf's cases, repeated if a case needs more.
+/// The events of perf's cases. They repeat if a case needs more.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
 /// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because its count is
 /// compared with its enabled time.
@@ -35,7 +35,7 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// This number of events is read at switches. With 0, only the kernel's counts of each task are used.
+    /// Reads this number of events at switches. With 0, only uses the counts that the kernel keeps of each task.
     Tiptoe {
         events: usize,
     },
@@ -93,7 +93,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does in each interval. bpftrace is not asked, because it only counts.
+    /// Reads all counts, as the tool does in each interval. bpftrace is skipped, because nothing can be read from it.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}

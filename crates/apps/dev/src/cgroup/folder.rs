@@ -8,12 +8,11 @@ use crate::error::Error;
 use crate::temporary::TemporaryGuard;
 use crate::workshop::failed;
 
-/// A cgroup with the children `c0`, `c1`, … All are removed on drop, or when a signal ends the process.
+/// A cgroup with the children `c0`, `c1`, …
 pub(super) struct Folder {
     cgroup: TemporaryGuard,
     pub(super) root: PathBuf,
     pub(super) tree: Tree,
-    /// Whether perf's events can count for these cgroups.
     pub(super) is_perfs: bool,
 }
 

@@ -27,7 +27,7 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 const PAIRS: u32 = 1_000;
 /// The steps of a section, which takes about 150 ns, as in `convoy`.
 const STEPS: u64 = 260;
-/// At least this many threads contend in the largest row, even if `-t` or the number of CPUs is smaller.
+/// In the largest row at least this many threads contend, even if `-t` or the number of CPUs is smaller.
 const FEWEST: u32 = 8;
 const BARE: &str = "parking_lot";
 
@@ -49,7 +49,6 @@ impl Mutex for std::sync::Mutex<u64> {
     }
 }
 
-/// The case's name, and the function that measures it.
 type LinkedCase<M> = (&'static str, M);
 type Alone = fn(Duration) -> f64;
 type Together = fn(u32, Duration) -> f64;
@@ -137,7 +136,7 @@ fn thread_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns a pair's time, in ns of this thread's CPU time.
+/// Measures in ns of this thread's CPU time.
 fn pair<M: Mutex>(time: Duration) -> f64 {
     // The lock is aligned, because the stack begins at a random address, and a lock that spans two cache lines is
     // slower.
@@ -182,13 +181,14 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // The time ends when all threads have ended, because reading the sum earlier would have to wait for the lock.
+    // The measured time ends when all threads have ended, because before that a read of the sum would wait for the
+    // lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps in registers, because the speed of a store and a load on the stack depends on their address.
-/// All cases run the same code.
+/// Does dependent steps in registers only, because the speed of a store and a load on the stack depends on their
+/// address. All cases run this same code.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

@@ -1,4 +1,4 @@
-// The program of `tiptoe-dev bench lock`. Each line of its stdin is a question; each answer is one line.
+// The program of `tiptoe-dev bench lock`. Each line of stdin is a question; each answer is one line.
 //   pair mutex|other|read|write MS   CPU ns of an uncontended lock and unlock
 //   wait MS                    CPU ns of a futex wait that returns at once
 //   wake MS                    CPU ns of an unlock that wakes no thread
@@ -59,7 +59,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Sets the mutex's word to 2, which says that a thread may wait, so that the unlock makes the system call.
+// Sets the mutex's word to 2, which means that a thread may be waiting, so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -108,7 +108,8 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer one call takes than another. They take turns, because the load of other programs changes.
+// Returns how much longer one call takes than another. The two are measured in turns, because the load of other
+// programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);

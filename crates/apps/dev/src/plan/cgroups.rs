@@ -55,8 +55,8 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Returns the cgroup of a path, which is created if missing. `None` if a name in the path is empty, or the
-    /// tree is full.
+    /// Returns the cgroup of a path, and creates it if missing. `None` if a name in the path is empty, or the tree is
+    /// full.
     pub fn label(&mut self, path: &str) -> Option<Label> {
         let path = path.trim_matches('/');
         if let Some(label) = self.labels.get(path) {

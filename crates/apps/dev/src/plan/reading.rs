@@ -10,7 +10,7 @@ use super::simulate::{Setting, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// Returns the events' rows, and the cost of reading at switches. `None` without cgroups, or with more
+    /// Returns the events' rows, and the row of the cost of reading at switches. `None` without cgroups, or with more
     /// events than `stat` can read.
     pub(super) fn read(
         &self,
@@ -44,7 +44,7 @@ impl Setting<'_> {
         Ok(Some((rows, row)))
     }
 
-    /// Returns a switch's time: 0 if the kernel counts all these events for each task, because nothing then
+    /// Returns the added time of a switch. It is 0 if the kernel counts all events for each task, because then nothing
     /// runs at switches.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
@@ -68,8 +68,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the result of an event that the kernel counts for each task. It is exact even if the event's group has no
-/// slot.
+/// Returns the result of an event that the kernel counts for each task. The result is exact even if the event's group
+/// has no slot.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

@@ -35,9 +35,9 @@ pub struct EventRow {
     pub counted_percent: Option<f64>,
     /// The share of the enabled time in the cgroup where it is smallest.
     pub least_percent: Option<f64>,
-    /// The cgroups that ran without being counted at all.
+    /// The number of cgroups that ran but were never counted.
     pub not_counted: usize,
-    /// The cgroups in which the event is pinned and has no slot.
+    /// The number of cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
     /// The error of the scaled count: the median over cgroups.
     pub error_percent: Option<f64>,
@@ -60,7 +60,7 @@ pub struct PolicyRow {
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
-    /// The events that are read at a switch.
+    /// The number of events that are read at a switch.
     pub reads: u64,
     pub cost_percent: f64,
     /// The share of time that the system's events lost at switches.
@@ -146,7 +146,7 @@ impl PolicyRow {
     }
 }
 
-/// Returns the error of a scaled count; `None` if the event never counted or is in error.
+/// `None` if the event never counted or is in error.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

@@ -136,7 +136,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the events' rows; `of` computes an event's result from its group's.
+    /// Returns the events' rows. `of` computes an event's result from the result of the event's group.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],

@@ -10,12 +10,12 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The first mapping, the distance between mappings, and their length. [`World::change`] uses the gaps between
-/// them.
+/// The first mapping's address, the distance between mappings, and their length. [`World::change`] maps memory in the
+/// gaps.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// The number of files. Each is mapped several times.
+/// Each file is mapped several times.
 const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
 /// The offset of each mapping in its file, and the distance between probes.
@@ -27,7 +27,7 @@ const BATCH: u64 = 256;
 /// Batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the size of the tree of mappings. Eight mappings share a table of the tree, and changes need a few more
+/// Returns the size of the tree of mappings. Eight mappings share one table of the tree, and changes need a few more
 /// tables.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
@@ -156,8 +156,8 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Repeats four changes: maps memory in a gap, unmaps its middle, moves a part of the rest, and unmaps all
-    /// of it.
+    /// Repeats four changes: maps memory in a gap, unmaps the middle of that memory, moves its first part, and unmaps
+    /// what is left.
     fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
@@ -202,7 +202,7 @@ impl LookupCounts {
         self.speculative + self.locked + self.wrong
     }
 
-    /// Adds the counts. The rate of the result is 0, because rates cannot be added.
+    /// The result's rate is 0, because rates cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,

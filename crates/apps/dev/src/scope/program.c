@@ -1,4 +1,4 @@
-// The program of `tiptoe-dev bench scope`. Each line of its stdin is a question, and each answer is one line.
+// The program of `tiptoe-dev bench scope`. Each line of stdin is a question; each answer is one line.
 //   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
 //   inner THREADS MS      wall ns of entering and leaving a scope inside another
 //   many THREADS MS       wall ns of entering and leaving one of a hundred scopes in turn

@@ -10,11 +10,10 @@ use crate::driver::{Calls, TraceRequest};
 pub(super) enum Case {
     /// Each call only jumps out of the function and back.
     Floor,
-    /// Each call and return only makes the jumps that a return probe needs.
+    /// Each call and return only makes the jumps of a return probe.
     ReturnFloor,
     Count,
     Locked,
-    /// A filter rejects each call.
     Filtered,
     EntryReturn,
     Latency,
@@ -36,7 +35,7 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// The site whose first instruction the kernel single-steps out of line, as it does most instructions.
+/// A site whose first instruction the kernel single-steps out of line, as it does with most instructions.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
@@ -115,7 +114,7 @@ impl Case {
         }
     }
 
-    /// Returns the site whose untraced functions execute what this floor measures.
+    /// Returns the site whose untraced functions contain the code that this floor measures.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -127,20 +126,20 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// Returns whether the kernel counts; it may refuse to.
+    /// The kernel may refuse these cases.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case must have counted hits. This is checked, because a probe that failed to count would
-    /// look cheap.
+    /// Returns whether the case counts hits. The bench checks this, because a probe that failed to count would look
+    /// cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // With several threads, only the kernel's trap is measured at this site, to compare it with tiptoe's at
+        // With several threads, only the kernel's trap is measured at this site. It is compared with tiptoe's trap at
         // [`TRAP`].
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;

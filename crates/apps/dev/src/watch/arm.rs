@@ -51,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Watches the words, and returns how many milliseconds that took.
+    /// Also returns how many milliseconds that took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

@@ -18,8 +18,7 @@ use crate::workshop::{Program, Workshop, failed};
 enum HitCase {
     Bare,
     Count,
-    /// The program opens an event itself. The fields are the row's name, and the word for the event in the question
-    /// `own`.
+    /// The program opens an event itself. The fields are the row's name, and the event's word in the question `own`.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -53,7 +52,7 @@ impl HitCase {
     }
 }
 
-/// The number of stores before the measurement, so that `tiptoe watch` has already decoded the storing code.
+/// The number of stores before the measurement, after which `tiptoe watch` has decoded the storing code.
 const BEFORE: u64 = 100;
 /// The most time until `tiptoe watch` has started, and the time for it to decode code ([`SETTLE`]).
 const LIMIT: Duration = Duration::from_secs(20);
@@ -192,7 +191,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// Fails if a tool missed stores, because it would look cheap.
+/// Fails if a tool missed stores, because the tool would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

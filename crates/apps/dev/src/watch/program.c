@@ -1,4 +1,4 @@
-// The program of `tiptoe-dev bench watch`. Each line of its stdin is a question; each answer is one line.
+// The program of `tiptoe-dev bench watch`. Each line of stdin is a question; each answer is one line.
 //   address               of four words; only the first is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of a store to the first word, the mean of N
@@ -8,7 +8,7 @@
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between
 //   threads N             starts N threads that sleep; N
-//   gap MS                the longest time in ns that this thread did not run; the bench leaves a CPU free
+//   gap MS                the longest time in ns that this thread did not run, without waits for a CPU
 //   trace PID ADDRESS     stops a process's threads, makes each watch four words, continues them: ms, or -1
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -210,7 +210,7 @@ static int threads(int count) {
     return count;
 }
 
-// Stops all threads of a process until each one watches, as debuggers do.
+// Stops all threads of a process, and continues them when each one watches, as debuggers do.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // DR7: all four in this task, for writes of eight bytes

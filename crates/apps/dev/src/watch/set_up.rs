@@ -1,4 +1,4 @@
-//! Measures the time until four variables are watched, and a thread's longest gap in that time.
+//! Measures the time until four variables are watched, and the longest time in which a thread did not run meanwhile.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use crate::workshop::Workshop;
 
 /// The watched words, which need all debug registers.
 const WORDS: u64 = 4;
-/// The number of threads, and for how many ms one of them looks for gaps. That time must be longer than the set-up.
+/// The number of threads, and for how many ms one of them looks for times in which it did not run. This must be longer
+/// than the set-up.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
 const BEFORE: Duration = Duration::from_millis(20);
 
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// How the words are watched, if they are, and the value that is measured.
+/// How the words are watched, `None` if they are not, and what is measured.
 type SetUpCase = (Option<ArmMethod>, &'static str);
 
 const CASES: [SetUpCase; 7] = [

@@ -1,5 +1,4 @@
-//! Measures how much longer threads take to alternate on a CPU if they are watched, but write no watched
-//! variable.
+//! Measures how much longer threads take to alternate on a CPU while variables are watched that neither writes.
 
 use super::address;
 use super::arm::{ArmMethod, Words};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// A store that takes longer than this counts as watched.
+/// If stores take longer than this, they count as watched.
 const WATCHED_NS: f64 = 200.0;
-/// How many slow stores in a row show a watch. A single slow store proves nothing, because its thread may have waited
-/// for a CPU.
+/// How many slow measurements in a row show that the store is watched. A single one proves nothing, because the thread
+/// may have waited for a CPU.
 const IN_A_ROW: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 

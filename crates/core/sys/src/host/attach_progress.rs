@@ -1,10 +1,10 @@
-//! The progress of the process's one attach, and whether the user ends it early. These are statics, because many
-//! layers use them.
+//! The progress of tiptoe's one attach, and whether the user ends it early. Both are statics, because many layers use
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-// Relaxed: neither orders other data.
+// Relaxed: the counts order no other data.
 static ALL: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
@@ -31,7 +31,7 @@ pub fn advance(functions: usize) {
     DONE.fetch_add(functions as u64, Relaxed);
 }
 
-/// Returns the functions done, and all.
+/// Returns how many functions are done, and how many there are; `None` before [`begin`].
 pub fn progress() -> Option<(u64, u64)> {
     let (done, all) = (DONE.load(Relaxed), ALL.load(Relaxed));
     (all > 0).then_some((done.min(all), all))

@@ -1,6 +1,6 @@
-//! Probes what this machine and this user can do, by the smallest harmless instance of each operation. This takes a
-//! few milliseconds. Sysctls and capability bits are not enough, because a container, seccomp or a security module
-//! may refuse an operation that these allow.
+//! Probes what this machine and this user can do, by the smallest harmless instance of each operation. This takes a few
+//! milliseconds. Sysctls and capability bits are not enough, because a container, seccomp or a security module may
+//! refuse what they allow.
 
 use std::prelude::rust_2024::*;
 

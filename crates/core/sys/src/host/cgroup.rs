@@ -18,7 +18,7 @@ pub struct Cgroups {
     pub v2: Option<PathBuf>,
     /// The controllers mounted as version 1.
     pub v1: Vec<PathBuf>,
-    /// Version 1's `perf_event`; if mounted, perf events use it.
+    /// Version 1's `perf_event` hierarchy. If it is mounted, perf events use it.
     pub v1_perf_event: Option<PathBuf>,
 }
 
@@ -85,7 +85,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns the paths of the cgroups with these ids, in [`walk`]'s form; omits removed cgroups.
+/// Returns the paths of the cgroups with these ids, as [`walk`] does; omits removed cgroups.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()

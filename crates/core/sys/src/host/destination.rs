@@ -3,7 +3,7 @@
 //!
 //! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
 //!    folder's owner, as with `fs.protected_symlinks`.
-//! 2. A pipe or device must belong to this user or root, or be tiptoe's descriptor. A pipe must have a reader,
+//! 2. A pipe or device must belong to this user or root, or be one of tiptoe's descriptors. A pipe must have a reader,
 //!    because otherwise the open would wait.
 //! 3. A new file replaces an old one as a whole, in the same folder, with the old mode and owner.
 //! 4. Other users may not read a new file if root writes it, or if it is `private`.
@@ -84,7 +84,7 @@ impl From<Errno> for DestinationError {
 enum PathEnd {
     /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// The target of a link in /proc, and whether it is tiptoe's descriptor.
+    /// What a link in /proc refers to, and whether that is one of tiptoe's descriptors.
     Nameless(OwnedFd, bool),
 }
 
@@ -187,7 +187,7 @@ fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile,
             error => error.into(),
         })?;
     }
-    // Setuid and similar bits would give rights to others.
+    // Setuid and similar bits are dropped, because they would give rights to others.
     fs::fchmod(&whole.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
     Ok(whole)
 }

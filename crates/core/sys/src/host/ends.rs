@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The pipe to which signal handlers write. Its writer stays open, because otherwise the reader would be
-/// readable for ever.
+/// The pipe to which signal handlers write. The writer stays open, because otherwise the reader would always count as
+/// readable.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
-/// Lets signals end [`Ends::wait`]: their handlers must write to the returned pipe, after they have stored what
-/// the waiting thread must see. Fails if the process already has such a pipe.
+/// Lets signals end [`Ends::wait`]. Signal handlers must write to the returned pipe, after they have stored what the
+/// waiting thread must see. Fails if the process already has such a pipe.
 pub fn wake_by_signals() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let for_handlers = writer.try_clone()?;
@@ -27,8 +27,8 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Watched processes. The end of a process wakes a single wait. Then the process is dropped, because otherwise it
-/// would wake all later waits.
+/// Watched processes. The end of a process wakes a single wait. Then the process is no longer watched, because
+/// otherwise its end would wake all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
@@ -60,7 +60,7 @@ impl Ends {
     }
 }
 
-/// Opens a pidfd; `None` before Linux 5.3, or if the process has ended.
+/// Opens a pidfd; `None` before Linux 5.3, or if there is no such process.
 pub fn pidfd(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(pid.cast_signed())?;
     pidfd_open(pid, PidfdFlags::empty()).ok()

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process does not exist, or ended in between.
+    /// The process does not exist, or ended during the request.
     #[error("no such process: {pid}")]
     NoSuchProcess {
         /// The id.
@@ -40,7 +40,7 @@ pub enum Error {
         /// As the process sees it.
         path: PathBuf,
     },
-    /// Another user's program may serve the file system (FUSE).
+    /// Another user's program may serve the file's file system (FUSE).
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()
@@ -58,9 +58,9 @@ pub enum Error {
     /// The limit on open files is too low.
     #[error("{needed} file descriptors are needed, the limit is {limit}")]
     DescriptorLimit {
-        /// How many are needed.
+        /// How many descriptors are needed.
         needed: u64,
-        /// How many are allowed.
+        /// How many descriptors are allowed.
         limit: u64,
     },
     /// A kernel file in an unknown format.

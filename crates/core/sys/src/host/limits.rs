@@ -32,8 +32,8 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Raises the limit for `more` descriptors. A command must be started before this, because it would inherit the
-/// raised limit.
+/// Raises the limit for `more` descriptors. A command must be started before, because it would inherit the raised
+/// limit.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -88,8 +88,8 @@ pub fn address_space(process: Process) -> Option<u64> {
     limit(process, "Max address space")
 }
 
-/// Returns how many more threads a process may create, counting only processes that we see; `None` if no limit is
-/// near.
+/// Returns how many more threads a process may create, as far as tiptoe sees the user's processes; `None` if no limit
+/// is near.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE

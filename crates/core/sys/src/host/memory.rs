@@ -1,7 +1,7 @@
 //! Bounds tiptoe's memory to [`MOST`], whatever a target's files contain.
 //!
-//! A reader of a file must first call [`has_room`], and do without the file if that returns `false`. Data built
-//! from files has its own limits; the allocator ends tiptoe if their sum is too large, and the agents then restore
+//! A reader of a file must first call [`has_room`], and do without the file if that returns `false`. Data built from
+//! files has its own limits. If all memory together exceeds [`MOST`], the allocator ends tiptoe, and the agents restore
 //! their targets.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,7 @@ const MOST_WITH_FILES: u64 = 640 << 20;
 /// Bytes in use. Relaxed: orders nothing.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a file of this size may be read. If [`Bounded`] is unused, only this size counts.
+/// Returns whether a file of this size may be read. Memory in use counts only if [`Bounded`] is the allocator.
 pub fn has_room(bytes: u64) -> bool {
     (IN_USE.load(Relaxed) as u64).saturating_add(bytes) <= MOST_WITH_FILES
 }

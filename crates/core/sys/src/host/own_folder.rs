@@ -2,10 +2,10 @@
 //!
 //! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user. Otherwise tiptoe, with more rights, could create files
-//!    where that user may not.
+//! 1. The folder and its parent must belong to this user. Otherwise tiptoe could create files where that user may not.
 //! 2. The folder must be no link, and only this user may enter it.
-//! 3. A file that is read must be regular, no symbolic link, without a second hard link, and only this user's.
+//! 3. A file is read only if it is regular, is no symbolic link, has no second hard link, and only this user may use
+//!    it.
 //! 4. A file is written under another name and renamed, so that readers see it whole.
 //!
 //! Folders are held by descriptors. Readers must still check contents.
@@ -87,7 +87,7 @@ impl OwnFolder {
         }
     }
 
-    /// Returns its files' names, if UTF-8, in no order.
+    /// Returns the names of the folder's files that are UTF-8, in no order.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = fs::openat(&self.0, ".", readable, Mode::empty())?;

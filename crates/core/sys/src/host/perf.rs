@@ -43,7 +43,7 @@ pub struct Counts {
     pub count: u64,
     /// How long the event was enabled while its tasks ran, in ns.
     pub time_enabled_ns: u64,
-    /// How long it counted, in ns.
+    /// How long the event counted, in ns.
     pub time_running_ns: u64,
 }
 
@@ -68,7 +68,7 @@ impl PerfEvent {
         Self::open_in(attr, on, None)
     }
 
-    /// Opens a leader, or an event in a leader's group, which counts together or not at all.
+    /// Opens a leader, or an event of a leader's group. The events of a group count together or not at all.
     pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let number = |number: u32| i32::try_from(number).map_err(|_| io::ErrorKind::NotFound);
@@ -104,8 +104,8 @@ impl PerfEvent {
         Self::open_probe(probe, 0, on)
     }
 
-    /// Opens a uprobe on a function's returns. The kernel replaces return addresses, so a program crashes if it
-    /// throws an exception past the function. May be `Unsupported`.
+    /// Opens a uprobe on a function's returns. The kernel replaces return addresses, so a program crashes if it throws
+    /// an exception past the function. Fails with `Unsupported` if the kernel has no return probes.
     pub fn open_uretprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
@@ -124,7 +124,7 @@ impl PerfEvent {
         self.0.as_fd()
     }
 
-    /// Reads the counts. `UnexpectedEof` if the event is pinned and in error.
+    /// Reads the counts. Fails with `UnexpectedEof` if the event is pinned and in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [[0; size_of::<u64>()]; 3];
         if rustix::io::read(&self.0, words.as_flattened_mut())? != size_of_val(&words) {

@@ -1,7 +1,7 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number; nothing is cached. Methods return [`Error::NoSuchProcess`] once the process
-//! has ended. [`Process::thread_start_time`] detects a reused id.
+//! A [`Process`] is only a number, and caches nothing. Methods return [`Error::NoSuchProcess`] once the process has
+//! ended. [`Process::thread_start_time`] detects a reused id.
 
 mod asleep;
 mod files;
@@ -103,8 +103,7 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns a living thread in place of a main thread that has ended, whose files show no memory and no
-    /// descriptors.
+    /// Returns a living thread if the main thread has ended, because its files then show no memory and no descriptors.
     fn alive(self) -> Self {
         let ended = |tid| self.thread_status(tid).is_ok_and(|s| s.has_ended());
         if !ended(self.pid) {

@@ -6,8 +6,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 
-/// Returns whether a write appears at once. In the background it may stop this process (SIGTTOU), and after
-/// Ctrl-S it would wait.
+/// Returns whether a write appears at once. In the background a write may stop this process (SIGTTOU), and after Ctrl-S
+/// it would wait.
 pub fn takes_a_line(terminal: impl AsFd) -> bool {
     // Without job control this fails, and no process is in the background.
     let is_in_front = tcgetpgrp(&terminal).map_or(true, |group| group == getpgrp());

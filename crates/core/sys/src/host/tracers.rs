@@ -133,7 +133,7 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<St
     }
 }
 
-/// Describes a BPF program or link by its fdinfo; `None` if it does not trace.
+/// `None` if the BPF object does not trace.
 fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));

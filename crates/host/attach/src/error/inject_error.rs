@@ -22,7 +22,7 @@ pub enum InjectError {
     /// musl cannot load a library with thread-local variables at run time.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
-    /// The seccomp filter may kill the process for a call that it does not expect.
+    /// The filter may kill the process for a system call of the agent.
     #[error("process {pid} is under seccomp")]
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
@@ -39,7 +39,7 @@ pub enum InjectError {
     Abandoned { pid: u32, why: Delay },
     #[error("in process {pid}, memfd_create or mmap failed: {error}")]
     InTarget { pid: u32, error: io::Error },
-    /// The process offered descriptors that the stub cannot have made.
+    /// The process offered descriptors that tiptoe's injected code (the stub) cannot have made.
     #[error("process {pid} did not offer fresh memory: {what}")]
     Hostile { pid: u32, what: BadDescriptor },
     #[error("{call} for process {pid} failed: {error}")]
@@ -50,7 +50,7 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed: the reason of the last candidate.
+/// Why no thread could be borrowed. If several candidates failed, the reason of the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]

@@ -1,7 +1,7 @@
-//! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the stub.
+//! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the injected code ([`stub`]).
 //!
-//! All of this must run on a new thread of tiptoe. If the target's thread does not stop, only the end of the
-//! tracing thread makes the kernel detach.
+//! A new thread of tiptoe must do this. If the target's thread does not stop, the kernel detaches only when the tracing
+//! thread ends.
 
 use std::time::{Duration, Instant};
 
@@ -21,16 +21,17 @@ use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThrea
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// For this time a search leaves out threads whose calls have time-outs.
+/// A search leaves out threads whose calls have time-outs, at most for this time.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
-/// If the loader's lock was seen free this recently, holds count as short: tiptoe borrows a thread even during a
-/// hold, and the thread may have to wait. Otherwise tiptoe could never enter a program that often opens libraries.
+/// For this time after the loader's lock was seen free, holds of the lock count as short. Then tiptoe borrows a thread
+/// even during a hold, although `dlopen` may have to wait. Otherwise tiptoe could never enter a program that often
+/// opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
-/// More changes of the loader's state than this within [`SHORT_HOLDS`] also show short holds. A thread that
-/// opens libraries in a loop frees the lock for some ten nanoseconds, which polls may miss for seconds. While a
-/// slow constructor holds the lock, the state does not change.
+/// Holds also count as short if the loader's state changes more often than this within [`SHORT_HOLDS`]. A loop that
+/// opens libraries frees the lock for only some ten nanoseconds, which polls may miss for seconds, but it changes the
+/// state. A slow constructor holds the lock without a change of the state.
 const CHANGES: u32 = 4;
 /// [`Params::lease`]: after 0.3 s without a heartbeat the stub returns to the program.
 const LEASE: u64 = 5000;
@@ -69,7 +70,7 @@ impl StubStart {
     }
 }
 
-/// Borrows a thread. If `needs_loader`, its stack must be outside of code that holds the loader's locks
+/// Borrows a thread. If `needs_loader`, the thread's stack must be outside of code that may hold the loader's locks
 /// ([`super::unwind`]).
 pub(super) fn borrow(
     process: &Process,
@@ -103,7 +104,7 @@ pub(super) fn borrow(
 /// Estimates, from the loader's state at each poll, how long threads hold its locks.
 #[derive(Default)]
 struct Holds {
-    /// When a lock was last seen free, or changes last showed that holds are short.
+    /// When holds last counted as short.
     short_at: Option<Instant>,
     state: Vec<u8>,
     changes: u32,
@@ -146,7 +147,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tries threads until one is borrowed; `None` at the deadline, or if a thread did not stop.
+    /// Tries threads until one is borrowed; `None` if a thread did not stop, at the deadline, or if the user ends the
+    /// attach.
     fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
             let is_locked = self.needs_loader && self.is_loader_locked();
@@ -192,8 +194,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads to try, best first. Before [`Search::is_late`], omits threads whose call would restart
-    /// its time-out, because such a call soon ends by itself.
+    /// Returns the threads to try, best first. Before [`Search::is_late`], omits a thread whose call would restart its
+    /// time-out, because that call soon ends by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -224,14 +226,13 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Returns whether the search has lasted so long that calls with time-outs are included.
     fn is_late(&self) -> bool {
         let spare = (self.deadline - self.started) / 2;
         self.started.elapsed() > spare.min(LONGEST_POLL)
     }
 
-    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads to an unread file, the
-    /// thread runs while tiptoe reads the file, because that takes milliseconds.
+    /// Stops one thread, and sends it to the stub if its stack is safe. If the stack leads into an unread file, lets
+    /// the thread run while tiptoe reads the file, which takes milliseconds.
     fn try_thread(&mut self, tid: u32) -> Result<BorrowedThread, StopFailure> {
         for _ in 0..MAX_FILES {
             let held = StoppedThread::stop(self.process.pid, tid, PATIENCE)?;
@@ -286,7 +287,7 @@ impl Search<'_> {
         Err(StopFailure::Refused(why))
     }
 
-    /// Sends the thread to the stub. From then on the thread must not need tiptoe, which may die at any instant.
+    /// Sends the thread to the stub. From then on the thread must not depend on tiptoe, which may die at any instant.
     fn send(
         &self,
         tid: u32,
@@ -364,7 +365,7 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // If this fails, the stub's bytes stay in the cave, where no other thread runs them.
+    // If this fails, the stub's bytes stay in the cave. No other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
@@ -382,7 +383,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread. If so, the thread's control block contains its robust list.
+/// Returns whether libc made this thread: only then is the robust list inside the thread's control block.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
@@ -403,7 +404,7 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Records these states, one every 3 ms, and returns the last result.
+    /// Records a state every 3 ms; returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {

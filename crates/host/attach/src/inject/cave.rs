@@ -1,4 +1,4 @@
-//! Finds room for the stub and its home.
+//! Finds room for the injected code ([`stub`]) and for its home (two pages).
 
 use std::mem::offset_of;
 
@@ -83,7 +83,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns an earlier injection's home, if its thread has left.
+/// Returns a home of an earlier injection whose borrowed thread has left it.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match departure_of(process, *home) {
         departure::RETURNED => true,
@@ -95,11 +95,12 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     Thread,
-    /// Either a thread is about to arrive, or there is none: tiptoe died first, or a fork copied only the home.
+    /// A thread may be about to arrive. Or none will arrive, because tiptoe died before it sent one, or because a fork
+    /// copied the home but not the thread.
     Unknown,
 }
 
-/// Returns the occupant that may still load an agent; a living thread comes first.
+/// Returns an occupant that may still load an agent, a living thread rather than an unknown one.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {
@@ -109,7 +110,6 @@ pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOc
     occupants.min_by_key(|occupant| *occupant as u8)
 }
 
-/// Returns whether the thread last sent to this home lives.
 fn has_living_thread(process: &Process, home: u64) -> bool {
     let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
     tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())

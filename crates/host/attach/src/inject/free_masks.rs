@@ -1,9 +1,9 @@
 //! Keeps the signals of traps unblocked while trap bytes exist.
 //!
-//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So threads only *believe*
-//! that they block these signals: the agent's hooks record the belief in a word of the thread. [`Masks::free_all`]
-//! unblocks them before the first trap byte, while all threads are stopped and the calls that change masks are
-//! hooked. [`Masks::give_back`] later blocks what each thread believes to block.
+//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So if the program blocks these
+//! signals, the agent's hooks leave them unblocked, and record in a word of the thread which signals the thread
+//! *believes* to block. [`Masks::free_all`] unblocks them before the first trap byte, while all threads are stopped and
+//! the calls that change masks are hooked. [`Masks::give_back`] later blocks what each thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -15,7 +15,7 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// How often all threads are stopped again, at most, because one was inside a hooked call.
+/// The most times that all threads are stopped again, because one was inside a hooked call.
 const ROUNDS: u32 = 100;
 
 /// A hooked system call: its site, and the address after the call.
@@ -31,8 +31,9 @@ pub enum MaskFailure {
 }
 
 impl Masks {
-    /// Runs `act` while all threads are stopped, and unblocks their signals. `ways` are the calls that can block
-    /// these signals later; they must be hooked when `act` returns. Signal handlers return to `restorer`.
+    /// Unblocks the signals in all threads, and runs `act` while the threads are stopped. `ways` are the system calls
+    /// that can block these signals later. These calls must be hooked when `act` returns. Signal handlers return to
+    /// `restorer`.
     pub fn free_all<R: Send>(
         &self,
         ways: &[HookedCall],
@@ -64,9 +65,9 @@ impl Masks {
         Err(MaskFailure::NotStopped)
     }
 
-    /// Makes private copies of the pages at these addresses, because otherwise the kernel would copy each at its
-    /// first patch, while all threads are stopped. Each byte is written back as it was read, so the addresses
-    /// must be inside instructions, where no other thread writes.
+    /// Makes private copies of the pages at these addresses. Otherwise the kernel would copy each page at its first
+    /// patch, while all threads are stopped. Each byte is written back as it was read, so the addresses must be inside
+    /// instructions, where no other thread writes.
     pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
         let Ok(process) = Process::open(self.pid, &self.program) else {
             return;
@@ -85,10 +86,10 @@ impl Masks {
         standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(MaskFailure::NotStopped)
     }
 
-    /// Runs `act` while all threads are stopped, and blocks in each thread what it believes to block.
+    /// Blocks in each thread what the thread believes to block, and runs `act` while all threads are stopped.
     ///
-    /// All threads must first be outside the agent's code, because the agent's signal handler would restore a mask
-    /// without the signals at its return, and a hook that is changing a mask would overwrite the new mask.
+    /// All threads must first be outside the agent's code. Otherwise a mask without the signals would replace the new
+    /// mask: the agent's signal handler restores one when it returns, and a hook may be setting one.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));

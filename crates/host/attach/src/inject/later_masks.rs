@@ -20,8 +20,8 @@ const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
 /// If a thread sleeps in a call with a mask that blocks the signals, copies the mask without the signals into the
-/// thread's words, and makes the call restart with the copy. Returns whether it did. `regs` must be those at the
-/// stop.
+/// thread's words, and makes the call restart with the copy. Returns whether it changed `regs`, which must be those at
+/// the stop.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {

@@ -70,7 +70,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Returns whether the thread has ended, or has left the stub, which blocks all signals.
+    /// Returns whether the thread has ended or has left the stub. In the stub a thread blocks all signals.
     fn is_elsewhere(&self) -> bool {
         const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let status = process::status(self.process.pid, self.tid);
@@ -135,7 +135,7 @@ impl<'a> MailboxClient<'a> {
         })
     }
 
-    /// Pauses a wait. Fails at the deadline, or if the process has ended.
+    /// Fails at the deadline, or if the process has ended.
     fn glance(&self, since: Instant, why: Delay) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

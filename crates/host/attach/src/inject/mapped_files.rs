@@ -1,7 +1,7 @@
 //! Reads the target's mapped files: functions, and the code in which no thread may be borrowed.
 //!
-//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes. This
-//! file must make no system call, because the fuzz target `inject_image` includes it.
+//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes. This file
+//! must make no system call, so that the fuzz target `inject_image` can include it.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ pub(super) struct MappedFile {
     pub bias: u64,
     /// The addresses from the file's first mapping to the end of its last.
     pub span: Range<u64>,
-    /// The unwind tables' addresses in the file, and their bytes. The file's index of the tables is not used,
-    /// because the unwinder would not check the index's hostile numbers.
+    /// The unwind tables' addresses in the file, and their bytes. The file's index of the tables is not used, because
+    /// its numbers are hostile and the unwinder would not check them.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
     /// Each function's start, end and name, sorted. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
@@ -227,8 +227,8 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range up to the nearest functions outside the allocator, which includes the allocator's functions
-/// without names.
+/// Returns the range between the nearest functions outside the allocator, so that the range includes the allocator's
+/// nameless functions.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
     let below = functions[..index]

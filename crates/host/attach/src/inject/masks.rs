@@ -1,4 +1,4 @@
-//! The signals of traps, and where threads record which of them they believe to block ([`super::free_masks`]).
+//! Where a process's threads record which signals of traps they believe to block ([`super::free_masks`]).
 
 use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
@@ -10,7 +10,7 @@ use super::process::{self, Process};
 pub struct Words {
     /// The %fs offset of a thread's words.
     pub tls: i64,
-    /// The session's mark. A word with another mark is stale.
+    /// The session's number. A word with another number is stale.
     pub generation: u32,
     /// Initial values of a thread's first word and of [`tls::FRAMES`].
     pub beginnings: [u64; 2],
@@ -48,8 +48,8 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes the words of a thread that is older than the agent, because libc did not. Returns `false`,
-    /// and writes nothing, if libc did not lay out the block.
+    /// Initializes the words of a thread that is older than the agent, which libc did not do. Returns `false`, and
+    /// writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;
@@ -64,8 +64,8 @@ impl Words {
         true
     }
 
-    /// Returns whether a block contains its own address, as libc's does. An unreadable block counts, too, because
-    /// an ending thread may have lost it.
+    /// Returns whether libc laid out a block. libc's blocks contain their own address. An unreadable block counts too,
+    /// because an ending thread may have lost its block.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

@@ -82,7 +82,7 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
 
 const F_SEAL_EXEC: i32 = 0x20;
 
-/// Accepts only an empty, unlinked, unsealed memfd, because a write to it cannot harm other processes.
+/// Accepts only an empty, unlinked, unsealed memfd, because a write to another file could harm other processes.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     let sealed = fcntl(&fd, FcntlArg::F_GET_SEALS).unwrap_or(-1);

@@ -2,7 +2,7 @@
 //!
 //! tiptoe borrows one thread of the target for some milliseconds, while the others run.
 //!
-//! 1. `borrow` chooses a thread and stops it by ptrace. No frame of that thread's stack may hold a lock that the
+//! 1. `borrow` chooses a thread and stops it by ptrace. No function on that thread's stack may hold a lock that the
 //!    loader needs, because `dlopen` would deadlock.
 //! 2. The thread runs the `stub`, where its registers are saved. So the thread can return without tiptoe, and
 //!    ptrace ends here.
@@ -74,7 +74,7 @@ use unwind::Stacks;
 /// this time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// A callback that runs after the segments' lengths are sealed. It must map the plan writable, because later seals
+/// A callback that runs once the segments' lengths are sealed. It must map the plan writable, because later seals
 /// forbid that, and write what the agent's entry reads. It should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
@@ -88,7 +88,7 @@ pub struct Inject<'a> {
     pub agent: &'a [u8],
     /// The entry's offset in the agent: `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether an agent is already loaded. If so, no second agent is loaded.
+    /// Returns whether the process already contains an agent. If so, no second agent is loaded.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
@@ -96,7 +96,7 @@ pub struct Inject<'a> {
     pub plan_size: u64,
     /// Whether to enter a process under seccomp.
     pub allow_seccomp: bool,
-    /// The time for finding a thread. Loading the agent gets the rest, but at least half of this.
+    /// The time to find a thread. Loading the agent may take what is left of this time, but at least half of it.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
@@ -126,7 +126,7 @@ pub struct Injection {
     pub agent_base: u64,
 }
 
-/// Returns the libraries that a program's file needs; `None` if it is no ELF file.
+/// Returns `None` if the program is no ELF file.
 pub(crate) fn needed_libraries(program: &Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)
@@ -255,8 +255,8 @@ const NOW: u64 = 2;
 const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
-    /// Finds the functions in libc. Before 2.34 glibc had `dlopen` in a library that few programs load, but libc
-    /// had an internal form.
+    /// Finds the functions in libc. Before 2.34, `dlopen` was in a library of glibc that few programs load, but libc
+    /// had an internal form of it.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -270,9 +270,9 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is
-/// dropped or tiptoe dies. Only a process that may trace the target can open that file and so block tiptoe; the
-/// error names that process.
+/// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is dropped
+/// or tiptoe dies. Only a process that may trace the target can open that file, and so block tiptoe. The error names
+/// the blocking process.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {

@@ -70,8 +70,8 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. If that folder's thread has ended, calls `look`
-    /// again with another thread's folder.
+    /// Returns what `look` reads in the target's /proc folder. If the thread of that folder has ended, calls `look`
+    /// again with the folder of another thread.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -107,13 +107,13 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether a thread with the opened memory lives. After an exec none does.
+    /// Returns whether a living thread uses the opened memory. After an exec, no thread of the process does.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the opened memory's. The answer for a stopped thread
-    /// stays true, because it cannot call exec.
+    /// Returns whether a thread runs another program than the opened memory's. For a stopped thread the result cannot
+    /// change, because the thread cannot call exec.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
@@ -153,7 +153,6 @@ impl Process {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Returns whether a page is the file's, not a private copy.
     pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
@@ -204,8 +203,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether no process uses the memory of an open /proc/PID/mem. If so, a read far above any mapping
-/// returns nothing instead of an error.
+/// Returns whether no process uses the memory of an open /proc/PID/mem any more. Then a read far above any mapping
+/// returns no bytes, instead of an error.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory

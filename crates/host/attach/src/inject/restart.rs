@@ -1,8 +1,8 @@
 //! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
 //!
-//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw
-//! EINTR. Those have done nothing, so they can be made again, but their time-outs start again. Calls that may
-//! return a part of their work must not be interrupted, because the program would see a short result.
+//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw EINTR. A
+//! call that returns it has done nothing, so it can be made again, but its time-out begins anew. Calls that may return
+//! a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -19,14 +19,14 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: there was no call, or it is always restarted.
+    /// Nothing: there was no call, or the kernel always restarts it.
     Always = 0,
     /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
     NeverHandled = 2,
 }
 
-/// How little a program notices that this thread is borrowed, best first.
+/// How much a program notices if this thread is borrowed, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call whose restart the program does not notice.
@@ -55,7 +55,6 @@ pub(super) fn rank(line: &str) -> Rank {
     }
 }
 
-/// Returns the number of the call in a `syscall` file.
 fn number(line: &str) -> Option<i64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
@@ -156,7 +155,6 @@ pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
     regs.rax = -ERESTARTNOHAND as u64;
 }
 
-/// Returns the registers with which the program continues, and how its call restarts.
 pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
     let mut to = Registers {
         rax: regs.rax,

@@ -1,11 +1,12 @@
 //! Stops all threads of a program at once.
 //!
-//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the
-//! transfer short. It could run into half a patch only if it woke and reached one of a few instructions within
-//! microseconds. But if it blocks a trap's signal it must be stopped, because a trap would then kill the process.
+//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
+//! short. To run into half a patch, the thread would have to wake and reach one of a few instructions within
+//! microseconds. A thread that blocks a trap's signal is stopped even then, because a trap would kill the process.
 //!
-//! While threads end, the kernel's list may lack others. So threads are listed until all that the process counts
-//! are found: stopped, asleep in a transfer, or the agent's. Then no running thread could create another.
+//! While threads end, the kernel's list of threads may omit others. So the list is read until it accounts for the
+//! process's number of threads: each is stopped, asleep in a transfer, or the agent's. Then no thread runs that could
+//! create another.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -46,8 +47,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a new thread of tiptoe, because its end detaches tiptoe from threads that do not stop. This
-/// thread also runs `act`, because a switch would lengthen the stop.
+/// Makes one attempt on a new thread of tiptoe, whose end detaches tiptoe from threads that do not stop. The new thread
+/// also runs `act`, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,
@@ -76,7 +77,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened, but cannot while its threads are stopped.
+    // The process may have called exec since its memory was opened. While its threads are stopped, it cannot.
     let one = all.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;
@@ -96,7 +97,7 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
     Some(all.into_values().collect())
 }
 
-/// Stops the threads listed now. Returns whether none runs any more; `None` if one cannot be stopped.
+/// Stops the threads listed now. Returns whether no thread runs any more; `None` if a thread cannot be stopped.
 fn stop_listed(
     threads: &mut BTreeMap<u32, StoppedThread>,
     masks: &Masks,

@@ -7,15 +7,15 @@
 //!
 //! # Rules of the code
 //! 1. The stub must not depend on tiptoe: its waits end after [`Params::lease`] without a heartbeat of tiptoe.
-//! 2. Its first call blocks all signals, and its last restores the mask, when the program's stack pointer and
-//!    flags are already restored.
+//! 2. Its first system call blocks all signals. Its last restores the mask, after the program's stack pointer and flags
+//!    are restored.
 //! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
 //!    the program's interrupted nanosleep continues.
-//! 4. It restarts the program's call only if no handler is due for a signal that arrived in between. Otherwise
-//!    the call must fail with EINTR, as without tiptoe.
-//! 5. The last instruction but one stores `departure::RETURNED`: from then on home may be rewritten.
-//!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never
-//!    return (longjmp, cancellation).
+//! 4. It restarts the program's call, unless a signal arrived in between whose handler ends the call. Then the call
+//!    must fail with EINTR, as without tiptoe.
+//! 5. The last instruction but one stores `departure::RETURNED`, after which home may be rewritten.
+//!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never return
+//!    (longjmp, cancellation).
 
 use std::mem::{offset_of, size_of};
 
@@ -60,7 +60,7 @@ pub(super) struct Params {
     pub scratch: u64,
     pub all_signals: u64,
     pub mask: u64,
-    /// Naps (0.06 ms each) without a heartbeat, after which the stub assumes that tiptoe is dead.
+    /// The number of naps (0.06 ms each) without a heartbeat after which the stub assumes that tiptoe is dead.
     pub lease: u64,
     /// A `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -96,7 +96,7 @@ pub(super) struct Mailbox {
     pub entry_offset: u64,
     /// The borrowed thread, once it is in the stub.
     pub tid: u64,
-    /// Pending signals, then a kernel `sigaction`.
+    /// Scratch memory: the pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
     pub path: [u8; 128],
 }

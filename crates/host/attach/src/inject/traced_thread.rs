@@ -1,8 +1,8 @@
-//! Holds one thread by ptrace while it is inspected.
+//! Holds one thread by ptrace while tiptoe inspects it.
 //!
-//! Only PTRACE_INTERRUPT may stop a thread, because this stop ends without a signal if the tracer dies. Single
-//! steps and system call stops would leave a SIGTRAP that kills the target. The thread that seizes must also
-//! detach; if it ends, the kernel detaches.
+//! Only PTRACE_INTERRUPT may stop a thread, because this stop ends without a signal if the tracer dies. Single steps
+//! and system call stops would leave a SIGTRAP that kills the target. The thread of tiptoe that seizes must also
+//! detach. If that thread ends, the kernel detaches.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for the stop. Returns `Late` after `until`. Returns `Ended` also if the id now belongs to a thread of
-    /// another process; that thread continues.
+    /// Waits for the stop. Fails with `Late` after `until`. Fails with `Ended` also if the id now belongs to a thread
+    /// of another process, which then continues.
     pub(super) fn wait(self, until: Instant) -> Result<StoppedThread, StopFailure> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -134,7 +134,7 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Makes a ptrace request that reads or writes `words`, and takes their size. Returns the request's result.
+    /// Makes a ptrace request that takes the address and size of `words`.
     fn transfer(&self, request: libc::c_uint, words: &mut [u64]) -> Result<i64, Errno> {
         let (tid, size) = (self.tid.as_raw(), size_of_val(words));
         // SAFETY: the kernel accesses at most `size` bytes of `words`, which outlive the call.
@@ -159,8 +159,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because it
-    /// would later finish the sequence, which would not be atomic.
+    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed: it would finish
+    /// the sequence later, and the sequence would not be atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let descriptor = self.rseq_area().and_then(|area| read(area + 8).ok());
         let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) else {

@@ -39,7 +39,7 @@ pub(super) struct Stacks<'a> {
     loader: u64,
     /// The files by the start of their text mapping; `None` if unreadable.
     images: HashMap<u64, Option<MappedFile>>,
-    /// The file into which the last stack led.
+    /// The unread file into which the last judged stack led.
     unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
@@ -78,7 +78,7 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if a lock in it is held, for which `dlopen` would wait. The first call reads a
+    /// Returns the loader's state if it contains a held lock, for which `dlopen` would wait. The first call reads a
     /// file, so no thread should be stopped then.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
@@ -232,7 +232,6 @@ impl<'a> Stacks<'a> {
         self.process.read(address, &mut code).is_ok() && code == SIGRETURN
     }
 
-    /// Returns the registers that a signal frame at `sp` saved.
     fn interrupted(&self, sp: u64) -> Option<UnwindRegsX86_64> {
         const RBP: u64 = 40 + 10 * 8;
         const RSP: u64 = 40 + 15 * 8;

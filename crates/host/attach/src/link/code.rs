@@ -1,4 +1,4 @@
-//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes it, and the agent maps it.
+//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes this memory, and the agent maps it.
 //!
 //! The program can only read and execute this memory, and forked children share it. So a child, which may have
 //! fewer rights, cannot change what its parent executes. No byte is written twice, because children still run the
@@ -17,9 +17,8 @@ use crate::error::AttachError;
 const THUNKS: usize = 8192;
 
 pub(super) struct CodeUse {
-    /// Mapped ranges of the target, and each one's offset in the code.
+    /// Mapped address ranges of the target, each with its offset in the code.
     mapped: Vec<(Range<u64>, u64)>,
-    /// The first unused byte's offset.
     next: u64,
     thunks: usize,
 }
@@ -106,7 +105,8 @@ impl Link {
         Ok(())
     }
 
-    /// Prepares the agent to follow calls, with at least `count` unused return thunks.
+    /// Gives the agent at least `count` unused return thunks, up to [`MAX_THUNKS`] in all. A call whose return is
+    /// traced returns through a thunk.
     pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         if count == 0 {
             return Ok(());

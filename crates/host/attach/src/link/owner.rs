@@ -95,8 +95,8 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     list.first = head;
     word.store(0, Ordering::Release); // Release: the list must be empty first. The agent then restores everything.
     wake(word);
-    // SAFETY: the kernel reads no list at 0. Otherwise it would read the list when this thread ends, after `list` is
-    // freed.
+    // SAFETY: the kernel reads no list at 0. Without this call it would read `list` when this thread ends, after `list`
+    // is freed.
     unsafe {
         libc::syscall(
             libc::SYS_set_robust_list,

@@ -1,5 +1,5 @@
-//! Decides whether an agent can still answer. It cannot after an exec, or if the process keeps the agent's thread
-//! from running.
+//! Decides whether an agent can still answer. An agent cannot answer after an exec, or while its thread is kept from
+//! running.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::resident::agent_thread;
 
 const LOOK: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_micros(200);
-/// If the agent's thread was not seen running for this time, no answer is expected.
+/// If the agent's thread is not seen running for this time, tiptoe stops waiting for an answer.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pulse {
@@ -69,7 +69,7 @@ impl<'l> Wait<'l> {
         }
     }
 
-    /// Returns whether the wait is longer than any request may take, or the agent's thread has not run for
+    /// Returns whether the wait has lasted for [`PATIENCE`], or the agent's thread was not seen running for
     /// [`SILENCE`].
     pub(super) fn is_over(&mut self) -> bool {
         let now = Instant::now();

@@ -19,7 +19,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Maps `len` bytes of a memfd, which must be sealed against shrinking below that.
+    /// Maps `len` bytes of a memfd, which must be sealed against shrinking below `len`.
     pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
         let len = NonZeroUsize::new(len as usize).ok_or(io::ErrorKind::InvalidInput)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -38,7 +38,7 @@ impl Segment {
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// Writes bytes, which no thread may read concurrently.
+    /// Writes bytes. No thread may read them concurrently.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");

@@ -39,8 +39,8 @@ fn has_capabilities(program: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Returns whether the kernel withholds such rights, from this process (no_new_privs) or in the whole file
-/// system (nosuid).
+/// Returns whether the kernel withholds such rights: from all programs that this process runs (no_new_privs), or from
+/// all files of the program's file system (nosuid).
 fn is_withheld(program: &Path) -> bool {
     let own = Process::current().status();
     let is_nosuid = |system: Statvfs| system.flags().contains(FsFlags::ST_NOSUID);

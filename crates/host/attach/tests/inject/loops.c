@@ -1,6 +1,6 @@
-// Two threads that make one kind of library call in a loop and check its results. argv: the control page's file,
-// the kind. Words of the page: stop, rounds, errors, ready, and a word that starts the exec of "becomes", ends the
-// first thread of "leaves", and is the id of the thread that calls exec in "keeps".
+// Two threads that make one kind of library call in a loop and check its results. argv: the control page's file, the
+// kind. Words of the page: stop, rounds, errors, ready, and a word that depends on the kind. In "becomes" it starts the
+// exec, in "leaves" it ends the first thread, and in "keeps" it is the id of the thread that calls exec.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
         return 5;
     }
     if (!strcmp(kind, "leaves")) {
-        // A call with a time-out, so that the other thread is borrowed.
+        // This thread makes calls with a time-out, so that tiptoe borrows the other one.
         struct timeval time_out = {0, 50000};
         int pair[2];
         char byte;

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // PTRACE_SEIZE refuses an ending thread with EPERM, as it does another user's.
+    // PTRACE_SEIZE fails with EPERM for an ending thread, as for another user's.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -73,8 +73,8 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there, and sent a
-/// thread of the new program to it. So a program could choose where a setuid program continues.
+/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there, and sent a thread of
+/// the new program to the stub's address. So a program could choose where a setuid program continues.
 #[test]
 fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let mut target = Target::start("loops", &["keeps"], 3);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Injects while the target waits. Returns the result and errno of the target's call.
+/// Returns the result and errno of the target's call.
 fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) -> (i64, i64) {
     let mut target = Target::start("waits", &[call, &ms.to_string()], 4);
     target.wait_asleep();

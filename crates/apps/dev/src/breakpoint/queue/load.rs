@@ -23,7 +23,7 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task. Locks are numbered by shard; the last lock is for requests for a CPU.
+    /// The shard of each CPU's task. A lock has the number of its shard; the last lock is for requests for a CPU.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -51,8 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // A task's call transfers two lines: that of the lock, and that of the header, because requests for a CPU
-        // change the header.
+        // A task's call transfers two lines: the lock's, and the header's, which requests for a CPU change.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,

@@ -7,9 +7,9 @@
 //! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
 //! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
 //!
-//! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it
-//! takes the lock from another CPU, checks the lock after a change, or releases it while others check it. All
-//! transfers cost the same.
+//! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it takes a
+//! lock that another CPU had, checks a lock after a change, or releases a lock that others check. All transfers cost
+//! the same.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same
 //! result anywhere.
@@ -41,13 +41,12 @@ pub(super) struct Call {
     pub(super) outside: Ps,
     /// The time of other work before the call.
     pub(super) work: Ps,
-    /// The locks, in the order in which the call takes them.
     pub(super) locks: Range<usize>,
     /// The time to take a free lock that is in the CPU's cache, or to release one that no CPU checks.
     pub(super) exchange: Ps,
     /// The added time for each lock that another CPU had last.
     pub(super) moved: Ps,
-    /// The locks whose data the call reads or writes, so that it moves to the CPU's cache.
+    /// The locks whose data the call accesses, so that the data moves to the CPU's cache.
     pub(super) seen: Range<usize>,
     /// The added time for each lock of `seen` that another CPU had last.
     pub(super) seen_moved: Ps,
@@ -63,7 +62,6 @@ pub(super) trait Load {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
     pub(super) time: Ps,
-    /// The number of completed units of work.
     pub(super) done: u64,
     pub(super) waited: Ps,
     pub(super) worked: Ps,
@@ -88,7 +86,7 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases the lock. The flag is set after the CPU has paid for getting the line back from CPUs that
+    /// The CPU releases the lock. The flag says that the CPU has already paid for getting the line back from CPUs that
     /// check the lock.
     Giving(usize, bool),
 }
@@ -98,15 +96,15 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// When the CPU stops checking, and how often the lock had been released when that time was computed.
+    /// When the CPU stops checking the lock, and the lock's number of releases when this time was computed.
     until: (Ps, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first checking CPU sees the lock free. The event is ignored if the lock's number of releases is no longer
-    /// `given`.
+    /// The first of the checking CPUs sees the lock free. The event is ignored if the lock was released again, so that
+    /// its number of releases is not `given`.
     IsSeen {
         lock: usize,
         given: u64,
@@ -168,7 +166,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// Returns the outcome so far, with waits that have not ended.
+    /// Includes waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -231,7 +229,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Gives the lock to the CPU, which then takes the call's next lock or, after the last, holds all for `hold`.
+    /// Gives the lock to the CPU. The CPU then takes the call's next lock or, after the last, holds all locks for
+    /// `hold`.
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -265,7 +264,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The CPU must get the line back, because the caches of the checking CPUs have it too.
+            // The CPU must get the line back, which is also in the caches of the checking CPUs.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -296,8 +295,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns when the first of the checking CPUs checks again. Each CPU checks at a random moment within the time of
-    /// one check and one transfer.
+    /// Returns the time until the first of the checking CPUs checks again. Each of them checks at a random moment
+    /// within the time of one check and one transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -322,7 +321,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each release since `until` was computed made one check longer, because the lock's line had to be transferred.
+        // Each release since `until` was computed made one check longer by the transfer of the lock's line.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {

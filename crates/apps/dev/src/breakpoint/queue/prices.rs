@@ -15,7 +15,7 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The costs in multiples of a line's transfer, for machines that cannot measure them.
+/// The usual costs in multiples of a line's transfer, for machines that cannot measure them.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
@@ -33,7 +33,7 @@ pub(super) struct Prices {
     pub(super) global_mutex: Holds,
     /// The added time of a task's call under one mutex if another CPU had the mutex last.
     pub(super) handed: Ps,
-    /// The added time for the line of a shard or of the header that another CPU has written.
+    /// The added time if another CPU has written the line of a shard or of the header.
     pub(super) moved: Ps,
 }
 
@@ -169,7 +169,7 @@ struct TransferCosts {
 
 impl TransferCosts {
     fn with_line(self, line: f64) -> TransferCosts {
-        // A shorter measured transfer is noise.
+        // A measured transfer that is shorter than this is noise.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -186,9 +186,9 @@ fn two_cpus() -> Option<[usize; 2]> {
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns. First they do nothing else. Then each makes a pair for a task, under one mutex.
-/// Then one makes a pair for a task, and the other a pair for a CPU. The same pairs' times on a single CPU are
-/// subtracted.
+/// Measures two CPUs that take turns. First they do nothing else. Then each makes a pair for a task under one mutex.
+/// Then, with tiptoe's accounting, one makes a pair for a task and the other a pair for a CPU. The times of these pairs
+/// on a single CPU are subtracted.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);

@@ -25,13 +25,12 @@ impl Load for OneLock {
     }
 }
 
-/// Returns an exponentially distributed time with mean 1,000,000.
 fn exponential(random: &mut Random) -> Ps {
     let unit = random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
     (-unit.ln() * 1e6) as Ps
 }
 
-/// Costs with which only holding a lock takes time, and CPUs check a held lock for ever instead of sleeping.
+/// With these costs, only holding a lock takes time, and CPUs check a held lock for ever instead of sleeping.
 const FREE: Costs = Costs {
     line: 0,
     look: 1,

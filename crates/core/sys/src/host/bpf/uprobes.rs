@@ -1,10 +1,10 @@
 //! Counts uprobes in BPF, for a whole process.
 //!
-//! A probed place's cookie is the index of its counter. The program must add atomically, because its thread may
-//! be preempted, and another thread may hit the place on the same CPU.
+//! A probed place's cookie is the index of its counter. The BPF program must add atomically, because its thread may be
+//! preempted, and another thread may then run the program on the same CPU.
 //!
-//! INVARIANT: the program uses less than 64 bytes of its stack, because with more a kernel from Linux 6.13 on
-//! may panic at a uprobe.
+//! INVARIANT: the program uses less than 64 bytes of stack, because from Linux 6.13 on a kernel may panic at a uprobe
+//! whose program uses more.
 
 use std::prelude::rust_2024::*;
 
@@ -25,7 +25,7 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The number of possible CPUs, because the kernel writes a value for each.
+    /// The number of possible CPUs; the kernel writes a value for each.
     cpus: usize,
 }
 
@@ -143,7 +143,7 @@ fn program(map: i32) -> [u64; 12] {
 
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // With too few CPUs the kernel would write past the end; too many only cost memory.
+    // If this number is too small, the kernel writes past the buffer's end. If it is too large, it only costs memory.
     last_cpu(&text).map_or(8192, |last| last + 1)
 }
 

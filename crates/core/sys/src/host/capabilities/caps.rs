@@ -5,8 +5,8 @@ use std::prelude::rust_2024::*;
 use std::fmt;
 
 /// The command that gives tiptoe its rights, for members of a group. No other user may run the file, because these
-/// rights suffice to trace every process, root's too. It is one command, because the order matters: chown(1)
-/// removes capabilities, and setcap(8) replaces earlier ones.
+/// rights suffice to trace every process, root's too. One command keeps the order, which matters: chown(1) removes
+/// capabilities, and setcap(8) replaces earlier ones.
 pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
     cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
 

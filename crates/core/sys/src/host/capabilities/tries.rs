@@ -33,7 +33,7 @@ pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// Returns our pid namespace's device (in the kernel's encoding) and inode; `None` if it is the first or
+/// Returns our pid namespace's device (in the kernel's encoding) and inode; `None` if the namespace is the first or
 /// unknown.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
@@ -181,8 +181,8 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Maps a memfd as code. The memfd, like the agent's, lacks `MFD_EXEC`, because `vm.memfd_noexec=2` refuses that
-/// flag, but not the mapping.
+/// Maps a memfd as code. The memfd, like the agent's, lacks `MFD_EXEC`: `vm.memfd_noexec=2` refuses this flag, but
+/// allows the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let refusal =

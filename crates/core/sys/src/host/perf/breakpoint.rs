@@ -61,7 +61,8 @@ impl Breakpoint {
 
 impl PerfEvent {
     /// Opens a disabled breakpoint that samples each access; without a BPF program the samples are discarded.
-    /// `in_kernel` includes the kernel's accesses, which needs a right. `StorageFull` if all slots are taken.
+    /// `in_kernel` includes the kernel's accesses, which needs a right. Fails with `StorageFull` if all slots are
+    /// taken.
     pub fn open_breakpoint(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
@@ -118,8 +119,8 @@ impl PerfEvent {
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Enables the event for `samples` more samples. The period must be set again. Otherwise a breakpoint that
-    /// used up its samples would stop the program at each access, but take no sample (seen on Linux 6.18).
+    /// Enables the event for `samples` more samples, and sets the period again. Otherwise a breakpoint that used up its
+    /// samples would stop the program at each access, but take no sample (seen on Linux 6.18).
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);

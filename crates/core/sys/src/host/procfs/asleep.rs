@@ -1,8 +1,8 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. These
-//! clocks omit interrupts and the hypervisor, and drift from each other, so the recorded time must be compared
-//! with the same clock.
+//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. These clocks
+//! omit interrupts and the hypervisor, and drift from each other, so the recorded time must be compared with the clock
+//! of the same CPU.
 
 use std::prelude::rust_2024::*;
 
@@ -36,7 +36,7 @@ impl Process {
         Ok(str::from_utf8(&text).ok().and_then(pointers))
     }
 
-    /// Returns how long ago a thread ran, if known. The caller moves to that thread's CPU for a moment.
+    /// Returns how long ago a thread ran, if known. The calling thread moves to the other's CPU for a moment.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
@@ -64,7 +64,7 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     charged(&own.ok()?)
 }
 
-/// Returns the stack pointer and the instruction pointer, the last words of a `syscall` file.
+/// The stack and instruction pointers are the last words of a `syscall` file.
 fn pointers(syscall: &str) -> Option<[u64; 2]> {
     let mut words = syscall.split_whitespace().rev().map(number);
     let (instruction, stack) = (words.next()??, words.next()??);

@@ -5,8 +5,8 @@
 //!    the target's root, and the inode is compared.
 //! 3. A process that has ended has no root. Its files are opened inside tiptoe's root.
 //!
-//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor. Only a regular file
-//! may be opened, and none that another user's program serves, because that program may never answer.
+//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor. Only regular files may be
+//! opened, but not those of a file system that another user's program serves, because that program may never answer.
 
 use std::prelude::rust_2024::*;
 
@@ -36,8 +36,8 @@ impl Process {
         })
     }
 
-    /// Fails if tiptoe's BPF programs cannot identify the process. They can if tiptoe is in the first pid
-    /// namespace, or in that of the process.
+    /// Fails if tiptoe's BPF programs cannot identify the process. They can if tiptoe is in the first pid namespace, or
+    /// in the process's namespace.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -114,7 +114,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a path inside `root`. Links to `/` or `..` in the path do not leave `root`.
+/// Opens a path inside `root`, which neither links to `/` nor `..` can leave.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())

@@ -1,5 +1,6 @@
-//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes it, also
-//! from a file that is really named so. Only [`Process::open_mapped`](super::Process::open_mapped) can open that file.
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that. If
+//! a file's own name ends so, the parsed path is wrong, and only [`Process::open_mapped`](super::Process::open_mapped)
+//! can open the file.
 
 use std::prelude::rust_2024::*;
 
@@ -18,7 +19,7 @@ pub struct Perms {
     pub write: bool,
     /// `x`
     pub exec: bool,
-    /// `s`, not `p`: other processes see writes.
+    /// `s` instead of `p`: other processes see writes.
     pub shared: bool,
 }
 

@@ -91,8 +91,8 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
         return mount.is_foreign(uid);
     }
-    // A device of major 0 without a mount may be an unmounted FUSE. Only memfds, which are never mounted, are
-    // trusted.
+    // A device of major 0 without a mount may be an unmounted FUSE. Memfds are an exception, because they are never
+    // mounted.
     let is_memory = || memory_device().is_some_and(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }

@@ -44,14 +44,14 @@ impl Process {
         Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
 
-    /// Returns when a thread started, after boot. With the id, this identifies the thread.
+    /// Returns how long after boot a thread started. Id and start time together identify a thread.
     pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
         Ok(of_ticks(
             self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
         ))
     }
 
-    /// Returns the CPU time of the process's ended children, and of theirs.
+    /// Returns the CPU time of the process's ended children and of their ended children.
     pub fn children_cpu_time(self) -> Result<Duration> {
         let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
         Ok(of_ticks(ticks))
@@ -87,7 +87,7 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
-    // rustix's function for this panics if it cannot read /proc/self/auxv, as with file capabilities.
+    // rustix's function for this panics if /proc/self/auxv is unreadable, as it is with file capabilities.
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))

@@ -16,7 +16,7 @@ impl SignalSet {
 /// What the kernel reports about a process or thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `R` running, `S` sleeping, `D`, `T` stopped, `t` traced, `Z` zombie, `X`.
+    /// `R` running, `S` sleeping, `D` uninterruptible, `T` stopped, `t` traced, `Z` zombie, `X` dead.
     pub state: char,
     /// The thread's process.
     pub tgid: u32,
@@ -28,9 +28,9 @@ pub struct Status {
     pub uids: [u32; 4],
     /// Number of threads.
     pub threads: u32,
-    /// 0 off, 1 strict, 2 filters.
+    /// The seccomp mode: 0 off, 1 strict, 2 filters.
     pub seccomp: u32,
-    /// exec gives no new rights.
+    /// Whether exec gives no new rights.
     pub no_new_privs: bool,
     /// Effective capabilities, bit by number.
     pub cap_eff: u64,
@@ -45,7 +45,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Parses a status file. Fields that this kernel lacks stay 0.
+    /// Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();

@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A child is measured, because threads of other tests end during this test, and their switches are lost.
-        // The child ends once its parent has changed, also after a panic.
+        // A child is measured, because in this process threads of other tests end during the test, and their switches
+        // are lost. The child ends once it has another parent, also after a panic.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")

@@ -1,9 +1,9 @@
 //! The stubs, in assembly: entries that must preserve registers which Rust functions may change.
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
-//! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. The Rust code that they call is compiled for baseline x86-64, so its legacy SSE instructions can change
-//! only xmm0-15, not the upper halves.
+//! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
+//! restores. The Rust code behind the stubs is compiled for baseline x86-64, so it can change only xmm0-15, not the
+//! upper halves of vector registers.
 //!
 //! Each stub has unwind information for every instruction, because a profiler may walk the stack.
 
@@ -137,7 +137,7 @@ global_asm!(
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
     // here instead of to the call; the thread's word `CLONED` has the address after the call, which the stub pushes. If
-    // the word at `stack` is 0, the child runs on its parent's stack or on a copy of it, and finds the address there.
+    // the word at `stack` is 0, the child runs on its parent's stack or on a copy, which has the address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",

@@ -1,12 +1,12 @@
-//! Times calls: when a call returns, adds its duration to the words of its thread.
+//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab.
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
-//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs 0.5 ns,
-//! because it overlaps with the next reading of the counter.
+//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
+//! because it overlaps with the next reading of the time stamp counter.
 //!
-//! A call saves its duration's bucket, which the next call counts. Otherwise the count's address would depend on the
-//! duration just measured, and later loads that may alias the count would wait 15 ns for it. The exchange of buckets
-//! needs no lock prefix, because only a signal handler of the same thread can interrupt it.
+//! A call saves the histogram bucket of its duration, and the next call increments that bucket. Otherwise the count's
+//! address would depend on the duration just measured, and later loads that may alias the count would wait 15 ns for
+//! it. The exchange of buckets needs no lock prefix, because only a signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -29,8 +29,9 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// The same moment by both clocks. Relaxed throughout: the pair is written before the first trampoline is armed. A
-    /// torn pair would only shift the ticks of threads that may not read the counter.
+    /// One moment by both clocks. Relaxed throughout: the pair is written when the agent's thread starts, usually
+    /// before the first trampoline is armed. A torn pair would only shift the ticks of threads that may not read the
+    /// counter.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }

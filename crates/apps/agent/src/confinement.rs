@@ -1,8 +1,8 @@
-//! Detects that the program has confined itself further than the agent's thread. If libc makes the confining call, the
-//! call's hook first ends the agent's thread. A system call outside libc has no hook, so only its effect can be
-//! detected.
+//! Detects that the program has confined itself further than the agent's thread. A hook of the confining call ends the
+//! agent's thread before the call. Calls without a hook can be detected only by their effect.
 //!
-//! tiptoe checks from outside, and counts its checks in the plan. While tiptoe is stopped, the agent's thread checks.
+//! tiptoe checks from outside, and counts its checks in the plan. While that count does not grow, because tiptoe is
+//! stopped, the agent's thread checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
@@ -41,7 +41,7 @@ impl ConfinementCheck {
         own.min(most.unwrap_or(own))
     }
 
-    /// Checks after a wait that timed out. Returns why the thread must leave, if it must.
+    /// Checks after a wait that timed out. Returns why the session must end, if it must.
     pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;

@@ -6,7 +6,7 @@
 //! domain that allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
-//! So the thread's saved id must differ from its real id, because no process has, or can take, both.
+//! So the thread's saved id differs from its real id: no process has, or can take, both ids.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.
@@ -95,8 +95,8 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel can deny, except reading the folder of threads. A kernel without Landlock is no
-    /// risk, because the program cannot confine itself by Landlock either.
+    /// Denies all rights of the kernel's version, or of the newest in [`VERSIONS`], except reading the folder of
+    /// threads. A kernel without Landlock is no risk, because the program cannot confine itself by Landlock either.
     pub(super) fn confine() -> Result<(), Errno> {
         // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;

@@ -15,7 +15,7 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The same interval without a session. It is shorter, because no futex word is mapped to wake us.
+/// The same interval without a session. It is shorter, because no futex word is mapped by which tiptoe could wake us.
 const SOON_NS: u64 = 1_000_000;
 
 /// The name of the agent's file in `/proc/PID/maps`. tiptoe puts this name into the loader's list, because the path by
@@ -28,7 +28,7 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent, and stays 1. tiptoe must call no entry before.
+/// Becomes 1 once the loader has loaded this agent. Before that, tiptoe must not call the entry.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
@@ -131,7 +131,7 @@ extern "C" fn constructor() {
     let Some(envp) = environ::find_array() else {
         return;
     };
-    // SAFETY: this is the kernel's array, and no other code has run yet.
+    // SAFETY: this is the kernel's array, and the program has no other thread yet.
     let Some(passed) = (unsafe { environ::take(envp, key) }) else {
         return;
     };
@@ -143,7 +143,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because a sandbox may forbid system calls at its first hit.
+            // The program's only thread gets its slab now, because the program may forbid itself the system calls of
+            // the first hit.
             hit::give_slab_to_caller();
         }
         Err(errno) => {

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline whose thread has no slab calls [`cold`], once
-//! per thread and session.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab. That
+//! is at the first hit in a session and after the creation of a child, and at each hit if no slab is left.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -81,7 +81,7 @@ fn new_slab() -> Option<u64> {
     Some(state.slab(&data, slab?))
 }
 
-/// Gives the calling thread a slab; `None` if it uses the overflow slab.
+/// Gives the calling thread a slab. `None` if the thread must use slab 0, the overflow slab of all threads.
 pub fn give_slab(
     shared: &'static Shared,
     data: &Data<'static>,

@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles an intercepted function's entry. The trampoline returns at once if the zero flag is set.
+/// Handles an intercepted function's entry. With the zero flag set, the trampoline returns to the function's caller.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -144,7 +144,7 @@ fn before(number: usize, frame: &Frame) {
     }
 }
 
-/// Returns the thread-local block that a call gives to its thread.
+/// Returns the thread-local block to which a call switches the calling thread.
 fn storage(number: usize, frame: &Frame) -> Option<u64> {
     const ARCH_SET_FS: u64 = 0x1002;
     (number == nr::ARCH_PRCTL && frame.rdi == ARCH_SET_FS).then_some(frame.rsi)
@@ -192,8 +192,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Prepares the creation of a child. A child that shares this memory must not count in the thread's slab, so the slab
-/// is taken away.
+/// Prepares the creation of a child. A child that shares this memory must not count in its parent's slab, so the slab
+/// is taken from this thread until its next hit.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -270,12 +270,12 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-/// Performs a call that would fail, or have only half its effect, while the agent's thread exists. So that thread ends
-/// before the call, and starts again in the new namespace. In a new PID namespace it cannot start, so the calling
-/// thread ends the session. If the agent's thread does not end in time, the call is made all the same.
+/// Performs unshare or setns, which would fail, or have only half its effect, while the agent's thread exists. So that
+/// thread ends before the call, and starts again in the new namespace. In a new PID namespace it cannot start, so the
+/// calling thread ends the session. If the agent's thread does not end in time, the call is made all the same.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked, because a handler that jumps away would keep the session's lock, and one that forks would
-    // bring a child here.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and a handler that forks
+    // would make the child run this code, too.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {

@@ -11,8 +11,9 @@
 //! | the same file as before at the same address, without probes | nothing |
 //! | closed | traps at its addresses are no longer ours ([`Libraries::is_closed`]); its counts stay |
 //!
-//! If the wait times out, the library runs without probes until tiptoe has made them. tiptoe reports that. No thread
-//! waits if tiptoe is dead, or has served nothing since the last time-out.
+//! If the wait times out, the library runs without probes until tiptoe has made them, and tiptoe reports that. No
+//! thread waits if tiptoe is dead. If tiptoe has served nothing since the last time-out, a thread waits only for the
+//! agent's thread, or if an unwinder is loaded.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -75,9 +76,9 @@ pub struct Libraries {
     code: AtomicU32,
 }
 
-/// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Otherwise the
-/// loader could map a new file between the steps in which a patch is written. A jump that ends with the new file's
-/// bytes leads anywhere.
+/// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Without the lock,
+/// the loader could map a new file between the steps in which a patch is written, and the jump would end with the new
+/// file's bytes.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
@@ -119,7 +120,8 @@ impl Libraries {
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // A caller that maps holds the loader's lock, so `MAPPED` is left from an earlier change.
+            // A caller that wants `MAPPED` holds the loader's lock, so if the word is `MAPPED`, an earlier change left
+            // it so.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -143,11 +145,12 @@ impl Libraries {
         }
     }
 
-    /// Patches code while the loader maps and unmaps nothing. Called only by the agent's thread.
+    /// Patches code under the lock, or without it after a wait in vain. Called only by the agent's thread.
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stays `MAPPED`, no hook saw the change's end. It is unlocked, because it would delay each batch.
+        // If the code stays `MAPPED`, probably no hook saw the change's end. So the code is unlocked, because otherwise
+        // each batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
@@ -159,7 +162,8 @@ impl Libraries {
 
     /// Forgets all libraries. A thread that is late may still be in a walk.
     pub fn forget(&self) {
-        // First, because without a record no thread begins a walk. Acquire keeps the stores below behind the exchange.
+        // The record is cleared first, because without it no thread begins a walk. Acquire keeps the stores below after
+        // this exchange.
         self.record.swap(0, Acquire);
         let used = self.used();
         used.iter().for_each(|library| {
@@ -177,8 +181,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
-        // A change that began before this store has not locked the code, so this thread does. If the change ends first,
-        // only this thread can unlock the code.
+        // A change that began before this store has not locked the code, so this thread does. If the change has ended
+        // before the code is locked, no hook will unlock it, so this thread does.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);

@@ -19,7 +19,7 @@ pub fn changed() {
     if !settled {
         libraries.set_mapping(true);
     }
-    // A session that is ending takes no reports. It still changes code, which is therefore locked above.
+    // A session that is ending accepts no reports, but still changes code. So the code is locked even then.
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {

@@ -1,9 +1,9 @@
 //! Performs the program's mlockall without locking the agent's memory.
 //!
-//! The agent's segments and tables have room for the largest program. For mlockall the kernel would provide and lock
-//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of libc's mlockall locks the
-//! program's mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each
-//! mapping that it makes later (`memory.rs`).
+//! The agent's segments and tables have room for the largest program. For mlockall the kernel would allocate and lock
+//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of mlockall locks the program's
+//! mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each mapping that
+//! it makes later (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
 //! without a hook locks the agent's memory, too.
@@ -75,8 +75,8 @@ fn limit() -> u64 {
     limits[0]
 }
 
-/// Returns whether the calling thread may lock more than the limit. It tries to lock a range that wraps around: the
-/// kernel checks the limit first, so only a thread with that right gets EINVAL (mlock(2)).
+/// Returns whether the calling thread may lock more than the limit. Tries to lock a range that wraps around. The kernel
+/// checks the limit first, so only a thread with that right gets EINVAL (mlock(2)).
 fn may_exceed_limit() -> bool {
     const EINVAL: i64 = -22;
     lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL

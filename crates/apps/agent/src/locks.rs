@@ -175,7 +175,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
-        // No other function of libc is on the stack, so the site's flags name the function.
+        // No waiting function of libc was found on the stack, so the flags of the call's site name it.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,

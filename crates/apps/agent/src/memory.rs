@@ -21,8 +21,8 @@ pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
 /// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines need the space near code.
 /// The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start, or overwrites
-/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, so that they use different
-/// lines of the first-level cache.
+/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because some processors
+/// select lines of the first-level cache by more address bits than those within a page.
 const FAR: usize = 0x5500_0000_0000;
 /// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
 /// would leave no hole for a segment, and the kernel would place the segment where trampolines need space.
@@ -94,7 +94,7 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     looks.chain(steps).find_map(|offset| {
         let at = (start + offset) & !(PAGE - 1);
         let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
-        // Before Linux 4.17 the kernel takes the address for a hint.
+        // Before Linux 4.17 the kernel ignores FIXED_NOREPLACE, and may map elsewhere.
         let there = got == at;
         if !there {
             unmap(got, len);
@@ -295,8 +295,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping cannot become
-/// writable, and a fork copies none of it.
+/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping is shared and of
+/// a sealed file. So it cannot become writable, and a fork copies no page of it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))

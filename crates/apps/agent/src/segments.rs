@@ -4,8 +4,8 @@
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
 //! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
 //!
-//! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
-//! takes its place, and the old one stays mapped.
+//! A range grows at its address. If something else is mapped right after the range, a new range, at least twice as
+//! long, takes its turns, and the old range stays mapped.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ pub struct Segments {
     is_fresh: AtomicBool,
 }
 
-/// The addresses for one segment; both words are 0 before the first.
+/// The addresses for one segment; both words are 0 until the range is first used.
 struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,

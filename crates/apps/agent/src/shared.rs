@@ -31,8 +31,8 @@ const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 const RINGS: u32 = 1 << 31;
 const HITS: u32 = 1 << 30;
 
-/// State that outlives a session. A forked child has its own copy, in which `lock`, `here`, `gate`, `signals_owner`
-/// and `space` are wiped.
+/// State that outlives a session. A forked child has a copy, in which the words of `lock`, `here`, `gate`,
+/// `signals_owner`, `space`, `regions`, `descriptors` and `claims` are wiped.
 pub struct Shared {
     /// The process that began the session. A forked child finds its parent's id here.
     pub pid: AtomicU32,
@@ -42,14 +42,14 @@ pub struct Shared {
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether another tracer may have overwritten a patch by removing its own trap byte.
+    /// Whether another tracer, which removed its own trap byte, may have overwritten our patch.
     pub must_rearm: AtomicBool,
-    /// Patched sites. [`ARMED`] has the layout of a site's word.
+    /// The sites of all sessions, patched or not. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
     pub libraries: Libraries,
     pub claims: Claims<'static>,
     pub thunks: Thunks<'static>,
-    /// Only calls from this code are followed.
+    /// Calls from other code of the program are not followed.
     pub described: DescribedCode,
     pub arenas: Arenas,
     thunk_table: u64,
@@ -66,7 +66,7 @@ pub struct Shared {
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
     here: &'static AtomicU32,
-    /// Not 0 while a thread without a slab may claim one at its first hit.
+    /// Not 0 while threads without a slab claim one at their first hit.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
@@ -88,7 +88,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Only a fork has the same pointer at this address, because the state's address is random.
+/// Returns where the pointer to the state is stored. Only a fork of this process has the same pointer there, because
+/// the state's address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -178,8 +179,8 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
     let none = core::ptr::null_mut();
-    // Release: pairs with the Acquire in `get`. The exchange fails if another thread, which a dead tiptoe had borrowed,
-    // was faster.
+    // Release: pairs with the Acquire in `get`. The exchange fails if another thread, borrowed by a tiptoe that has
+    // died, was faster.
     let first = SHARED.compare_exchange(none, block, Ordering::Release, Ordering::Relaxed);
     first.map_err(|_| Errno(16))?;
     // SAFETY: the block was written above, and is never freed.
@@ -367,7 +368,7 @@ impl Shared {
     }
 
     /// Returns whether the calling process itself has the session. `here` must be checked first, because a forked
-    /// child's seccomp filter may kill it for a system call. The process id distinguishes a child that shares this
+    /// child's seccomp filter may kill the child for the getpid. The process id excludes a child that shares this
     /// memory.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session

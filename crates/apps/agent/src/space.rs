@@ -4,9 +4,9 @@
 //! trap's address leads to its mapping, then to the file offset, then to the sites at that offset. Each mapping of a
 //! file has its own site, so only the site at the trap's address counts.
 //!
-//! No hit may be lost, and no trap may wait. The space is *unsure* if it may have missed a change. If it is unsure, or
-//! has something else at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). The program may have put a copy of its code there.
+//! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
+//! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
+//! (`tiptoe_uprobe::window`). Other code there may be a copy that the program made.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -80,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// A forked child gets its own space, if there is memory for it.
+/// Begins a session. A process without a space gets one, if there is memory for it. A forked child has none ([`get`]).
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -122,7 +122,7 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a space that was never read is empty, so nothing in it is wrong.
+        // Relaxed: a thread that sees the old value uses a space that was never read, which is empty.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -216,8 +216,8 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. If hooks are among them, the space becomes unsure, because new hooks
-/// missed earlier changes.
+/// Adds sites to the space, before they are armed. If there are hooks among the sites, the space becomes unsure,
+/// because new hooks saw no earlier change.
 pub fn add_sites(
     shared: &Shared,
     data: &Data,
@@ -268,7 +268,8 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm, and counts the trap in `slot`.
+/// Returns the site of a trap that the space does not confirm. Counts the trap in `slot` if the space has the site's
+/// probe.
 #[cold]
 fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;

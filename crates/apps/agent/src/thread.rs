@@ -39,7 +39,7 @@ const FLAGS: usize = CLONE_VM
     | CLONE_CHILD_CLEARTID;
 
 const PR_SET_NAME: usize = 15;
-/// The interval of checks whether the thread has ended, and their number: about 5 s in all.
+/// The interval and number of checks whether the agent's thread has ended: about 5 s in all.
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
@@ -98,8 +98,9 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, or
-/// if the thread does not end within about 5 s. Then no other thread may be started.
+/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, if
+/// the calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. The caller
+/// must then start no thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -153,7 +154,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The registration must precede the first patch. In a program with one thread, `entry` has made it.
+        // The process must be registered for membarrier(2) before the first patch. In a program with one thread,
+        // `entry` has done so.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -212,8 +214,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the thread runs soon even if the program keeps every core busy. Other threads
-/// wait for its work. A short slice needs no right (Linux 6.12), unlike a higher priority.
+/// Requests short time slices, so that the agent's thread, for which others wait, runs soon even if the program keeps
+/// every core busy. Unlike a higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).

@@ -69,7 +69,6 @@ impl Arenas {
         Arenas { bases, ranges }
     }
 
-    /// Maps memory for trampolines.
     pub fn map(&self, map: &Map, code: Range<usize>) -> Result<(), Errno> {
         const EINVAL: Errno = Errno(22);
         let &Map { base, len, content } = map;

@@ -1,7 +1,7 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and all calls of a thread
-//! that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a return. This
-//! code may run in a signal handler, so it must not lock, wait, or call libc.
+//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and every call of a thread in
+//! [`crate::forbidden`]. A call is *left* if it ends without a return. Signal handlers may enter this code, so it must
+//! neither lock nor wait.
 //!
 //! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
 //! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
@@ -96,7 +96,6 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the session with the slab of descriptor `index`, or else with the overflow slab.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -140,7 +139,7 @@ fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
 }
 
 /// If `address` is a call's return address in a thunk or trampoline, returns the true return address and the probe's
-/// slot. `None` if `address` is the program's own.
+/// slot.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
@@ -255,8 +254,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. The stack slot alone does not suffice, because a program that copies
-    /// stacks may have called other functions there.
+    /// Returns whether a frame is this call's. Its stack slot does not suffice, because a program that copies stacks
+    /// may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())
@@ -332,8 +331,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return directly. The thread is about to lose its
-/// thread-local block, and so its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about to
+/// lose its thread-local block, and so its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

@@ -34,7 +34,7 @@ pub fn restore() {
     }
 }
 
-/// Removes the trap bytes from a forked child that has its own memory and that the caller is about to trace.
+/// Removes the trap bytes from a forked child that the caller is about to trace.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn restore_in(pid: u32) {
@@ -85,7 +85,7 @@ impl ChildMemory {
         open(path, READ_WRITE | O_CLOEXEC).ok().map(ChildMemory)
     }
 
-    /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes `here`.
+    /// Returns whether the process is a fork of this one. A fork copies the pointer to our state, and wipes `here`.
     fn is_forked_from_here(&self, shared: &Shared) -> bool {
         let state = core::ptr::from_ref(shared) as u64;
         let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());

@@ -30,8 +30,7 @@ struct Clockwork {
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
     /// One moment by both clocks. Relaxed throughout: the pair is written when the agent's thread starts, usually
-    /// before the first trampoline is armed. A torn pair would only shift the ticks of threads that may not read the
-    /// counter.
+    /// before the first trampoline is armed. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -55,7 +54,7 @@ pub fn compare() {
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, computed if the thread may not read it.
+/// Returns the time stamp counter, computed from the kernel's clock if the thread may not read the counter.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
@@ -129,7 +128,6 @@ global_asm!(
     "test rsi, rsi",
     "jz 9f",
     "add rsi, rdx",
-    // rax becomes nanoseconds.
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",

@@ -1,8 +1,8 @@
 //! Detects that the program has confined itself further than the agent's thread. A hook of the confining call ends the
-//! agent's thread before the call. Calls without a hook can be detected only by their effect.
+//! agent's thread before the call. Other calls can be detected only by their effect.
 //!
-//! tiptoe checks from outside, and counts its checks in the plan. While that count does not grow, because tiptoe is
-//! stopped, the agent's thread checks.
+//! tiptoe checks from outside, and counts its checks in the plan. While the count does not grow, the agent's thread
+//! checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
@@ -78,7 +78,6 @@ impl Task<'_> {
     fn rights(&self) -> Option<Rights> {
         let mut text = [0; 4096];
         Rights::of(self.status(&mut text), |name| {
-            // `struct stat` begins with the device and the inode.
             let mut stat = [0u64; 18];
             self.path(name.to_bytes(), |folder, path| {
                 let args = [

@@ -2,8 +2,8 @@
 //! these rights even after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
-//! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
-//! domain that allows only reading /proc/self/task.
+//! nothing, joins an own session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that
+//! allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
 //! So the thread's saved id differs from its real id: no process has, or can take, both ids.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use tiptoe_sync::SeqCount;
 use tiptoe_wire::calls::MAX_EXTENTS;
 
-/// Sorted ranges of code, a word for each start and each end. The agent's thread is the only writer.
+/// Sorted ranges of code, a word for each start and end. Only the agent's thread writes.
 pub struct DescribedCode {
     words: &'static [AtomicU64],
     count: AtomicU32,

@@ -44,8 +44,8 @@ fn decimal(digits: &[u8]) -> Option<usize> {
     all_digits.then(|| digits.iter().fold(0, value))
 }
 
-/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or
-/// if the program may have more rights than the process that started it (AT_SECURE).
+/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or if
+/// the program gains rights by its start (AT_SECURE).
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
@@ -68,7 +68,6 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns whether AT_SECURE is set.
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;

@@ -1,7 +1,7 @@
 //! The files of /proc/self that the agent reads.
 //!
-//! The agent's thread opens its files when it starts and keeps them, because it then gives up the right to open
-//! files ([`crate::credentials`]). Other threads open and close a file each time.
+//! The agent's thread opens its files when it starts, because it then gives up the right to do so
+//! ([`crate::credentials`]). Other threads open and close a file each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 

@@ -1,5 +1,5 @@
-//! Handles threads that may not read the time stamp counter. After prctl(PR_SET_TSC, PR_TSC_SIGSEGV), each reading
-//! raises SIGSEGV in the thread, and in threads and processes that it then starts.
+//! Handles threads that may not read the time stamp counter. After prctl(PR_SET_TSC, PR_TSC_SIGSEGV), reading raises
+//! SIGSEGV in the thread, and in threads and processes that it starts.
 //!
 //! Trampolines read the counter only after they have pushed or found a call's frame. So the agent hides the thread's
 //! frames from trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Other threads
@@ -30,8 +30,8 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// Lets the agent's thread read the time stamp counter, because it may have inherited the prohibition. Then compares
-/// the counter with the clock.
+/// Lets the agent's thread read the counter, because it may have inherited the prohibition. Then compares the counter
+/// with the clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };

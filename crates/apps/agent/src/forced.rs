@@ -6,9 +6,9 @@
 //! skips thunks.
 //!
 //! The unwinder runs each cleanup, then continues (`_Unwind_Resume`), when its earlier frames and ours no longer exist.
-//! So it keeps [`stop`] and its argument in the program's exception object. The argument is our record of the program's
-//! function and argument, in the last page of the thread's region ([`crate::calls`]). A thread without a region needs
-//! no record, because it returns to no thunk.
+//! So it keeps [`stop`] and its argument in the program's exception object. That argument is our record of the
+//! program's function and argument, in the thread's region ([`crate::calls`]). A thread without a region needs no
+//! record, because it returns to no thunk.
 //!
 //! A record belongs to one exception object until the unwinding ends or the thread is dead. If the program's function
 //! jumps away, the record stays in use. The thread's next unwinding uses the record again, because glibc has one

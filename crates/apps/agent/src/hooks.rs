@@ -111,8 +111,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares a system call of a thread whose thread-local block may lack our words. This code must not access the words,
-/// because the program's own memory may be there.
+/// Prepares a system call of a thread whose thread-local block may lack our words. They must not be accessed, because
+/// the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -167,8 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before the program installs a filter or dispatcher of system calls, which may forbid the agent's
-/// calls, or kill the program for them.
+/// Ends the session before the program installs a filter or dispatcher of system calls, which may refuse the agent's
+/// calls or kill the program.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -230,8 +230,8 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs before a child's own code, if the kernel dropped our handlers at the child's creation. glibc's posix_spawn
-/// requests that since 2.38.
+/// Runs before a child's own code, if the kernel dropped our handlers at its creation, as glibc's posix_spawn requests
+/// since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
@@ -271,11 +271,11 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 }
 
 /// Performs unshare or setns, which would fail, or have only half its effect, while the agent's thread exists. So that
-/// thread ends before the call, and starts again in the new namespace. In a new PID namespace it cannot start, so the
-/// calling thread ends the session. If the agent's thread does not end in time, the call is made all the same.
+/// thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID namespace it
+/// cannot start, so the calling thread ends the session.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked, because a handler that jumps away would keep the session's lock, and a handler that forks
-    // would make the child run this code, too.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and the child of one that
+    // forks would run this code.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -379,8 +379,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Replaces the kernel's blocks of our signals by recorded ones, because the agent took the signals over during this
-/// hook.
+/// Unblocks our signals and records them as blocked, because the agent took them over during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

@@ -29,12 +29,12 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The most time that a session's waits may spend beyond [`PATIENCE_NS`] in all, because on a busy machine tiptoe gets
-/// a CPU late.
+/// The most time in all that a session's waits may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU
+/// late.
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait if an unwinder is loaded, which must not see return thunks before it is hooked.
+/// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval at which wakes are repeated, because the agent's thread misses a wake that precedes its sleep.
+/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
@@ -82,8 +82,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
-/// and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. A batch may wait for a CPU, and the
+/// loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -137,7 +137,7 @@ impl Libraries {
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
-    /// Marks the begin, or the end, of a change by the loader. The caller must hold the loader's lock.
+    /// Marks the begin or end of a change by the loader, whose lock the caller must hold.
     pub fn set_mapping(&self, begins: bool) {
         match begins {
             true => drop(self.take_code(MAPPED)),
@@ -149,13 +149,13 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stays `MAPPED`, probably no hook saw the change's end. So the code is unlocked, because otherwise
-        // each batch would wait.
+        // If the code stays `MAPPED`, probably no hook saw the change's end. Without this unlocking each batch would
+        // wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
 
-    /// Unlocks the code. A forked child may have a locked copy of its parent's word.
+    /// A forked child may have a locked copy of its parent's word.
     pub fn free_all_code(&self) {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
@@ -181,8 +181,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
-        // A change that began before this store has not locked the code, so this thread does. If the change has ended
-        // before the code is locked, no hook will unlock it, so this thread does.
+        // A change that began before this store has not locked the code, so this thread does. If the change ends before
+        // that, no hook unlocks the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -384,7 +384,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // If tiptoe has served nothing since the last time-out, it probably does not run, so no thread waits for it.
+        // tiptoe probably does not run if it has served nothing since the last time-out.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's

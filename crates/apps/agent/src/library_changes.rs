@@ -23,7 +23,7 @@ pub fn changed() {
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {
-        // The code must be unlocked after the walk, which finds closed libraries, and before the wait for patches.
+        // Must come after the walk, which finds closed libraries, and before the wait for patches.
         libraries.set_mapping(false);
     }
     let (Some(data), Some(found)) = (data, found) else {

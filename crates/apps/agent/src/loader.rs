@@ -1,5 +1,5 @@
-//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. A thread that reads it must hold
-//! the loader's lock.
+//! The loader's list of loaded objects (`<link.h>`), in glibc and musl. A thread that reads the list must hold the
+//! loader's lock.
 
 use core::iter;
 

@@ -1,5 +1,5 @@
-//! Records waits for libraries' own locks, as [`crate::locks`] records futex waits. The libraries report the waits
-//! through [`crate::ports`]. This code may run in signal handlers, so it must not lock, wait, or call libc.
+//! Records waits for libraries' own locks, which the libraries report through [`crate::ports`], as [`crate::locks`]
+//! records futex waits. Signal handlers may enter this code, so it must neither lock nor wait.
 
 use core::arch::naked_asm;
 

@@ -24,9 +24,8 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call, because the call is invalid or only for future
-/// mappings, or because the list of mappings cannot be read. Must not be inlined, because the caller's other paths may
-/// lack the 3 KiB of stack.
+/// Performs mlockall(2). `None` if the program must make the call, which is invalid or only for future mappings, or if
+/// the list of mappings cannot be read. Not inlined, because the caller's other paths may lack the 3 KiB of stack.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {
@@ -104,8 +103,7 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of `range` that is in the agent's image or an arena. Without such a part, returns an empty
-/// range at the end of `range`.
+/// Returns the first part of `range` in the agent's image or an arena, or else an empty range at the end of `range`.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

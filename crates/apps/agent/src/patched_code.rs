@@ -3,8 +3,8 @@
 //! original bytes back before the call returns. Hits at the new address are not counted, and tiptoe is notified of that
 //! code.
 //!
-//! malloc grows large blocks by mremap, too. So that such calls stay cheap, ranges without a site are excluded first.
-//! Only armed sites count, because a closed library's site may be at the address of the program's data.
+//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Only armed sites count,
+//! because a closed library's site may be at the address of the program's data.
 
 use core::ops::Range;
 
@@ -54,7 +54,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Linux before 6.17 moves a range only if it is one mapping. tiptoe gave patched pages mappings of their own by
+    // Linux before 6.17 moves a range only if it is one mapping. tiptoe gave patched pages their own mappings by
     // advice. The same advice for the whole range joins them with their neighbours.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
@@ -82,7 +82,7 @@ impl Text for UnusedCode<'_> {
     fn sync(&self) {}
 }
 
-/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the code is no longer at its old address.
+/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the old address no longer has the code.
 fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     let Some(shared) = shared::get() else { return };
     let memory = SelfMemory::open();
@@ -114,8 +114,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     memory.sync();
 }
 
-/// Reports to tiptoe a range of patched code that the program moved, mapped a second time, or replaced by its file's
-/// bytes.
+/// Reports to tiptoe a range of patched code that was moved, mapped a second time, or mapped anew.
 pub fn note(code: Range<u64>) {
     if let Some(data) = shared::at_home().and_then(Shared::data) {
         data.put_unpatched(code);

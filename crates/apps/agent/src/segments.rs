@@ -1,4 +1,4 @@
-//! Keeps the addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
+//! Keeps the addresses of sessions' data segments: two ranges, used in turn and never unmapped.
 //!
 //! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
@@ -13,11 +13,11 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The two ranges. Only one thread begins and ends sessions, so nothing here races.
+/// Only one thread begins and ends sessions, so nothing here races.
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range, so that no thread has an address of the range yet.
+    /// Whether the current session is the first in its range, of which no thread has an address yet.
     is_fresh: AtomicBool,
 }
 

@@ -217,8 +217,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// The plan lists trampolines of earlier sessions, in ascending order. Makes the table find their records instead of
-/// later records at the same addresses.
+/// Makes the table find the records of trampolines that the plan lists, in ascending order, instead of later records at
+/// the same addresses.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -296,7 +296,7 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls the resolvers of indirect functions. Resolvers have no side effects. The result for any other address is 0.
+/// Calls the resolvers of indirect functions, which have no side effects. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -330,8 +330,8 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because otherwise a caller of several such functions
-/// would have the arrays of each on its stack.
+/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because otherwise several calls' arrays would be on
+/// one stack frame.
 #[inline(never)]
 fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     let mut all = all.fuse();

@@ -34,7 +34,7 @@ const HITS: u32 = 1 << 30;
 /// State that outlives a session. A forked child has a copy, in which the words of `lock`, `here`, `gate`,
 /// `signals_owner`, `space`, `regions`, `descriptors` and `claims` are wiped.
 pub struct Shared {
-    /// The process that began the session. A forked child finds its parent's id here.
+    /// The process that began the session; in a forked child its parent.
     pub pid: AtomicU32,
     /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one
     /// that has a [`crate::thread::SessionGuard`].
@@ -76,7 +76,7 @@ pub struct Shared {
     segments: Segments,
 }
 
-/// The address and number of the table's records, which a later tiptoe reads before it attaches.
+/// The address and number of the table's records, for a later tiptoe that attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -88,8 +88,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns where the pointer to the state is stored. Only a fork of this process has the same pointer there, because
-/// the state's address is random.
+/// Returns where the pointer to the state is stored. Only a fork has the same pointer there, because the state's
+/// address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -99,7 +99,6 @@ pub fn at_home() -> Option<&'static Shared> {
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// The bytes that a fork wipes.
 const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
     + PageAllocator::of::<AtomicU32>(5)
     + PageAllocator::of::<AtomicU64>(1)
@@ -132,8 +131,7 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let [used, here, signals_owner, gate, lock] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    // The parts that each session uses are adjacent, because a fork allocates a page table for each 2 MiB that contain
-    // a page.
+    // The parts that each session uses are adjacent, because a fork allocates a page table for each used 2 MiB.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(PageAllocator::of::<Shared>(1))? as *mut Shared;
@@ -430,7 +428,7 @@ impl Shared {
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments. A thread that has read its slab's address may still write there ([`Segments`]).
+    /// Removes the session's segments, to which late threads may still write ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;

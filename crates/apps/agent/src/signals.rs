@@ -61,17 +61,16 @@
 //!   that thread has held it back.
 //! - A blocked signal may end a call that takes no mask with EINTR: poll always, read if the program's handler lacks
 //!   SA_RESTART.
-//! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
-//!   in another thread gets it.
+//! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
+//!   sigtimedwait gets it.
 //! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
 //!   the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
-//! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]). Our signals never
-//!   reach any other signalfd.
+//! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).
 //! - If tiptoe is killed, a thread that believes it blocks our signals does not block them until it next sets its mask.
-//! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the stack that it happens on. The
-//!   kernel kills a program whose stack has no room.
+//! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the thread's stack. The kernel kills
+//!   a program whose stack has no room.
 //!
 //! The recorded dispositions are a ring, so that the handler needs no lock and reads no torn record.
 
@@ -305,9 +304,8 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Makes our handlers use a thread's alternate stack until the session ends, because a breakpoint may hit on a
-/// coroutine's stack without room for a signal frame. If the program has a handler, the SA_ONSTACK flag of that handler
-/// decides.
+/// Makes our handlers use a thread's alternate stack until the session ends, because a coroutine's stack may have no
+/// room for a breakpoint's signal frame. If the program has a handler, that handler's SA_ONSTACK flag decides.
 pub fn use_alternate_stacks() {
     SIGNALS.is_on_alternate.store(true, Ordering::Relaxed);
     for signal in BOTH {
@@ -438,8 +436,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
-/// after our handlers were removed.
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel, which would arrive after our
+/// handlers were removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

@@ -45,14 +45,14 @@ const SHAPE: Shape = Shape {
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread checks the lock before each sleep, and how often it sleeps, so that the lock's holder
-/// may get a CPU.
+/// How often the agent's thread checks the lock before each sleep, and how often it sleeps, so that the holder may get
+/// a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
 /// Readings of /proc/self/maps that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
-/// The sleep of the agent's thread before it reads /proc/self/maps again, if the space is still unsure.
+/// The agent's thread's sleep before it reads /proc/self/maps again, if the space is still unsure.
 const SOON_NS: u64 = 10_000_000;
 /// The most bytes from a site's start to a trap inside the site, plus one.
 const REACH: u64 = 8;
@@ -80,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A process without a space gets one, if there is memory for it. A forked child has none ([`get`]).
+/// Begins a session. A process without a space, as a forked child, gets one if there is memory for it.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -177,8 +177,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it reports that it got the lock. Returns `false` if a thread of the program holds the lock
-    /// too long.
+    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -304,7 +303,7 @@ pub fn count_fork() {
     }
 }
 
-/// Adds 1 to a slot of the calling thread's slab, and claims the slab if necessary.
+/// Adds 1 to a slot of the calling thread's slab, claimed if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -394,7 +393,6 @@ pub fn loading(begins: bool) {
 
 /// Returns the file of a descriptor, by the numbers that /proc/self/maps shows.
 fn file(descriptor: u64) -> Option<FileId> {
-    // `struct stat` begins with the device and the inode.
     let mut stat = [0u64; 18];
     let into = stat.as_mut_ptr() as usize;
     // SAFETY: the kernel writes 144 bytes, the size of `stat`.

@@ -2,8 +2,8 @@
 //!
 //! /proc/self/mem ignores the protection of memory. The file cannot be opened without /proc, or after the program gave
 //! up its privileges, because root then owns the file. In these cases the agent uses process_vm_readv(2) and
-//! process_vm_writev(2). They need no right to access the caller's own memory, but obey its protection. So a page of
-//! code is made writable for the copy, and stays executable.
+//! process_vm_writev(2), which need no rights here, but obey the protection. So a page of code is made writable for the
+//! copy, and stays executable.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;

@@ -1,7 +1,6 @@
-//! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
-//! ([`crate::credentials`]). It closes all descriptors in its own table, because it must not keep a file of the program
-//! open. It sleeps on the word that tiptoe holds as a robust futex. When tiptoe dies, the kernel marks the word and
-//! wakes the thread. tiptoe wakes the thread for requests.
+//! The agent's thread, a raw clone. It closes all descriptors in its own table, because it must not keep a file of the
+//! program open. It sleeps on the word that tiptoe holds as a robust futex. tiptoe wakes it for requests. When tiptoe
+//! dies, the kernel marks the word and wakes it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -82,7 +81,7 @@ fn spawn(id: &AtomicU32) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the agent's thread end the session as a detach does, and waits for the thread's end, at most about 5 s.
+/// Makes the agent's thread end the session, and waits for the thread's end, at most about 5 s.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -192,8 +191,8 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // This check is last, so that requests are served even if the program asks each new agent's thread to end
-            // at once.
+            // This check is last, so that requests are served even if the program makes each new agent's thread end at
+            // once.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -206,7 +205,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps for ever, because a seccomp filter of the program covers the thread, so any other call might end the program.
+/// Sleeps for ever, because under the program's seccomp filter any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -232,8 +231,7 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, sets a recognisable name, and opens the agent's own files. Then gives up the rights, which
-/// the opening needs.
+/// Closes all descriptors, sets a recognisable name, opens the agent's own files, and then gives up the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

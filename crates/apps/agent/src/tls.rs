@@ -58,8 +58,8 @@ const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames. Word 17 of a thread without frames points to the page's end. At the end of any page, a
-/// trampoline that pushes a frame asks the agent for memory. A return finds an empty frame.
+/// A page of empty frames. Word 17 of a thread without frames points to the page's end. A trampoline asks the agent for
+/// memory at the end of any page. A return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -130,7 +130,7 @@ pub fn beginnings() -> [u64; 2] {
 /// stores it before the first trampoline is armed, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
-/// Learns how the C library lays out blocks. Called by a thread of the program.
+/// Learns how the C library lays out blocks.
 pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.
@@ -327,8 +327,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and the program's mask `given`. Two places are used in turn, so that a signal
-    /// handler in between can store its own mask.
+    /// Stores a mask for the kernel, and the program's mask `given`, in two places in turn, so that a signal handler in
+    /// between can store its own.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

@@ -41,7 +41,7 @@ use events::{DISABLED, FLAGS, attr, perf_event_open};
 
 const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
-/// Marks a signal's data as an event's of ours. The low 16 bits are the variable's number.
+/// Marks the signal data of our events. The low 16 bits are the variable's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
 /// How many waits for room in a full ring may time out before a hit is dropped, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
@@ -77,7 +77,7 @@ struct Watches {
     has_room: AtomicBool,
     /// Whether the agent's thread must disable the events, because this window of time has had its allowed hits.
     must_rest: AtomicBool,
-    /// 0 while the events are closed, because the agent's thread has ended and its successor has not opened them yet.
+    /// 0 after the agent's thread has ended, until its successor has opened the events.
     is_back: AtomicU32,
 }
 
@@ -112,8 +112,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed or, in a
-/// forked child, of its parent's session.
+/// Begins a session that watches nothing yet. An earlier session that was killed, or a forked child's parent, may have
+/// left other values.
 pub fn begin() {
     births::begin();
     WATCHES.is_on.store(false, Relaxed);
@@ -136,9 +136,8 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while [`births`] delays the creation of threads. A thread that is created all the same
-/// inherits only the events that its parent has at that moment. The kernel does not report which events those are, so
-/// all must be closed and opened again.
+/// Opens events for all threads while [`births`] delays the creation of threads. The kernel does not report which
+/// events a thread that is created all the same has inherited, so all must then be closed and opened again.
 ///
 /// Opening only the events that such a thread may lack could give it an event twice, because the kernel swaps inherited
 /// events between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen
@@ -217,7 +216,7 @@ pub fn go_on(shared: &Shared, data: &Data) {
     raw::futex::wake(&WATCHES.is_back, u32::MAX);
 }
 
-/// Records that the agent's thread has ended for a while, which closed its descriptors.
+/// Records that the agent's thread has ended, which closed its descriptors.
 pub fn after_retreat() {
     WATCHES.open.store(0, Relaxed); // Relaxed: published by the start of the next agent's thread
     WATCHES.is_back.store(0, Relaxed); // Relaxed: likewise
@@ -355,7 +354,7 @@ fn close_events() {
     }
 }
 
-/// Records that the program is about to call exec, or that the exec has failed.
+/// Records that the program is about to call exec, or that this failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -393,8 +392,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last thread that tried got no
-/// cell.
+/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last thread got none.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

@@ -17,8 +17,8 @@ use gimli::{
 
 use crate::{Base, Rule, encode_row, find};
 
-/// The longest common information entry (CIE) to accept. The instructions of a CIE are executed again for each function
-/// that uses it, so a long CIE would make the work quadratic.
+/// The longest common information entry (CIE) to accept. Its instructions are executed again for each function that
+/// uses it, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
 const MAX_SPANS: usize = 8_000_000;
 /// Alignment of functions and linkage table entries. A shorter gap between functions is padding.

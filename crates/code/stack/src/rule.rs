@@ -75,8 +75,7 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA. `None` if the rule has no CFA, or if the CFA is not above the stack pointer, not a whole number
-    /// of words above it, or far above it.
+    /// Returns the CFA. `None` if the rule has no CFA, or if the CFA is not 1 to 8,191 words above the stack pointer.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;

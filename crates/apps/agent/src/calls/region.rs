@@ -46,8 +46,8 @@ impl Region {
     /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the region's address. Another thread finds zeroes or
-        // frames there, and both are valid.
+        // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or
+        // frames there, both valid.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);

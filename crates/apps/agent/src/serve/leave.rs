@@ -77,8 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
-/// over.
+/// Restores the guards for which threads need not be stopped. The next session takes the others over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -144,7 +143,7 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // tiptoe may keep all other threads stopped until the answer, so this sleep is short.
+        // This sleep is short, because tiptoe may keep all other threads stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running

@@ -183,8 +183,8 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that its return restores. If the session has ended during the handler, the
-    // kernel must get the program's whole mask.
+    // The handler may have changed the mask that its return restores. If the session has ended meanwhile, the kernel
+    // must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

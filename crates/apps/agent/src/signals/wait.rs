@@ -87,7 +87,7 @@ impl Wait {
     }
 
     /// If the thread is about to make a sigtimedwait for this signal, skips the call, and makes the signal its result.
-    /// Once the call is made, the kernel itself takes the signal.
+    /// During the call the kernel itself takes the signal.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;

@@ -104,7 +104,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Reserves or releases these registers of a thread by calls of `act`. Returns those for which it succeeded.
+/// Reserves or releases a thread's registers by `act`. Returns those for which that succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

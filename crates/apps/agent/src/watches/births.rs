@@ -1,9 +1,9 @@
 //! Delays the creation of threads while breakpoints are opened. Otherwise a thread created meanwhile would inherit only
 //! some of its parent's events.
 //!
-//! Before a thread creates another by libc, it waits in [`before`]. Nothing reports when creations that began earlier
-//! have ended. So the list of threads is read until it has not changed for a while. A thread whose creation took
-//! longer, or was not libc's, is found later, and all events are then opened again.
+//! Before a hooked call that creates a thread, the caller waits in [`before`]. Nothing reports the end of creations
+//! that began earlier. So the list of threads is read until it has not changed for a while. A thread whose creation
+//! took longer, or was not hooked, is found later, and all events are then opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -29,7 +29,7 @@ pub struct CreationHold;
 impl CreationHold {
     pub fn new(shared: &Shared) -> CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. If the load in `before` misses the
-        // store, that thread creates another at once, and the readings see it.
+        // store, its thread creates another at once, and the readings see that thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for the agent, so it creates none.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

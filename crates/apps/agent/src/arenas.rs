@@ -44,7 +44,7 @@ pub struct UnwindRange {
 
 #[derive(Clone, Copy)]
 pub struct TrampolineCalls {
-    /// Where followed calls return to in the trampoline.
+    /// The addresses in the trampoline to which followed calls return.
     pub backs: [u64; WAYS],
     pub slot: u64,
     callers: u64,

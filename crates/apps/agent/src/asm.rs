@@ -2,8 +2,8 @@
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
 //! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. Their Rust code is compiled for baseline x86-64, so it can change only xmm0-15, not the upper halves of
-//! vector registers.
+//! restores. The Rust code that they call is compiled for baseline x86-64, so it can change only xmm0-15, not the upper
+//! halves of vector registers.
 //!
 //! Each stub has unwind information for every instruction, because a profiler may walk the stack.
 

@@ -1,7 +1,7 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and every call of a thread in
-//! [`crate::forbidden`]. A call is *left* if it ends without a return. Signal handlers may enter this code, so it must
-//! neither lock nor wait.
+//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and every call of a thread
+//! that may not read the counter ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers
+//! enter this code, too, so it must neither lock nor wait.
 //!
 //! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
 //! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
@@ -319,8 +319,8 @@ fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// Counts the calls whose return addresses are below `to` on the stack as left, because the thread's stack pointer is
-/// about to move up to `to`. Otherwise these calls would end only when the next call returns.
+/// Counts the calls whose return addresses are below `to` on the stack as left, because the stack pointer is about to
+/// move up to `to`. Otherwise these calls would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;

@@ -29,8 +29,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// One moment by both clocks. Relaxed throughout: the pair is written when the agent's thread starts, usually
-    /// before the first trampoline is armed. A torn pair would only shift computed ticks.
+    /// One moment by both clocks. Relaxed throughout: the agent's thread writes the pair when it starts, usually before
+    /// a trampoline is armed. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -54,7 +54,7 @@ pub fn compare() {
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, computed from the kernel's clock if the thread may not read the counter.
+/// Returns the time stamp counter, or computes it if the thread may not read it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {

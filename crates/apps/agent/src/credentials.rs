@@ -6,7 +6,7 @@
 //! allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
-//! So the thread's saved id differs from its real id: no process has, or can take, both ids.
+//! So the thread's saved id differs from its real id. No process has, or can take, both.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.

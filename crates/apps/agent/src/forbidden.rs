@@ -3,7 +3,7 @@
 //!
 //! Trampolines read the counter only after they have pushed or found a call's frame. So the agent hides the thread's
 //! frames from trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Other threads
-//! execute no instruction more.
+//! execute no additional instruction.
 //!
 //! | in such a thread | result |
 //! |---|---|

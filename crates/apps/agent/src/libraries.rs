@@ -13,7 +13,7 @@
 //!
 //! If the wait times out, the library runs without probes until tiptoe has made them, and tiptoe reports that. No
 //! thread waits if tiptoe is dead. If tiptoe has served nothing since the last time-out, a thread waits only for the
-//! agent's thread, or if an unwinder is loaded.
+//! agent's thread or for an unwinder's hooks.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -160,7 +160,7 @@ impl Libraries {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
 
-    /// Forgets all libraries. A thread that is late may still be in a walk.
+    /// Forgets all libraries. A late thread may still be in a walk.
     pub fn forget(&self) {
         // The record is cleared first, because without it no thread begins a walk. Acquire keeps the stores below after
         // this exchange.

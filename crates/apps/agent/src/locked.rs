@@ -24,8 +24,9 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call, which is invalid or only for future mappings, or if
-/// the list of mappings cannot be read. Not inlined, because the caller's other paths may lack the 3 KiB of stack.
+/// Performs mlockall(2). `None` if the program must make the call itself: if it is invalid or only for future mappings,
+/// or if the list of mappings cannot be read. Not inlined, because the caller's other paths may lack the 3 KiB of
+/// stack.
 #[cold]
 #[inline(never)]
 pub fn lock_all(flags: u32) -> Option<i64> {

@@ -1,4 +1,4 @@
-//! Handles futex calls, before and after a thread makes them. Signal handlers may enter this code, so it must neither
+//! Handles futex calls, before and after a thread makes them. Signal handlers enter this code, too, so it must neither
 //! lock nor wait.
 //!
 //! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which

@@ -24,8 +24,8 @@ pub const STACK: usize = 16 * PAGE;
 /// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because some processors
 /// select first-level cache lines by more bits than those within a page.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise they would
-/// leave no hole for a segment, which the kernel would then place where trampolines need space.
+/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
+/// would leave no hole for a segment, which the kernel would then place where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
 /// The least length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
 /// ([`extend`]).

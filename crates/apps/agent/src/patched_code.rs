@@ -1,7 +1,6 @@
 //! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
 //! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves gets its
-//! original bytes back before the call returns. Hits at the new address are not counted, and tiptoe is notified of that
-//! code.
+//! original bytes back before the call returns. tiptoe is notified that hits there are not counted.
 //!
 //! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Only armed sites count,
 //! because a closed library's site may be at the address of the program's data.

@@ -1,5 +1,5 @@
-//! Handles a thread's entry into a scope and its exit, which the program's libraries report through [`crate::ports`].
-//! Signal handlers may enter this code, so it must neither lock nor wait.
+//! Handles a thread's entry into a *scope* and its exit. A scope is a label that the program puts on its work, and
+//! reports through [`crate::ports`]. Signal handlers enter this code, too, so it must neither lock nor wait.
 //!
 //! A thread's records are in its slab, from the session's scope slot on. The nodes ([`tiptoe_label::nodes`]), which all
 //! threads share, are in slab 0. A thread without a slab is in no scope. A forked child records nothing, because its

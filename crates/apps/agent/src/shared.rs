@@ -49,7 +49,6 @@ pub struct Shared {
     pub libraries: Libraries,
     pub claims: Claims<'static>,
     pub thunks: Thunks<'static>,
-    /// Calls from other code of the program are not followed.
     pub described: DescribedCode,
     pub arenas: Arenas,
     thunk_table: u64,

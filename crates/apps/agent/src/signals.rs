@@ -52,9 +52,9 @@
 //! either, so each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
-//! - A call that changes dispositions or masks is not intercepted outside libc, or in a libc whose `syscall` has
-//!   another shape (musl's). If a program's files have such a call that may change a mask, no trap byte is used. Code
-//!   that is loaded later may still block SIGTRAP; a trap byte in that thread then kills the process.
+//! - A call that sets a handler or mask is not intercepted outside libc, or in a libc whose `syscall` has another shape
+//!   (musl's). If a program's files have such a call that may change a mask, no trap byte is used. Code that is loaded
+//!   later may still block SIGTRAP; a trap byte in that thread then kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
 //! - A signal to the process that all threads block still goes to one of them. sigpending shows the signal only after
@@ -63,8 +63,8 @@
 //!   SA_RESTART.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
 //!   sigtimedwait gets it.
-//! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
-//!   the call began.
+//! - An epoll_pwait may end with EINTR although no handler ran, as after SIGCONT, if a signal to another thread was on
+//!   its way when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).
@@ -436,8 +436,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel, which would arrive after our
-/// handlers were removed.
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
+/// after our handlers were removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

@@ -1,6 +1,6 @@
 //! The agent's thread, a raw clone. It closes all descriptors in its own table, because it must not keep a file of the
 //! program open. It sleeps on the word that tiptoe holds as a robust futex. tiptoe wakes it for requests. When tiptoe
-//! dies, the kernel marks the word and wakes it.
+//! dies, the kernel marks the word and wakes the thread.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

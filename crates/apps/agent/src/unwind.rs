@@ -4,7 +4,7 @@
 //! libc for the object that contains such an address, by `_dl_find_object` or, in older versions, `dl_iterate_phdr`.
 //! Both are intercepted, and return an object of ours for generated code.
 //!
-//! A thunk's unwind information says that the stack pointer stays as it is, and that the thunk's record has the return
+//! A thunk's unwind information computes the caller's stack pointer, and says that the thunk's record has the return
 //! address. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the
 //! trampoline itself follows calls, the return addresses of these calls are described like thunks. So any unwinder
 //! works, even one linked into the program.

@@ -63,8 +63,8 @@ const ETIMEDOUT: Errno = Errno(110);
 
 const NUMBER: u32 = 28;
 
-/// What a session watches. [`begin`] resets all but `cpus`, `targets` and `events`, which `count` and `open` make
-/// unused.
+/// What a session watches. [`begin`] resets all but `cpus`, `targets` and `events`, which are unused while `count` and
+/// `open` are 0.
 struct Watches {
     is_on: AtomicBool,
     cpus: AtomicU32,

@@ -11,8 +11,8 @@ use crate::signals::{self, MaskLocation};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// The distance from the hook's return address to the end of the trampoline's jump to the system call, whose last 4
-/// bytes are its displacement.
+/// The distance from the hook's return address to the end of the trampoline's jump to the system call. The last 4 bytes
+/// of the jump are its displacement.
 const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 

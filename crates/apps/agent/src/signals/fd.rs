@@ -1,9 +1,9 @@
 //! Emulates a signalfd that reads only SIGTRAP, SIGILL or both, and is made while the agent owns these signals. Any
 //! other signalfd is the kernel's, and never gets these signals.
 //!
-//! The kernel never has these signals pending, so an emulated signalfd is a pipe. Its one descriptor is also open for
-//! writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only our
-//! handlers write records, so handlers and hooks outlive the session in a program with such a pipe.
+//! The kernel does not keep these signals pending, so an emulated signalfd is a pipe. Its one descriptor is also open
+//! for writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only
+//! our handlers write records, so handlers and hooks outlive the session in a program with such a pipe.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 

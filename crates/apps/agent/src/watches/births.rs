@@ -1,9 +1,9 @@
 //! Delays the creation of threads while breakpoints are opened. Otherwise a thread created meanwhile would inherit only
 //! some of its parent's events.
 //!
-//! Before a hooked call that creates a thread, the caller waits in [`before`]. Nothing reports the end of creations
-//! that began earlier. So the list of threads is read until it has not changed for a while. A thread whose creation
-//! took longer, or was not hooked, is found later, and all events are then opened again.
+//! Before a hooked clone, the thread waits in [`before`]. Nothing reports the end of creations that began earlier. So
+//! the list of threads is read until it has not changed for a while. A thread whose creation took longer, or was not
+//! hooked, is found later, and all events are then opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 

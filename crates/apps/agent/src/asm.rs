@@ -5,7 +5,7 @@
 //! restores. The Rust code that they call is compiled for baseline x86-64, so it can change only xmm0-15, not the upper
 //! halves of vector registers.
 //!
-//! Each stub has unwind information for every instruction, because a profiler may walk the stack.
+//! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 

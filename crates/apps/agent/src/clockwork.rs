@@ -190,6 +190,5 @@ global_asm!(
 static THRESHOLD_TABLE: [u64; 8] = THRESHOLDS;
 
 unsafe extern "C" {
-    /// Called only by trampolines.
     pub fn tiptoe_time_entry();
 }

@@ -145,7 +145,7 @@ impl Libraries {
         }
     }
 
-    /// Patches code under the lock, or without it after a wait in vain. Called only by the agent's thread.
+    /// Patches code under the lock, or without it after a wait in vain. The caller must hold the session's lock.
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();

@@ -1,4 +1,4 @@
-//! Keeps the addresses of sessions' data segments: two ranges, used in turn and never unmapped.
+//! Keeps the addresses of sessions' data segments: two ranges, used in turn and, once used, never unmapped.
 //!
 //! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after

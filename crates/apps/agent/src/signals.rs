@@ -281,7 +281,7 @@ fn number(bit: u64) -> usize {
 
 /// Takes a signal over. Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
-    let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
+    let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: only the holder of the session's lock writes
     if owned & bit != 0 {
         return 0;
     }

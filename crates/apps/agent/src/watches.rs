@@ -284,7 +284,7 @@ fn open_events(tid: u32) -> Result<(), Errno> {
 }
 
 fn events_made() -> &'static [AtomicU32] {
-    let at = WATCHES.events.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
+    let at = WATCHES.events.load(Relaxed); // Relaxed: only the holder of the session's lock uses it
     match at.is_null() {
         true => &[],
         // SAFETY: `make_events` mapped zeroed memory of that length there, for good.

@@ -23,7 +23,7 @@ const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// While this exists, each thread waits before it creates another, at most 250 ms.
+/// While this exists, hooked clones wait, at most 250 ms.
 pub struct CreationHold;
 
 impl CreationHold {

@@ -16,7 +16,7 @@ use crate::memory;
 const BITS: u32 = 13;
 /// The most arenas: half of the places, so that every search ends at a free place.
 const MOST: usize = 1 << (BITS - 1);
-/// The most mapped ranges: those of one session, and the callers' arenas ([`CALLERS`]) of all.
+/// The most mapped ranges: those of one session, and all sessions' callers' arenas ([`CALLERS`]).
 const RANGES: usize = 1024;
 /// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so it stays writable.
 const CALLERS: u64 = 1;
@@ -29,8 +29,8 @@ const FAR: u64 = 128;
 /// there or found it on its stack.
 pub struct Arenas {
     bases: &'static [AtomicU64],
-    /// The start and length of each mapped range; a start of 0 ends the list. A range is a callers' arena, or has this
-    /// session's arenas and unused memory between them.
+    /// The start and length of each mapped range; a start of 0 ends the list. A range is one callers' arena, or
+    /// contains this session's arenas with unused memory between them.
     ranges: &'static [AtomicU64],
 }
 
@@ -44,7 +44,7 @@ pub struct UnwindRange {
 
 #[derive(Clone, Copy)]
 pub struct TrampolineCalls {
-    /// The calls' return addresses in the trampoline.
+    /// The addresses in the trampoline to which followed calls return.
     pub backs: [u64; WAYS],
     pub slot: u64,
     callers: u64,
@@ -69,7 +69,6 @@ impl Arenas {
         Arenas { bases, ranges }
     }
 
-    /// Maps memory for trampolines.
     pub fn map(&self, map: &Map, code: Range<usize>) -> Result<(), Errno> {
         const EINVAL: Errno = Errno(22);
         let &Map { base, len, content } = map;
@@ -175,8 +174,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// If `address` is in a trampoline, to which the probed function returns, gives the return address that the
-    /// trampoline has replaced, and the probe's slot.
+    /// If followed calls return to `address` in a trampoline, returns the caller's address that the trampoline
+    /// replaced, and the probe's slot.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;

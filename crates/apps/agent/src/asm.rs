@@ -1,11 +1,11 @@
 //! The stubs, in assembly: entries that must preserve registers which Rust functions may change.
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
-//! They preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. The Rust code that they call is compiled for baseline x86-64, so its legacy SSE instructions can change
-//! only xmm0-15, not the upper halves.
+//! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
+//! restores. The Rust code that they call is compiled for baseline x86-64, so it can change only xmm0-15, not the upper
+//! halves of vector registers.
 //!
-//! Each stub has unwind information for every instruction, because a profiler may walk the stack.
+//! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 
@@ -100,9 +100,9 @@ global_asm!(
     ".cfi_endproc",
     // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs
     // often, so it saves no vector registers. The code that it calls must use none (xtask checks that), except through
-    // `tiptoe_first_slab`. The stub does not clear the direction flag, because compilers make calls with that flag
-    // clear, and `cld` takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores to the
-    // slab wait for these three dependent loads.
+    // `tiptoe_first_slab`. There is no `cld`, because compilers make calls with the direction flag clear, and `cld`
+    // takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores to the slab wait for
+    // these three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -136,8 +136,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call; the thread's word `CLONED` has the address after the call, which the stub pushes. If
-    // the word at `stack` is 0, the child runs on its parent's stack or on a copy of it, and finds the address there.
+    // here instead of to the call. The stub pushes the address after the call, from the thread's word `CLONED`. If the
+    // word at `stack` is 0, the child runs on its parent's stack or on a copy, which has the address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -228,7 +228,7 @@ global_asm!(
     stack = const crate::memory::STACK,
 );
 
-// The functions that the compiler calls for copies and fills. They must be hidden, otherwise they would replace the
+// The compiler calls these functions for copies and fills. They must be hidden, otherwise they would replace the
 // program's.
 global_asm!(
     ".text",

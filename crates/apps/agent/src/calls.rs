@@ -1,11 +1,12 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) begins a page, and a return whose frame is not the uppermost. A call is *left* if it
-//! ends without a return. This code may run in a signal handler, so it must not lock, wait, or call libc.
+//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and every call of a thread
+//! that may not read the counter ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers
+//! enter this code, too, so it must neither lock nor wait.
 //!
 //! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
-//! following it would do harm ([`crate::described`], [`crate::forbidden`]). A return that finds no frame of its own
-//! thread takes the frame from another thread, because a coroutine may have moved. If no thread has the frame, the call
-//! has already been counted as left. The return undoes that count, but the call's duration is unknown.
+//! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
+//! from another thread, because a coroutine may have moved to this thread. If no thread has the frame, the call has
+//! already been counted as left. The return undoes that count, but the call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -95,7 +96,6 @@ impl CallSession {
         Some(CallSession { shared, data, slab })
     }
 
-    /// Returns the session with the slab of descriptor `index`, or else with the overflow slab.
     fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> CallSession {
         let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
         CallSession {
@@ -120,8 +120,8 @@ impl CallSession {
     }
 
     /// Records that the call of a removed frame has ended. If the call is of a *gate* (the function of `--under`), the
-    /// thread on which it began is no longer inside. Returns the probe's slot, and whether it is a gate; `None` for a
-    /// call of an earlier session.
+    /// thread on which it began is no longer inside. Returns the probe's slot, and whether the probe is a gate; `None`
+    /// if the frame names no probe.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -138,8 +138,8 @@ fn probe_of(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// If `address` is a call's return address in a thunk or trampoline, returns the true one and the probe's slot. `None`
-/// if `address` is the program's own.
+/// If `address` is a call's return address in a thunk or trampoline, returns the true return address and the probe's
+/// slot.
 fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     let thunk = shared.thunks.at(address);
     let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
@@ -216,8 +216,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
 }
 
 /// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// does so for its first callers, except callers in a thunk or trampoline (`is_ours`), because unwinders need more
-/// information about such a return address.
+/// does so for its first callers. Callers in a thunk or trampoline (`is_ours`) are excepted, because unwinders need
+/// more information about a return address there.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -254,8 +254,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. The stack slot alone does not suffice, because a program that copies
-    /// stacks may have called other functions there.
+    /// Returns whether a frame is this call's. Its stack slot does not suffice, because a program that copies stacks
+    /// may have called other functions there.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())
@@ -265,7 +265,7 @@ impl ReturnedCall {
 fn returns(call: &ReturnedCall) {
     let here = CallSession::find();
     let here = here.as_ref();
-    // Without a session it is unknown whether the thread may read the clock.
+    // Without a session it is unknown whether the thread may read the time stamp counter.
     let now = here.filter(|_| call.is_timed).map(|_| clockwork::ticks());
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
@@ -319,8 +319,8 @@ fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// Counts the calls below `to` as left, because the thread's stack pointer is about to move up to `to`. Otherwise
-/// these calls would end only when the next call returns.
+/// Counts the calls whose return addresses are below `to` on the stack as left, because the stack pointer is about to
+/// move up to `to`. Otherwise these calls would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {
         return;
@@ -331,8 +331,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return directly. The thread is about to lose its
-/// thread-local block, and so its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about to
+/// lose its thread-local block, and so its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

@@ -1,14 +1,14 @@
-//! Handles forked children that are not traced. They have our patches, but must not count.
+//! Handles forked children without a session. They have our patches, but must not count.
 //!
-//! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte leads to a signal handler,
-//! which returns by a system call, and the child's tracer sees the signal. So all patches must be removed before the
-//! child installs a filter (prctl, seccomp) or asks its parent to trace it (ptrace). A child that shares its parent's
-//! memory (vfork) keeps the patches, because the code is the parent's, too.
+//! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte raises a signal, which a
+//! tracer of the child sees, and the signal handler returns by a system call, which a filter may forbid. So all patches
+//! must be removed before the child installs a filter (prctl, seccomp) or asks its parent to trace it (ptrace). A child
+//! that shares its parent's memory (vfork) keeps the patches, because the code is the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
-//! memory ([`restore_in`]). The child may be running, so only sites of one byte are restored, for which one store
-//! suffices. All other patches begin with a jump and trap only after their first byte, where the child's one thread
-//! never is.
+//! memory ([`restore_in`]). The child may be running, so only patches of one byte are removed, because one store
+//! suffices for them. All other patches begin with a jump, and trap only after their first byte, where the child's one
+//! thread never is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -34,7 +34,7 @@ pub fn restore() {
     }
 }
 
-/// Removes the trap bytes from a forked child that has its own memory and that the caller is about to trace.
+/// Removes the trap bytes from a forked child that the caller is about to trace.
 #[cold]
 #[inline(never)] // because its buffers must not be on the stack of other calls' hooks
 pub fn restore_in(pid: u32) {
@@ -85,7 +85,7 @@ impl ChildMemory {
         open(path, READ_WRITE | O_CLOEXEC).ok().map(ChildMemory)
     }
 
-    /// Returns whether the process is a fork of this one: a fork copies the pointer to our state, and wipes `here`.
+    /// Returns whether the process is a fork of this one. A fork copies the pointer to our state, and wipes `here`.
     fn is_forked_from_here(&self, shared: &Shared) -> bool {
         let state = core::ptr::from_ref(shared) as u64;
         let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());

@@ -1,12 +1,12 @@
-//! Times calls: when a call returns, adds its duration to the words of its thread.
+//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab.
 //!
 //! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
-//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this costs 0.5 ns,
-//! because it overlaps with the next reading of the counter.
+//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
+//! because it overlaps with the next reading of the time stamp counter.
 //!
-//! A call saves its duration's bucket, which the next call counts. Otherwise the count's address would depend on the
-//! duration just measured, and later loads that may alias the count would wait 15 ns for it. The exchange of buckets
-//! needs no lock prefix, because only a signal handler of the same thread can interrupt it.
+//! A call saves the histogram bucket of its duration, and the next call increments that bucket. Otherwise the count's
+//! address would depend on the duration just measured, and later loads that may alias the count would wait 15 ns for
+//! it. The exchange of buckets needs no lock prefix, because only a signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -29,8 +29,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// The same moment by both clocks. Relaxed throughout: the pair is written before the first trampoline is armed. A
-    /// torn pair would only shift the ticks of threads that may not read the counter.
+    /// One moment by both clocks. Relaxed throughout: the agent's thread writes the pair when it starts, usually before
+    /// a trampoline is armed. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -54,7 +54,7 @@ pub fn compare() {
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);
 }
 
-/// Returns the time stamp counter, computed if the thread may not read it.
+/// Returns the time stamp counter, or computes it if the thread may not read it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match tls::are_frames_hidden() {
@@ -128,7 +128,6 @@ global_asm!(
     "test rsi, rsi",
     "jz 9f",
     "add rsi, rdx",
-    // rax becomes nanoseconds.
     "mul qword ptr [rip + {clockwork}]",
     "shrd rax, rdx, 32",
     "inc qword ptr [rsi + 8]",
@@ -191,6 +190,5 @@ global_asm!(
 static THRESHOLD_TABLE: [u64; 8] = THRESHOLDS;
 
 unsafe extern "C" {
-    /// Called only by trampolines.
     pub fn tiptoe_time_entry();
 }

@@ -1,8 +1,8 @@
-//! Detects that the program has confined itself further than the agent's thread. If libc makes the confining call, the
-//! call's hook first ends the agent's thread. A system call outside libc has no hook, so only its effect can be
-//! detected.
+//! Detects that the program has confined itself further than the agent's thread. A hook of the confining call ends the
+//! agent's thread before the call. Other calls can be detected only by their effect.
 //!
-//! tiptoe checks from outside, and counts its checks in the plan. While tiptoe is stopped, the agent's thread checks.
+//! tiptoe checks from outside, and counts its checks in the plan. While the count does not grow, the agent's thread
+//! checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;
@@ -41,7 +41,7 @@ impl ConfinementCheck {
         own.min(most.unwrap_or(own))
     }
 
-    /// Checks after a wait that timed out. Returns why the thread must leave, if it must.
+    /// Checks after a wait that timed out. Returns why the session must end, if it must.
     pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;
@@ -78,7 +78,6 @@ impl Task<'_> {
     fn rights(&self) -> Option<Rights> {
         let mut text = [0; 4096];
         Rights::of(self.status(&mut text), |name| {
-            // `struct stat` begins with the device and the inode.
             let mut stat = [0u64; 18];
             self.path(name.to_bytes(), |folder, path| {
                 let args = [

@@ -2,11 +2,11 @@
 //! these rights even after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
-//! nothing, joins a session keyring of its own, drops all capabilities, sets no_new_privs, and enters a Landlock
-//! domain that allows only reading /proc/self/task.
+//! nothing, joins an own session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that
+//! allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
-//! So the thread's saved id must differ from its real id, because no process has, or can take, both.
+//! So the thread's saved id differs from its real id. No process has, or can take, both.
 //!
 //! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
 //! flag again.
@@ -95,8 +95,8 @@ mod landlock {
         [0xffff, 3, 3],
     ];
 
-    /// Denies all that this kernel can deny, except reading the folder of threads. A kernel without Landlock is no
-    /// risk, because the program cannot confine itself by Landlock either.
+    /// Denies all rights of the kernel's version, or of the newest in [`VERSIONS`], except reading the folder of
+    /// threads. A kernel without Landlock is no risk, because the program cannot confine itself by Landlock either.
     pub(super) fn confine() -> Result<(), Errno> {
         // SAFETY: with these flags the call only returns Landlock's version, and reads no memory.
         let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;

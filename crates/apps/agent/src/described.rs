@@ -1,15 +1,15 @@
 //! The ranges of code to which followed calls may return.
 //!
-//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks: they look up the return address of a C
-//! function that generated code has called. A thunk's address there would crash the runtime, and a C unwinder cannot
-//! pass through generated code either. So calls from code without unwind information are only counted.
+//! Runtimes that generate code, such as HotSpot and V8, walk their own stacks, and look up the return address of each C
+//! function that generated code called. A thunk's address there would crash the runtime, and a C unwinder cannot pass
+//! through generated code either. So calls from code without unwind information are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use tiptoe_sync::SeqCount;
 use tiptoe_wire::calls::MAX_EXTENTS;
 
-/// Sorted ranges of code, a word for each start and each end. The agent's thread is the only writer.
+/// Sorted ranges of code, a word for each start and end. Only the agent's thread writes.
 pub struct DescribedCode {
     words: &'static [AtomicU64],
     count: AtomicU32,

@@ -15,11 +15,11 @@ use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, wa
 
 /// The interval at which a starting program checks whether tiptoe is alive.
 const LOOK_NS: u64 = 20_000_000;
-/// The same interval without a session. It is shorter, because no futex word is mapped to wake us.
+/// The same interval without a session. It is shorter, because no futex word is mapped by which tiptoe could wake us.
 const SOON_NS: u64 = 1_000_000;
 
-/// The name of the agent's file in `/proc/PID/maps`. tiptoe puts this name into the loader's list, because the path by
-/// which the loader opened the file (`/proc/self/fd/N`) leads to another file later.
+/// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path that the loader opened
+/// (`/proc/self/fd/N`) later leads to another file.
 #[unsafe(no_mangle)]
 #[used]
 pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
@@ -28,12 +28,11 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent, and stays 1. tiptoe must call no entry before.
+/// Becomes 1 once the loader has loaded this agent. Before that, tiptoe must not call the entry.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key by which the agent finds tiptoe's message in the environment; 0 if there is none. tiptoe writes the key into
-/// the agent's file.
+/// The key of tiptoe's message in the environment, which tiptoe writes into the agent's file; 0 without a message.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
@@ -54,7 +53,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    // If the program locks all its mappings, the loader's mapping of this image is locked, too.
+    // If the program called mlockall, the loader's mapping of this image is locked, too.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
@@ -92,7 +91,6 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
 /// and tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     const EBUSY: Errno = Errno(16);
-    // Another living tiptoe has a session here.
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
@@ -131,7 +129,7 @@ extern "C" fn constructor() {
     let Some(envp) = environ::find_array() else {
         return;
     };
-    // SAFETY: this is the kernel's array, and no other code has run yet.
+    // SAFETY: this is the kernel's array, and the program has no other thread yet.
     let Some(passed) = (unsafe { environ::take(envp, key) }) else {
         return;
     };
@@ -143,7 +141,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because a sandbox may forbid system calls at its first hit.
+            // The program's only thread gets its slab now, because the program may forbid itself the system calls of
+            // the first hit.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -156,7 +155,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports to tiptoe that this agent cannot serve. Does not map the segment, because memory may be lacking.
+/// Reports that this agent cannot serve. Does not map the segment, because memory may be lacking.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);

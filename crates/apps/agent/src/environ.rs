@@ -11,7 +11,7 @@ const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// How many bytes of an entry are read. tiptoe's entry is shorter.
 const LONGEST: usize = 128;
 
-/// The index of `startstack` in /proc/self/stat, if the word after the name has index 0.
+/// The index of `startstack` among the words after the program's name in /proc/self/stat.
 const START_STACK: usize = 25;
 
 /// Returns the environment array that the kernel made, after argc, argv and argv's NULL.
@@ -27,8 +27,7 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Returns the address where the stack began. Parses from the last bracket, because the program's name may contain
-/// brackets.
+/// Returns the address where the stack began. The name ends at the last bracket, because it may contain brackets.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -45,8 +44,8 @@ fn decimal(digits: &[u8]) -> Option<usize> {
     all_digits.then(|| digits.iter().fold(0, value))
 }
 
-/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or
-/// if the program may have more rights than the process that started it (AT_SECURE).
+/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or if
+/// the program gains rights by its start (AT_SECURE).
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
@@ -69,7 +68,6 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     Some(passed)
 }
 
-/// Returns whether AT_SECURE is set.
 unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     const AT_NULL: usize = 0;
     const AT_SECURE: usize = 23;

@@ -1,7 +1,7 @@
 //! The files of /proc/self that the agent reads.
 //!
-//! The agent's thread opens its files when it starts and keeps them, because it then gives up the right to open
-//! files ([`crate::credentials`]). Other threads open and close a file each time.
+//! The agent's thread opens its files when it starts, because it then gives up the right to do so
+//! ([`crate::credentials`]). Other threads open and close a file each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ const O_RDWR: i32 = 2;
 const O_DIRECTORY: i32 = 0o200000;
 const NONE: i32 = -1;
 
-/// The descriptors that the agent's thread keeps. They are in its own table, which ends with the thread.
+/// The descriptors that the agent's thread keeps, in its own table, which ends with the thread.
 static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
 
 #[derive(Clone, Copy)]
@@ -81,8 +81,8 @@ pub fn keep() {
     }
 }
 
-/// Returns whether the calling thread is the agent's: the session's lock has its id. The kernel clears the lock when
-/// the agent's thread ends. The process id excludes forked children.
+/// Returns whether the calling thread is the agent's, whose id is in the session's lock until that thread ends. The
+/// process id excludes forked children.
 fn is_agents_thread() -> bool {
     shared::get().is_some_and(|shared| {
         // Relaxed: constant within a session.

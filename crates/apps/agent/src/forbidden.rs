@@ -1,19 +1,19 @@
-//! Handles threads that may not read the time stamp counter. A thread forbids itself to read it by prctl(PR_SET_TSC,
-//! PR_TSC_SIGSEGV). Each reading then raises SIGSEGV. Threads and processes that it starts inherit this.
+//! Handles threads that may not read the time stamp counter. After prctl(PR_SET_TSC, PR_TSC_SIGSEGV), reading raises
+//! SIGSEGV in the thread, and in threads and processes that it starts.
 //!
-//! Trampolines read the counter only after they have pushed or found a frame. So the agent hides the thread's frames
-//! from its trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Hits of other
-//! threads take no more instructions.
+//! Trampolines read the counter only after they have pushed or found a call's frame. So the agent hides the thread's
+//! frames from trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Other threads
+//! execute no additional instruction.
 //!
 //! | in such a thread | result |
 //! |---|---|
 //! | a call that would be timed | it is only counted |
 //! | the return of a call that was timed from its entry | it is timed by the kernel's clock |
-//! | a call that would be recorded | it is only counted, in the slab that threads share |
+//! | a call that would be recorded | it is only counted, in the overflow slab |
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
 //! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. Two changes are not handled:
+//! when the thread enters a later session. Two cases are not handled:
 //! - a later prctl without a hook (if calls are recorded, one after the thread's first hit);
 //! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 
@@ -30,8 +30,8 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// Lets the agent's thread read the time stamp counter, because it may have inherited the prohibition. Then compares
-/// the counter with the clock.
+/// Lets the agent's thread read the counter, because it may have inherited the prohibition. Then compares the counter
+/// with the clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };

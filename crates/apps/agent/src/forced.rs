@@ -1,17 +1,18 @@
 //! Hides return thunks from forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end
 //! a thread).
 //!
-//! The unwinder passes each frame to a *stop function* of its caller, and leaves the frame. The stop function must not
-//! see return thunks, which are frames to the unwinder. So we replace it by a function that skips thunks.
+//! The unwinder passes each frame to a *stop function* that its caller gives, then leaves the frame. The stop function
+//! must not see return thunks, which are frames to the unwinder. So we replace the stop function by [`stop`], which
+//! skips thunks.
 //!
-//! The unwinder continues after each cleanup (`_Unwind_Resume`), when its own frames and ours no longer exist. So it
-//! keeps the function and its argument in the program's exception object. We keep the program's function and argument
-//! in a record, in the last page of the thread's region ([`crate::calls`]). A thread without a region needs no record,
-//! because it returns to no thunk.
+//! The unwinder runs each cleanup, then continues (`_Unwind_Resume`), when its earlier frames and ours no longer exist.
+//! So it keeps [`stop`] and its argument in the program's exception object. That argument is our record of the
+//! program's function and argument, in the thread's region ([`crate::calls`]). A thread without a region needs no
+//! record, because it returns to no thunk.
 //!
-//! A record belongs to one exception object, until the stop function has ended the unwinding or the thread is dead. If
-//! the stop function jumps away, the record stays in use. The thread's next unwinding uses it again, because glibc has
-//! one exception object per thread. If no record is free, the program's function sees thunks.
+//! A record belongs to one exception object until the unwinding ends or the thread is dead. If the program's function
+//! jumps away, the record stays in use. The thread's next unwinding uses the record again, because glibc has one
+//! exception object per thread. If no record is free, the program's function sees thunks.
 
 use crate::calls;
 use crate::forced_records::ForcedRecord;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 4;
 
-/// One forced unwinding. Relaxed throughout: only its thread uses it, in program order.
+/// One forced unwinding. Relaxed throughout: while its thread lives, no other uses it.
 #[repr(transparent)]
 pub struct ForcedRecord([AtomicU64; WORDS]);
 

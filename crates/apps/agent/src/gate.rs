@@ -2,10 +2,10 @@
 //! in threads that are inside. A thread that leaves the gate must count as outside at once, not when a later call
 //! returns.
 //!
-//! Two functions are intercepted. `longjmp` has the new stack pointer in its buffer. The personality routine of the
-//! frame that will handle an exception, a panic or a cancellation calls `_Unwind_SetIP`; `_Unwind_GetCFA` then returns
-//! that frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected when the gate is called again, or
-//! when a followed call returns further up.
+//! Two functions are intercepted: `longjmp`, whose buffer contains the new stack pointer, and `_Unwind_SetIP`. A
+//! frame's personality routine calls `_Unwind_SetIP` if the frame will handle an exception, a panic or a cancellation;
+//! `_Unwind_GetCFA` then returns the frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected when
+//! the gate is called again, or when a followed call returns further up.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -47,7 +47,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). The addition is safe for any
-    // frame: its stack pointer is aligned to 16 at calls, so its own return address is at least 8 above.
+    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). Adding 8 is right for any frame:
+    // the stack pointer is aligned to 16 at calls, so the frame's own return address is not below `to + 8`.
     calls::cut(to + 8);
 }

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline whose thread has no slab calls [`cold`], once
-//! per thread and session.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab: at
+//! the first hit in a session, at the first after the creation of a child, and at each hit if no slab is left.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -19,7 +19,7 @@ use crate::tls;
 /// process counts nothing ([`Shared::is_home`]).
 ///
 /// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. The thread may be inside although it
-/// has no slab, because creating a child takes the slab away.
+/// has no slab now.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
@@ -81,7 +81,7 @@ fn new_slab() -> Option<u64> {
     Some(state.slab(&data, slab?))
 }
 
-/// Gives the calling thread a slab; `None` if it uses the overflow slab.
+/// Gives the calling thread a slab. `None` if the thread must use slab 0, the overflow slab of all threads.
 pub fn give_slab(
     shared: &'static Shared,
     data: &Data<'static>,

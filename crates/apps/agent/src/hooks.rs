@@ -101,7 +101,7 @@ fn follow_birth(number: usize, frame: &mut Frame) {
     }
 }
 
-/// Handles an intercepted function's entry. The trampoline returns at once if the zero flag is set.
+/// Handles an intercepted function's entry. With the zero flag set, the trampoline returns to the function's caller.
 fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
@@ -111,8 +111,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares a system call of a thread whose thread-local block may lack our words. This code must not access the words,
-/// because the program's own memory may be there.
+/// Prepares a system call of a thread whose thread-local block may lack our words. They must not be accessed, because
+/// the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -144,7 +144,7 @@ fn before(number: usize, frame: &Frame) {
     }
 }
 
-/// Returns the thread-local block that a call gives to its thread.
+/// Returns the thread-local block to which a call switches the calling thread.
 fn storage(number: usize, frame: &Frame) -> Option<u64> {
     const ARCH_SET_FS: u64 = 0x1002;
     (number == nr::ARCH_PRCTL && frame.rdi == ARCH_SET_FS).then_some(frame.rsi)
@@ -167,8 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before the program installs a filter or dispatcher of system calls, which may forbid the agent's
-/// calls, or kill the program for them.
+/// Ends the session before the program installs a filter or dispatcher of system calls, which may refuse the agent's
+/// calls or kill the program.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -192,8 +192,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Prepares the creation of a child. A child that shares this memory must not count in the thread's slab, so the slab
-/// is taken away.
+/// Prepares the creation of a child. A child that shares this memory must not count in its parent's slab, so the slab
+/// is taken from this thread until its next hit.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -230,8 +230,8 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs before a child's own code, if the kernel dropped our handlers at the child's creation. glibc's posix_spawn
-/// requests that since 2.38.
+/// Runs before a child's own code, if the kernel dropped our handlers at its creation, as glibc's posix_spawn requests
+/// since 2.38.
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
@@ -270,12 +270,12 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-/// Performs a call that would fail, or have only half its effect, while the agent's thread exists. So that thread ends
-/// before the call, and starts again in the new namespace. In a new PID namespace it cannot start, so the calling
-/// thread ends the session. If the agent's thread does not end in time, the call is made all the same.
+/// Performs unshare or setns, which would fail, or have only half its effect, while the agent's thread exists. So that
+/// thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID namespace it
+/// cannot start, so the calling thread ends the session.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked, because a handler that jumps away would keep the session's lock, and one that forks would
-    // bring a child here.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and the child of one that
+    // forks would run this code.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -379,8 +379,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Replaces the kernel's blocks of our signals by recorded ones, because the agent took the signals over during this
-/// hook.
+/// Unblocks our signals and records them as blocked, because the agent took them over during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

@@ -1,17 +1,18 @@
 //! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
 //!
+//! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
+//! a block of counters, at the probe's *slot*. A *followed* call has a *frame*, our record of it, and returns through
+//! the trampoline or a *return thunk*, generated code for one return address. A session has two segments shared with
+//! tiptoe ([`tiptoe_wire`]): the agent writes *data*, tiptoe writes the *plan*.
+//!
 //! Rules for every line here:
-//! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; nothing is imported, and no
-//!    function of the program is replaced;
-//! 2. a hit runs generated code. It enters [`hit`] only as its thread's first, and [`calls`] only if its trampoline
-//!    cannot handle a followed call;
+//! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; the library imports no symbol, and
+//!    its symbols replace none of the program's;
+//! 2. a hit runs a trampoline. The trampoline calls [`hit`] only if its thread has no slab, and [`calls`] only if it
+//!    cannot handle a followed call itself;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with
 //!    the program, has no rights, and exists only while a tiptoe is attached;
 //! 4. the program must not notice the agent: [`signals`] lists what it could still see.
-//!
-//! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
-//! a block of counters, at the probe's *slot*. A *followed* call has a *frame*, our record of it, and returns through
-//! the trampoline or a *return thunk*, generated code for one return address.
 //!
 //! | runs on | modules |
 //! |---|---|
@@ -80,7 +81,8 @@ mod watches;
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // No code path panics by design. An invariant is broken, so the thread must neither continue nor end the program.
+    // No code path panics by design, so a panic means a broken invariant. The thread must neither continue nor end the
+    // program.
     loop {
         tiptoe_sys::raw::sleep_ns(999_000_000);
     }

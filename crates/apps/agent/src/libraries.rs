@@ -11,8 +11,9 @@
 //! | the same file as before at the same address, without probes | nothing |
 //! | closed | traps at its addresses are no longer ours ([`Libraries::is_closed`]); its counts stay |
 //!
-//! If the wait times out, the library runs without probes until tiptoe has made them. tiptoe reports that. No thread
-//! waits if tiptoe is dead, or has served nothing since the last time-out.
+//! If the wait times out, the library runs without probes until tiptoe has made them, and tiptoe reports that. No
+//! thread waits if tiptoe is dead. If tiptoe has served nothing since the last time-out, a thread waits only for the
+//! agent's thread or for an unwinder's hooks.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -28,12 +29,12 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The most time that a session's waits may spend beyond [`PATIENCE_NS`] in all, because on a busy machine tiptoe gets
-/// a CPU late.
+/// The most time in all that a session's waits may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU
+/// late.
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait if an unwinder is loaded, which must not see return thunks before it is hooked.
+/// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval at which wakes are repeated, because the agent's thread misses a wake that precedes its sleep.
+/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
@@ -75,14 +76,14 @@ pub struct Libraries {
     code: AtomicU32,
 }
 
-/// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Otherwise the
-/// loader could map a new file between the steps in which a patch is written. A jump that ends with the new file's
-/// bytes leads anywhere.
+/// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Without the lock,
+/// the loader could map a new file between the steps in which a patch is written, and the jump would end with the new
+/// file's bytes.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
-/// and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. A batch may wait for a CPU, and the
+/// loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -119,7 +120,8 @@ impl Libraries {
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // A caller that maps holds the loader's lock, so `MAPPED` is left from an earlier change.
+            // A caller that wants `MAPPED` holds the loader's lock, so if the word is `MAPPED`, an earlier change left
+            // it so.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -135,7 +137,7 @@ impl Libraries {
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
-    /// Marks the begin, or the end, of a change by the loader. The caller must hold the loader's lock.
+    /// Marks the begin or end of a change by the loader, whose lock the caller must hold.
     pub fn set_mapping(&self, begins: bool) {
         match begins {
             true => drop(self.take_code(MAPPED)),
@@ -143,23 +145,25 @@ impl Libraries {
         }
     }
 
-    /// Patches code while the loader maps and unmaps nothing. Called only by the agent's thread.
+    /// Patches code under the lock, or without it after a wait in vain. The caller must hold the session's lock.
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stays `MAPPED`, no hook saw the change's end. It is unlocked, because it would delay each batch.
+        // If the code stays `MAPPED`, probably no hook saw the change's end. Without this unlocking each batch would
+        // wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
 
-    /// Unlocks the code. A forked child may have a locked copy of its parent's word.
+    /// A forked child may have a locked copy of its parent's word.
     pub fn free_all_code(&self) {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
 
-    /// Forgets all libraries. A thread that is late may still be in a walk.
+    /// Forgets all libraries. A late thread may still be in a walk.
     pub fn forget(&self) {
-        // First, because without a record no thread begins a walk. Acquire keeps the stores below behind the exchange.
+        // The record is cleared first, because without it no thread begins a walk. Acquire keeps the stores below after
+        // this exchange.
         self.record.swap(0, Acquire);
         let used = self.used();
         used.iter().for_each(|library| {
@@ -177,8 +181,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
-        // A change that began before this store has not locked the code, so this thread does. If the change ends first,
-        // only this thread can unlock the code.
+        // A change that began before this store has not locked the code, so this thread does. If the change ends before
+        // that, no hook unlocks the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -380,7 +384,7 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // If tiptoe has served nothing since the last time-out, it probably does not run, so no thread waits for it.
+        // tiptoe probably does not run if it has served nothing since the last time-out.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's

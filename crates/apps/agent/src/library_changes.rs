@@ -19,11 +19,11 @@ pub fn changed() {
     if !settled {
         libraries.set_mapping(true);
     }
-    // A session that is ending takes no reports. It still changes code, which is therefore locked above.
+    // A session that is ending accepts no reports, but still changes code. So the code is locked even then.
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {
-        // The code must be unlocked after the walk, which finds closed libraries, and before the wait for patches.
+        // Must come after the walk, which finds closed libraries, and before the wait for patches.
         libraries.set_mapping(false);
     }
     let (Some(data), Some(found)) = (data, found) else {

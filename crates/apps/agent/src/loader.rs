@@ -1,5 +1,5 @@
-//! The loader's list of loaded objects, as `<link.h>` describes it, in glibc and musl. A thread that reads it must hold
-//! the loader's lock.
+//! The loader's list of loaded objects (`<link.h>`), in glibc and musl. A thread that reads the list must hold the
+//! loader's lock.
 
 use core::iter;
 
@@ -45,8 +45,7 @@ impl Record {
 
     fn all(self) -> impl Iterator<Item = Record> {
         iter::successors(Some(self), |record| {
-            // SAFETY: the loader never frees its records. From version 2 on, a word follows the first version's
-            // fields.
+            // SAFETY: the loader never frees its records. From version 2 on, a record has `next`.
             let next = unsafe { ((*record.0).version >= 2).then(|| (*record.0).next) }?;
             Record::at(next as u64)
         })
@@ -110,7 +109,7 @@ pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 impl FileIdentity {
     pub const WORDS: usize = 4;
 
-    /// Returns the identity of the file at an entry's path; zeroes for the program itself.
+    /// Returns the identity of the file at an entry's path; zeroes without such a file, as for the program itself.
     pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.

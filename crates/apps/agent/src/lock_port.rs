@@ -1,5 +1,5 @@
-//! Records waits for libraries' own locks, as [`crate::locks`] records futex waits. The libraries report the waits
-//! through [`crate::ports`]. This code may run in signal handlers, so it must not lock, wait, or call libc.
+//! Records waits for libraries' own locks, which the libraries report through [`crate::ports`], as [`crate::locks`]
+//! records futex waits. Signal handlers enter this code, too, so it must neither lock nor wait.
 
 use core::arch::naked_asm;
 
@@ -42,7 +42,6 @@ extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u
     place
 }
 
-/// The `end` of a lock port.
 extern "C" fn ends(token: u64, outcome: u64) {
     let Some(here) = WaitWords::find() else {
         return;

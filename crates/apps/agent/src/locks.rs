@@ -1,5 +1,5 @@
-//! Handles futex calls, before and after a thread makes them. Trampolines enter here, also in signal handlers, so this
-//! code must not lock, wait, or call libc.
+//! Handles futex calls, before and after a thread makes them. Signal handlers enter this code, too, so it must neither
+//! lock nor wait.
 //!
 //! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
 //! all threads share, is in slab 0.
@@ -53,8 +53,7 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, stored because computing it would slow each hook. 0 before [`begin`], after [`end`],
-/// or if the session records no locks.
+/// The address of slab 0's words, stored because computing it would slow each hook. 0 unless a session records locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
@@ -93,7 +92,7 @@ impl WaitWords {
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks a stale slab
     }
 
-    /// Returns the calling thread's words. `slab` is the slab in its descriptor, or 0 for none.
+    /// Returns the calling thread's words. `slab` is the slab in its descriptor, or 0.
     #[inline]
     fn of(slab: u64) -> Option<WaitWords> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
@@ -139,8 +138,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: the words are above the stack pointer, in frames of runtime libraries ([`Frames`]) and their caller, at
-    // places that the functions' unwind rules give.
+    // SAFETY: the words are above the stack pointer, where unwind rules place them in frames of runtime libraries
+    // ([`Frames`]) and their caller.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let timed = thread.is_next_timed(registers.rsi as u32);
     let now = timed.then(clockwork::ticks);
@@ -175,7 +174,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
-        // No other function of libc is on the stack, so the site's flags name the function.
+        // No waiting function of libc was found on the stack, so the flags of the call's site name it.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,

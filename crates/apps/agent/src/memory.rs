@@ -21,11 +21,11 @@ pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
 /// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines need the space near code.
 /// The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start, or overwrites
-/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, so that they use different
-/// lines of the first-level cache.
+/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because some processors
+/// select first-level cache lines by more bits than those within a page.
 const FAR: usize = 0x5500_0000_0000;
 /// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
-/// would leave no hole for a segment, and the kernel would place the segment where trampolines need space.
+/// would leave no hole for a segment, which the kernel would then place where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
 /// The least length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
 /// ([`extend`]).
@@ -54,13 +54,12 @@ const _: () = {
     assert!(FAR + FAR_LEN + 3 * (88 << 30) + DISTANCE < CODE);
 };
 const FAR_LOOKS: usize = 4;
-/// The number of ascending addresses to try after [`FAR_LOOKS`] random ones. If all fail, the kernel chooses an
-/// address.
+/// The number of ascending addresses to try after [`FAR_LOOKS`] random ones, before the kernel chooses an address.
 const FAR_STEPS: usize = 32;
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps memory whose pages exist only once touched, even in a program that locks all its mappings (mlockall).
+/// Maps memory whose pages exist only once touched, even in a program that called mlockall.
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -94,7 +93,7 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     looks.chain(steps).find_map(|offset| {
         let at = (start + offset) & !(PAGE - 1);
         let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
-        // Before Linux 4.17 the kernel takes the address for a hint.
+        // Before Linux 4.17 the kernel ignores FIXED_NOREPLACE, and may map elsewhere.
         let there = got == at;
         if !there {
             unmap(got, len);
@@ -132,8 +131,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, and unlocks each piece before it maps the next. Otherwise a program that locks all its
-/// mappings may exceed RLIMIT_MEMLOCK.
+/// Maps a range in pieces, and unlocks each piece before it maps the next. Otherwise a program that called mlockall may
+/// exceed RLIMIT_MEMLOCK.
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {
@@ -270,8 +269,7 @@ pub fn retire_segment(at: usize, len: usize) {
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
-    // SAFETY: both ranges are the agent's own. A thread that still writes to the replaced range finds memory there at
-    // any moment.
+    // SAFETY: both ranges are the agent's own. A late writer to the replaced range finds memory there at any moment.
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
@@ -295,8 +293,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping cannot become
-/// writable, and a fork copies none of it.
+/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping is shared and of
+/// a sealed file. So it cannot become writable, and a fork copies no page of it.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))

@@ -3,7 +3,6 @@
 const OWNER_DIED: u32 = 0x4000_0000;
 const OWNER_TID: u32 = 0x3fff_ffff;
 
-/// Returns whether tiptoe holds the owner word.
 pub fn is_owned(word: u32) -> bool {
     word & OWNER_DIED == 0 && word & OWNER_TID != 0
 }

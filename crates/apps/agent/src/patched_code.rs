@@ -1,9 +1,8 @@
 //! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
-//! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves must get
-//! its original bytes back before any thread can call it. Hits at the new address are not counted, and tiptoe is
-//! notified of that code.
+//! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves gets its
+//! original bytes back before the call returns. tiptoe is notified that hits there are not counted.
 //!
-//! malloc grows large blocks by mremap, too, so ranges without a site are excluded first. Only armed sites count,
+//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Only armed sites count,
 //! because a closed library's site may be at the address of the program's data.
 
 use core::ops::Range;
@@ -40,7 +39,8 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
         return None;
     };
     let old_len = from.end - from.start;
-    // If the old length is 0, the call maps the range once more. If the new length is smaller, the rest is unmapped.
+    // If the old length is 0, the call maps the range once more. If the new length is smaller, the call unmaps the rest
+    // of the old range.
     let len = if old_len == 0 {
         *len
     } else {
@@ -53,8 +53,8 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 #[cold]
 #[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Linux before 6.17 moves only one mapping. Equal advice joins the separate mappings of patched pages to their
-    // neighbours.
+    // Linux before 6.17 moves a range only if it is one mapping. tiptoe gave patched pages their own mappings by
+    // advice. The same advice for the whole range joins them with their neighbours.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)
@@ -81,7 +81,7 @@ impl Text for UnusedCode<'_> {
     fn sync(&self) {}
 }
 
-/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the code is no longer at its old address.
+/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the old address no longer has the code.
 fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     let Some(shared) = shared::get() else { return };
     let memory = SelfMemory::open();
@@ -113,7 +113,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     memory.sync();
 }
 
-/// Reports to tiptoe that patched code is now elsewhere, too, or that its patches were lost.
+/// Reports to tiptoe a range of patched code that was moved, mapped a second time, or mapped anew.
 pub fn note(code: Range<u64>) {
     if let Some(data) = shared::at_home().and_then(Shared::data) {
         data.put_unpatched(code);

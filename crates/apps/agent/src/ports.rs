@@ -1,7 +1,6 @@
-//! Opens ports. Through a port, a library that the program links calls the agent during a session.
+//! Opens ports ([`tiptoe_port`]), by which libraries that the program links call the agent during a session.
 //!
-//! A port's file may be unmapped at any moment. So a port must be accessed through the kernel, which fails if
-//! nothing is mapped there.
+//! A port's file may be unmapped at any moment. So ports must be accessed by system calls, which then fail.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,7 +16,8 @@ use crate::text::SelfMemory;
 const EINVAL: u64 = 22;
 const MOST: usize = 64;
 
-/// The addresses of the session's open ports, until [`close`]. Relaxed throughout: only the agent's thread uses them.
+/// The addresses of the session's open ports, until [`close`]. Relaxed throughout: only the holder of the session's
+/// lock uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {

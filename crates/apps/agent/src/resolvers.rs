@@ -1,5 +1,5 @@
-//! Finds the resolvers of indirect functions in a mapped file's tables, as the loader does to call them. The agent must
-//! call no other address, whatever a plan says. The tables are read through the kernel, and every number in them is
+//! Finds the resolvers of indirect functions in a mapped file's tables, as the loader does. The agent must call no
+//! other address, even if a plan lists one. The tables are read through the kernel, and every number in them is
 //! bounded, because the program may have changed them.
 
 use core::ops::Range;
@@ -22,7 +22,7 @@ const MOST_TAGS: u64 = 256;
 const MOST_KEPT: usize = 256;
 
 /// The resolvers of the last address's file. They are kept, because a request lists a file's resolvers together, and
-/// each search of the tables takes long.
+/// searching the tables takes long.
 pub struct Resolvers<'t, T> {
     text: &'t T,
     code: Range<u64>,
@@ -70,7 +70,7 @@ impl<'t, T: Text> Resolvers<'t, T> {
                     *place = resolver;
                 }
                 *count += 1;
-                // Counting stops at the first resolver without room, so that the count shows that `kept` is incomplete.
+                // Stops at the first resolver without room, so that the count shows that `kept` is incomplete.
                 *count > MOST_KEPT
             });
         }

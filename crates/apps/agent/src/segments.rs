@@ -1,11 +1,11 @@
-//! Keeps the addresses of sessions' data segments: two ranges, which sessions use in turn and which are never unmapped.
+//! Keeps the addresses of sessions' data segments: two ranges, used in turn and, once used, never unmapped.
 //!
 //! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
 //! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
 //!
-//! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
-//! takes its place, and the old one stays mapped.
+//! A range grows at its address. If something else is mapped right after the range, a new range, at least twice as
+//! long, takes its turns, and the old range stays mapped.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -13,15 +13,15 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// The two ranges. Only one thread begins and ends sessions, so nothing here races.
+/// Only one thread begins and ends sessions, so nothing here races.
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range, so that no thread has an address of the range yet.
+    /// Whether the current session is the first in its range, of which no thread has an address yet.
     is_fresh: AtomicBool,
 }
 
-/// The addresses for one segment; both words are 0 before the first.
+/// The addresses for one segment; both words are 0 until the range is first used.
 struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,

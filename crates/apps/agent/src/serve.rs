@@ -209,7 +209,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns the table's sites at the plan's first `count` addresses, with the index of each address.
+/// Returns the table's sites at the plan's first `count` addresses, with each address's index in the plan.
 fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (usize, Site)> {
     (0..count).map_while(|index| {
         let found = shared.table.find(plan.address(index))?;
@@ -217,8 +217,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find earlier sessions' records instead of later ones at the same addresses, if the earlier records'
-/// trampolines are listed.
+/// Makes the table find the records of trampolines that the plan lists, in ascending order, instead of later records at
+/// the same addresses.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -245,7 +245,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
             let found = shared.table.find(plan.address(*index));
-            // The hook may still be there, because an earlier session could not remove it.
+            // The patch may still be there, because an earlier session could not remove it.
             let is_patched = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
@@ -283,8 +283,7 @@ fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
-/// Restores and patches sites again, several times. A site that another tracer patches in between is skipped that
-/// time.
+/// Several times, restores sites and patches them again. A site is skipped while another tracer's patch covers it.
 fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let there = |index| data.result(index) != Outcome::Unmapped as u64;
     let well = |outcome: u64| outcome == 0 && (0..count).all(there);
@@ -297,7 +296,7 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls the resolvers of indirect functions. Resolvers have no side effects. The result for any other address is 0.
+/// Calls the resolvers of indirect functions, which have no side effects. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -331,7 +330,8 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Not inlined, because otherwise a caller would have all batches' arrays on its stack at once.
+/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because otherwise several calls' arrays would be on
+/// one stack frame.
 #[inline(never)]
 fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     let mut all = all.fuse();

@@ -1,9 +1,9 @@
 //! Begins and ends the state of a session.
 //!
-//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends it. If the agent's thread
-//! cannot start again in a new namespace, the calling thread of the program ends the session. These threads hold
-//! [`Shared`]'s lock. A forked child's only thread ends the copied session without a lock. The agent's thread holds the
-//! lock until the kernel has ended that thread. So no former session's thread exists when the next session begins.
+//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends the session, or a thread
+//! of the program if the agent's thread cannot start again in a new namespace. All of them hold [`Shared`]'s lock. A
+//! forked child ends its copy of the session without the lock. The agent's thread holds the lock until the kernel has
+//! ended that thread. So no former session's thread exists when the next session begins.
 
 use tiptoe_sys::raw::Errno;
 

@@ -31,10 +31,10 @@ const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 const RINGS: u32 = 1 << 31;
 const HITS: u32 = 1 << 30;
 
-/// State that outlives a session. A forked child has its own copy, in which `lock`, `here`, `gate`, `signals_owner`
-/// and `space` are wiped.
+/// State that outlives a session. A forked child has a copy, in which the words of `lock`, `here`, `gate`,
+/// `signals_owner`, `space`, `regions`, `descriptors` and `claims` are wiped.
 pub struct Shared {
-    /// The process that began the session. A forked child finds its parent's id here.
+    /// The process that began the session; in a forked child its parent.
     pub pid: AtomicU32,
     /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one
     /// that has a [`crate::thread::SessionGuard`].
@@ -42,14 +42,13 @@ pub struct Shared {
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether another tracer may have overwritten a patch by removing its own trap byte.
+    /// Whether another tracer, which removed its own trap byte, may have overwritten our patch.
     pub must_rearm: AtomicBool,
-    /// Patched sites. [`ARMED`] has the layout of a site's word.
+    /// The sites of all sessions, patched or not. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
     pub libraries: Libraries,
     pub claims: Claims<'static>,
     pub thunks: Thunks<'static>,
-    /// Only calls from this code are followed.
     pub described: DescribedCode,
     pub arenas: Arenas,
     thunk_table: u64,
@@ -66,7 +65,7 @@ pub struct Shared {
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
     here: &'static AtomicU32,
-    /// Not 0 while a thread without a slab may claim one at its first hit.
+    /// Not 0 while threads without a slab claim one at their first hit.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
@@ -76,7 +75,7 @@ pub struct Shared {
     segments: Segments,
 }
 
-/// The address and number of the table's records, which a later tiptoe reads before it attaches.
+/// The address and number of the table's records, for a later tiptoe that attaches.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -88,7 +87,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Only a fork has the same pointer at this address, because the state's address is random.
+/// Returns where the pointer to the state is stored. Only a fork has the same pointer there, because the state's
+/// address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -98,7 +98,6 @@ pub fn at_home() -> Option<&'static Shared> {
     get().filter(|s| s.is_home() && s.data().is_some())
 }
 
-/// The bytes that a fork wipes.
 const WIPED: usize = PageAllocator::of::<Descriptor>(MAX_DESCRIPTORS)
     + PageAllocator::of::<AtomicU32>(5)
     + PageAllocator::of::<AtomicU64>(1)
@@ -131,8 +130,7 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let [used, here, signals_owner, gate, lock] = words;
     let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
-    // The parts that each session uses are adjacent, because a fork allocates a page table for each 2 MiB that contain
-    // a page.
+    // The parts that each session uses are adjacent, because a fork allocates a page table for each used 2 MiB.
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let arenas = room.slice(Arenas::WORDS)?;
     let block = room.bytes(PageAllocator::of::<Shared>(1))? as *mut Shared;
@@ -178,8 +176,8 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
     let none = core::ptr::null_mut();
-    // Release: pairs with the Acquire in `get`. The exchange fails if another thread, which a dead tiptoe had borrowed,
-    // was faster.
+    // Release: pairs with the Acquire in `get`. The exchange fails if another thread, borrowed by a tiptoe that has
+    // died, was faster.
     let first = SHARED.compare_exchange(none, block, Ordering::Release, Ordering::Relaxed);
     first.map_err(|_| Errno(16))?;
     // SAFETY: the block was written above, and is never freed.
@@ -367,7 +365,7 @@ impl Shared {
     }
 
     /// Returns whether the calling process itself has the session. `here` must be checked first, because a forked
-    /// child's seccomp filter may kill it for a system call. The process id distinguishes a child that shares this
+    /// child's seccomp filter may kill the child for the getpid. The process id excludes a child that shares this
     /// memory.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
@@ -429,7 +427,7 @@ impl Shared {
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments. A thread that has read its slab's address may still write there ([`Segments`]).
+    /// Removes the session's segments, to which late threads may still write ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;

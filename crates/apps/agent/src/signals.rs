@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | owned | [`ProcessSignals`] | the process | [`own`] takes it over; [`disown`] gives it back |
 //! | disposition | [`ProgramSignal`], a ring | the process | sigaction |
-//! | requested in another handler's mask, but kept out of the kernel's | [`ProcessSignals`] | the process | sigaction |
+//! | requested in the mask of another signal's handler | [`ProcessSignals`] | the process | sigaction |
 //! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler calls the program's; tiptoe attaches |
 //! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
 //! | held back, sent to the process | [`ProgramSignal`] | the process | it arrives, is unblocked or is waited for |
@@ -18,8 +18,9 @@
 //! | the signal is | result |
 //! |---|---|
 //! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
+//! | a debug trap without a reason | dropped, if breakpoints can have caused it |
 //! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
-//! | the program's single step in our code | skipped, or handled as at the original instruction ([`step`]) |
+//! | the program's single step in our code | dropped, or handled as at the original instruction ([`step`]) |
 //! | another fault | the program's handler runs; the program dies if it blocks the signal or is in that handler |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
 //! | sent, and not blocked by the mask of the thread's wait | the program's handler runs; the wait ends with EINTR |
@@ -46,31 +47,30 @@
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! pass calls on. If some of the program's calls that change masks are not intercepted, the program must not have trap
-//! bytes. Then other sites whose removal needs trap bytes stay, too. The next session must not write trap bytes in such
-//! a program either, so each agent writes none before tiptoe allows them.
+//! pass calls on. A program must have no trap bytes if a call that changes its masks may bypass the guards. In such a
+//! program, other sites whose removal needs trap bytes stay, too. The next agent must not write trap bytes there
+//! either, so each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
-//! - A system call outside libc, or in a libc whose `syscall` has another shape (musl's), is not intercepted. If a
-//!   program's files have such a call that may change a mask, no trap byte is used. Code that is loaded later may
-//!   still block SIGTRAP; if it then runs a trap byte, the kernel kills the process.
+//! - A call that sets a handler or mask is not intercepted outside libc, or in a libc whose `syscall` has another shape
+//!   (musl's). If a program's files have such a call that may change a mask, no trap byte is used. Code that is loaded
+//!   later may still block SIGTRAP; a trap byte in that thread then kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
 //! - A signal to the process that all threads block still goes to one of them. sigpending shows the signal only after
 //!   that thread has held it back.
-//! - A blocked signal ends a call that takes no mask (read, poll) with EINTR, unless the program's handler has
-//!   SA_RESTART and the kernel restarts such calls.
-//! - A signal of kill or tgkill has code SI_QUEUE if it was held back when the session ended, or if a sigtimedwait
-//!   in another thread gets it.
-//! - An epoll_pwait can end with EINTR although no handler ran, if a signal to another thread was on its way when
-//!   the call began.
+//! - A blocked signal may end a call that takes no mask with EINTR: poll always, read if the program's handler lacks
+//!   SA_RESTART.
+//! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
+//!   sigtimedwait gets it.
+//! - An epoll_pwait may end with EINTR although no handler ran, as after SIGCONT, if a signal to another thread was on
+//!   its way when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
-//! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]). Otherwise our
-//!   signals stay pending.
+//! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).
 //! - If tiptoe is killed, a thread that believes it blocks our signals does not block them until it next sets its mask.
-//! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the stack that it happens on. The
-//!   kernel kills a program whose stack has no room.
+//! - Each trap, and each held signal, takes a signal frame and less than 1 KiB of the thread's stack. The kernel kills
+//!   a program whose stack has no room.
 //!
 //! The recorded dispositions are a ring, so that the handler needs no lock and reads no torn record.
 
@@ -140,8 +140,8 @@ impl Info {
         (self.signal, self.code) == (5, TRAP_PERF)
     }
 
-    /// Returns whether the thread itself raised the signal. The kernel then delivers it even if it is blocked or
-    /// ignored.
+    /// Returns whether the thread itself raised the signal. If such a signal is blocked or ignored, the kernel kills
+    /// the process.
     fn is_fault(&self) -> bool {
         self.code > 0 && !self.is_of_perf_event()
     }
@@ -256,7 +256,7 @@ fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
-        // Relaxed: a thread that stores the flag installs the handlers again itself.
+        // Relaxed: the thread that sets the flag itself installs the handlers again.
         false if SIGNALS.is_on_alternate.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
@@ -281,7 +281,7 @@ fn number(bit: u64) -> usize {
 
 /// Takes a signal over. Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
-    let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: the agent's thread is the only writer
+    let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: only the holder of the session's lock writes
     if owned & bit != 0 {
         return 0;
     }
@@ -304,9 +304,8 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
-/// Makes our handlers use a thread's alternate stack until the session ends, because a breakpoint may hit on a
-/// coroutine's stack without room for a signal frame. If the program has a handler, the SA_ONSTACK flag of that handler
-/// decides.
+/// Makes our handlers use a thread's alternate stack until the session ends, because a coroutine's stack may have no
+/// room for a breakpoint's signal frame. If the program has a handler, that handler's SA_ONSTACK flag decides.
 pub fn use_alternate_stacks() {
     SIGNALS.is_on_alternate.store(true, Ordering::Relaxed);
     for signal in BOTH {

@@ -4,9 +4,9 @@
 //! trap's address leads to its mapping, then to the file offset, then to the sites at that offset. Each mapping of a
 //! file has its own site, so only the site at the trap's address counts.
 //!
-//! No hit may be lost, and no trap may wait. The space is *unsure* if it may have missed a change. If it is unsure, or
-//! has something else at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). The program may have put a copy of its code there.
+//! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
+//! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
+//! (`tiptoe_uprobe::window`). Other code there may be a copy that the program made.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -45,14 +45,14 @@ const SHAPE: Shape = Shape {
 };
 /// The most files, a power of 2.
 const FILES: usize = 1 << 12;
-/// How often the agent's thread checks the lock before each sleep, and how often it sleeps, so that the lock's holder
-/// may get a CPU.
+/// How often the agent's thread checks the lock before each sleep, and how often it sleeps, so that the holder may get
+/// a CPU.
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
 /// Readings of /proc/self/maps that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
-/// The sleep of the agent's thread before it reads /proc/self/maps again, if the space is still unsure.
+/// The agent's thread's sleep before it reads /proc/self/maps again, if the space is still unsure.
 const SOON_NS: u64 = 10_000_000;
 /// The most bytes from a site's start to a trap inside the site, plus one.
 const REACH: u64 = 8;
@@ -80,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// A forked child gets its own space, if there is memory for it.
+/// Begins a session. A process without a space, as a forked child, gets one if there is memory for it.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -122,7 +122,7 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a space that was never read is empty, so nothing in it is wrong.
+        // Relaxed: a thread that sees the old value uses a space that was never read, which is empty.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -177,8 +177,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it reports that it got the lock. Returns `false` if a thread of the program holds the lock
-    /// too long.
+    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -216,8 +215,8 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. If hooks are among them, the space becomes unsure, because new hooks
-/// missed earlier changes.
+/// Adds sites to the space, before they are armed. If there are hooks among the sites, the space becomes unsure,
+/// because new hooks saw no earlier change.
 pub fn add_sites(
     shared: &Shared,
     data: &Data,
@@ -268,7 +267,8 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm, and counts the trap in `slot`.
+/// Returns the site of a trap that the space does not confirm. Counts the trap in `slot` if the space has the site's
+/// probe.
 #[cold]
 fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;
@@ -303,7 +303,7 @@ pub fn count_fork() {
     }
 }
 
-/// Adds 1 to a slot of the calling thread's slab, and claims the slab if necessary.
+/// Adds 1 to a slot of the calling thread's slab, claimed if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
@@ -393,7 +393,6 @@ pub fn loading(begins: bool) {
 
 /// Returns the file of a descriptor, by the numbers that /proc/self/maps shows.
 fn file(descriptor: u64) -> Option<FileId> {
-    // `struct stat` begins with the device and the inode.
     let mut stat = [0u64; 18];
     let into = stat.as_mut_ptr() as usize;
     // SAFETY: the kernel writes 144 bytes, the size of `stat`.

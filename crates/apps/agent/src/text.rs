@@ -1,9 +1,9 @@
 //! Reads and writes the program's code from inside the program. An access to unmapped memory fails without a fault.
 //!
 //! /proc/self/mem ignores the protection of memory. The file cannot be opened without /proc, or after the program gave
-//! up its privileges, because root then owns the file. Then the agent uses process_vm_readv(2) and
-//! process_vm_writev(2). They need no right to access the caller's memory, but obey its protection. So a page of code
-//! is made writable for the copy, and stays executable.
+//! up its privileges, because root then owns the file. In these cases the agent uses process_vm_readv(2) and
+//! process_vm_writev(2), which need no rights here, but obey the protection. So a page of code is made writable for the
+//! copy, and stays executable.
 
 use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;

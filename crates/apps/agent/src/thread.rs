@@ -1,7 +1,6 @@
-//! The agent's thread: a raw clone that libc does not know, with every signal blocked and without rights
-//! ([`crate::credentials`]). It closes all descriptors in its own table, because it must not keep a file of the program
-//! open. It sleeps on the word that tiptoe holds as a robust futex. When tiptoe dies, the kernel marks the word and
-//! wakes the thread. tiptoe wakes the thread for requests.
+//! The agent's thread, a raw clone. It closes all descriptors in its own table, because it must not keep a file of the
+//! program open. It sleeps on the word that tiptoe holds as a robust futex. tiptoe wakes it for requests. When tiptoe
+//! dies, the kernel marks the word and wakes the thread.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,7 +38,7 @@ const FLAGS: usize = CLONE_VM
     | CLONE_CHILD_CLEARTID;
 
 const PR_SET_NAME: usize = 15;
-/// The interval of checks whether the thread has ended, and their number: about 5 s in all.
+/// The interval and number of checks whether the agent's thread has ended: about 5 s in all.
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
@@ -82,7 +81,7 @@ fn spawn(id: &AtomicU32) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the agent's thread end the session as a detach does, and waits for the thread's end, at most about 5 s.
+/// Makes the agent's thread end the session, and waits for the thread's end, at most about 5 s.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
@@ -98,8 +97,9 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, or
-/// if the thread does not end within about 5 s. Then no other thread may be started.
+/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, if
+/// the calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. The caller
+/// must then start no thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -153,7 +153,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The registration must precede the first patch. In a program with one thread, `entry` has made it.
+        // The process must be registered for membarrier(2) before the first patch. In a program with one thread,
+        // `entry` has done so.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -190,8 +191,8 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // This check is last, so that requests are served even if the program asks each new agent's thread to end
-            // at once.
+            // This check is last, so that requests are served even if the program makes each new agent's thread end at
+            // once.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -204,7 +205,7 @@ pub extern "C" fn run() {
     }
 }
 
-/// Sleeps for ever, because a seccomp filter of the program covers the thread, so any other call might end the program.
+/// Sleeps for ever, because under the program's seccomp filter any other call might end the program.
 fn sleep_for_good() -> ! {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -212,8 +213,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the thread runs soon even if the program keeps every core busy. Other threads
-/// wait for its work. A short slice needs no right (Linux 6.12), unlike a higher priority.
+/// Requests short time slices, so that the agent's thread, for which others wait, runs soon even if the program keeps
+/// every core busy. Unlike a higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -230,8 +231,7 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, sets a recognisable name, and opens the agent's own files. Then gives up the rights, which
-/// the opening needs.
+/// Closes all descriptors, sets a recognisable name, opens the agent's own files, and then gives up the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

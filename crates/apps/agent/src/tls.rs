@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor ([`tiptoe_uprobe::claim`]) |
 //! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
-//! | 2 | recall: whether a signal was held back after the system call's hook looked for one |
+//! | 2 | recall: whether a signal was held back since the last hook of a system call began |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
 //! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
 //! | 8..16 | two masks for the kernel, each: mask, pointer to it, length, the program's mask |
@@ -51,14 +51,15 @@ pub const HELD_SENDERS: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. Parent and child share it, or each has its own.
+/// The word for `tiptoe_clone_cleared` and `tiptoe_clone_born`. A child shares its parent's word, unless it has another
+/// block or memory.
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames. Word 17 of a thread without frames points to the page's end. A trampoline that pushes there
-/// asks the agent for memory, as at the end of any page, and a return finds an empty frame.
+/// A page of empty frames. Word 17 of a thread without frames points to the page's end. A trampoline asks the agent for
+/// memory at the end of any page. A return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -129,12 +130,13 @@ pub fn beginnings() -> [u64; 2] {
 /// stores it before the first trampoline is armed, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
-/// Learns how the C library lays out blocks. Called by a thread of the program.
+/// Learns how the C library lays out blocks.
 pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
-    // In musl's block these two words lead to other threads or, if there are none, to the block itself.
+    // In musl's block these two words point to the neighbours in its list of threads or, if there are none, to the
+    // block itself.
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
@@ -262,7 +264,7 @@ pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
     word.store(return_address, Ordering::Relaxed);
 }
 
-/// Sets whether the thread must enter the hook again, if it is on its way from a hook to the system call.
+/// Sets whether the thread must run the hook again before the system call, if it is between the two.
 pub fn recall(again: bool) {
     store(RECALL, again.into());
 }
@@ -325,8 +327,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and the program's mask `given`. Two places are used in turn, so that a signal
-    /// handler in between can store its own mask.
+    /// Stores a mask for the kernel, and the program's mask `given`, in two places in turn, so that a signal handler in
+    /// between can store its own.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

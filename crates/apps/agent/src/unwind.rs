@@ -1,22 +1,22 @@
 //! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` work as without the agent.
 //!
-//! A return address on the stack may be in a thunk, and a signal may interrupt a thunk, a trampoline, or the agent. An
-//! unwinder asks libc for the object that contains such an address: by `_dl_find_object`, or in older versions by
-//! `dl_iterate_phdr`. Both are intercepted, and for generated code they answer with an object of ours.
+//! A return address may be in a thunk, and a signal may interrupt a thunk, a trampoline, or the agent. An unwinder asks
+//! libc for the object that contains such an address, by `_dl_find_object` or, in older versions, `dl_iterate_phdr`.
+//! Both are intercepted, and return an object of ours for generated code.
 //!
-//! A thunk's unwind information says that the thunk is no frame, and that the thunk's record has the return address. A
-//! trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the trampoline itself
-//! follows calls, the return addresses of these calls are described like thunks. So any unwinder works, even one linked
-//! into the program.
+//! A thunk's unwind information computes the caller's stack pointer, and says that the thunk's record has the return
+//! address. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the
+//! trampoline itself follows calls, the return addresses of these calls are described like thunks. So any unwinder
+//! works, even one linked into the program.
 //!
-//! `_Unwind_Backtrace` passes every frame to a function of its caller. We replace this function by one that skips our
-//! frames. `_Unwind_ForcedUnwind` also leaves the frames that it passes ([`crate::forced`]).
+//! `_Unwind_Backtrace` passes every frame to a function that its caller gives. We replace that function by one that
+//! skips our frames. `_Unwind_ForcedUnwind` also leaves the frames ([`crate::forced`]).
 //!
 //! `dlsym` and `dlopen` inspect their return address, which is in a thunk if a followed function tail-calls them. So
 //! the agent first counts that function as returned, and restores the true return address.
 //!
-//! Once calls were followed, these interceptions stay in the program for ever, because frames may return through thunks
-//! at any time after a detach.
+//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks at any time
+//! after a detach.
 
 use core::cell::Cell;
 
@@ -36,7 +36,7 @@ use crate::unwind_info::{AddressOf, INFO};
 /// The distance from the hook's return address to the copy of the displaced instructions (`tiptoe-patch`, `build`).
 const COPY: u64 = 14;
 
-/// Handles an intercepted function. Returns the value that it must return at once; `None` if it must run.
+/// Handles an intercepted function. Returns the value that it must return without running; `None` if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -193,7 +193,7 @@ struct Walk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// One of our frames that called the unwinder. The last of them is a trampoline's.
+    /// A frame of ours between the unwinder and its copied entry. The trampoline's is the last.
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,

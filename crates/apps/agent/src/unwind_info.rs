@@ -18,7 +18,7 @@ const FDE: usize = 100;
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
 /// The last thunk and the frame to which it returns must not have the same canonical frame address
-/// (`tiptoe_uprobe::thunks`). So the thunk's address is lower by the high half of its record's last word: 8 bytes.
+/// (`tiptoe_uprobe::thunks`). So the last thunk's is lower by 8 bytes, the high half of the record's last word.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -73,8 +73,8 @@ impl Bytes {
         self
     }
 
-    /// Puts operations that push the address of a word of the thunk's record: the code address (register 16), rounded
-    /// down to 32 bytes, plus `record_distance`. In DWARF: breg16(0) const1s(-32) and const4s(record_distance) plus.
+    /// Puts operations that push the address of a word of the thunk's record: breg16(0) const1s(-32) and
+    /// const4s(record_distance) plus. Register 16 is the code address.
     fn record(&mut self, record_distance: i32) -> &mut Bytes {
         self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
         self.word(record_distance as u32).put(&[0x22])

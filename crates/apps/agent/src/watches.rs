@@ -1,18 +1,18 @@
 //! Watches variables by breakpoints. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
-//! The agent's thread opens the events of each thread while no thread may be created ([`births`]); later threads
-//! inherit them. Only the agent's thread has the events' descriptors, so the events end with that thread: at an exec,
-//! and when tiptoe ends. A forked child has no events.
+//! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). Meanwhile it
+//! delays the creation of threads ([`births`]). Later threads inherit the events, forked children do not. Only the
+//! agent's thread has the events' descriptors, so the events end with that thread: at an exec, and when tiptoe ends.
 //!
 //! | state ([`Watches`]) | changes when |
 //! |---|---|
 //! | whether hits are recorded | [`observe`], [`begin`] |
 //! | the number of CPUs | [`observe`] |
-//! | the watched addresses | [`observe`], [`turn`], [`close`] |
-//! | descriptors | [`observe`], [`close`], [`after_retreat`] |
+//! | the watched addresses | [`begin`], [`observe`], [`turn`], [`close`] |
+//! | descriptors | [`begin`], [`observe`], [`go_on`], [`close`], [`after_retreat`] |
 //!
-//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for five system calls. The kernel reads the variable's
-//! value for us, because a read of our own would be a hit, and a fault if the memory is unmapped.
+//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for system calls. One of them reads the variable,
+//! because a read by our own code would be a hit, and a fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,13 +41,14 @@ use events::{DISABLED, FLAGS, attr, perf_event_open};
 
 const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
-/// The mark of our events in a signal's data; the low 16 bits are the event's number.
+/// Marks the signal data of our events. The low 16 bits are the variable's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How often a thread waits for room in a full ring, because tiptoe may lack a CPU.
+/// How many waits for room in a full ring may time out before a hit is dropped, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// How many readings of the list of threads must show no new thread, because one in creation may not be listed yet.
+/// How many readings of the list of threads must show no new thread, because a thread in creation may not be listed
+/// yet.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -62,20 +63,21 @@ const ETIMEDOUT: Errno = Errno(110);
 
 const NUMBER: u32 = 28;
 
-/// What a session watches, until [`close`]. [`begin`] resets all but the place for descriptors.
+/// What a session watches. [`begin`] resets all but `cpus`, `targets` and `events`, which are unused while `count` and
+/// `open` are 0.
 struct Watches {
     is_on: AtomicBool,
     cpus: AtomicU32,
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
-    /// The address of [`MOST`] descriptors, each with its event's number in the upper bits. They are mapped when first
-    /// needed, because they take 256 KiB.
+    /// The address of [`MOST`] words: an event's descriptor, and the variable's number from bit [`NUMBER`] on. The
+    /// memory is mapped when first needed, because it takes 256 KiB.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
     has_room: AtomicBool,
-    /// Whether the events must be disabled, because no more hits are allowed in this window of time.
+    /// Whether the agent's thread must disable the events, because this window of time has had its allowed hits.
     must_rest: AtomicBool,
-    /// 0 while the agent's thread has left, until another thread has replaced it.
+    /// 0 after the agent's thread has ended, until its successor has opened the events.
     is_back: AtomicU32,
 }
 
@@ -92,7 +94,8 @@ static WATCHES: Watches = Watches {
 };
 
 fn hits<'a>(data: &Data<'a>) -> Option<Hits<'a>> {
-    // Relaxed, here and throughout: only the agent's thread writes these words, before it opens the first event.
+    // Relaxed, here and in `watched`: the agent's thread writes these words before it opens the first event, or in
+    // `turn`.
     WATCHES.is_on.load(Relaxed).then(|| data.hits())?
 }
 
@@ -109,8 +112,8 @@ fn set_watched(plan: &Plan, number: usize, at: usize) {
     }
 }
 
-/// Begins a session that watches nothing yet. The words may have values of an earlier session that was killed, or in a
-/// forked child of its parent's session.
+/// Begins a session that watches nothing yet. An earlier session that was killed, or a forked child's parent, may have
+/// left other values.
 pub fn begin() {
     births::begin();
     WATCHES.is_on.store(false, Relaxed);
@@ -121,7 +124,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch the variables that the plan lists, after the number of CPUs.
+/// Begins to watch variables. The plan lists the number of CPUs, then the variables.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -133,13 +136,12 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while no thread may be created. A thread that is created all the same inherits only the
-/// events that its parent has at that moment. The kernel does not report which events those are, so all must be closed
-/// and opened again.
+/// Opens events for all threads while [`births`] delays the creation of threads. The kernel does not report which
+/// events a thread that is created all the same has inherited, so all must then be closed and opened again.
 ///
-/// To open only the events that such a thread may lack would be wrong, because the kernel swaps inherited events
-/// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
-/// Linux 6.18).
+/// Opening only the events that such a thread may lack could give it an event twice, because the kernel swaps inherited
+/// events between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen
+/// on Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -170,7 +172,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Disables events that must rest, or serves a request in the segment. Returns whether there was work.
+/// Disables events that must rest, or serves a request of tiptoe in the data segment. Returns whether there was work.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
     // Relaxed: the flag guards no memory, only the kernel's events.
@@ -214,9 +216,9 @@ pub fn go_on(shared: &Shared, data: &Data) {
     raw::futex::wake(&WATCHES.is_back, u32::MAX);
 }
 
-/// Records that the agent's thread has left for a while, with its descriptors.
+/// Records that the agent's thread has ended, which closed its descriptors.
 pub fn after_retreat() {
-    WATCHES.open.store(0, Relaxed); // Relaxed: published by the thread's start
+    WATCHES.open.store(0, Relaxed); // Relaxed: published by the start of the next agent's thread
     WATCHES.is_back.store(0, Relaxed); // Relaxed: likewise
 }
 
@@ -244,7 +246,7 @@ struct OpenFailure {
     tid: u32,
 }
 
-/// Opens all events of each known thread. Returns the number of threads; `None` if a thread was created in between.
+/// Opens all events of each known thread. Returns the number of threads; `None` if a thread was created meanwhile.
 fn open_each(hits: &Hits) -> Result<Option<u64>, OpenFailure> {
     let own = gettid();
     let (mut opened, mut done) = (0, Ok(()));
@@ -282,7 +284,7 @@ fn open_events(tid: u32) -> Result<(), Errno> {
 }
 
 fn events_made() -> &'static [AtomicU32] {
-    let at = WATCHES.events.load(Relaxed); // Relaxed: the agent's thread alone stores and uses it
+    let at = WATCHES.events.load(Relaxed); // Relaxed: only the holder of the session's lock uses it
     match at.is_null() {
         true => &[],
         // SAFETY: `make_events` mapped zeroed memory of that length there, for good.
@@ -352,7 +354,7 @@ fn close_events() {
     }
 }
 
-/// Records that the program is about to call exec, or that the exec has failed.
+/// Records that the program is about to call exec, or that this failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -384,13 +386,13 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
         }
     }
     if is_last && hits.set_resting(true) {
-        WATCHES.must_rest.store(true, Relaxed); // Relaxed: the wake-up that follows is a system call.
+        WATCHES.must_rest.store(true, Relaxed); // Relaxed: ordered by the system call below
         raw::futex::wake(data.owner()?, u32::MAX);
     }
     Some(())
 }
 
-/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last wait was in vain.
+/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last thread got none.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE
@@ -402,7 +404,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // A wait that did not time out means that tiptoe has freed cells, which other threads may have taken.
+        // If a wait did not time out, tiptoe has probably freed cells, but other threads may have taken them.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }

@@ -1,6 +1,6 @@
 //! Compiles `.eh_frame` to a table, on the host.
 //!
-//! The bytes are hostile: no number in them may decide how much is done or kept; otherwise a few bytes could take
+//! The bytes are hostile. No number in them may determine the work or the memory; otherwise a few bytes could take
 //! hours or gigabytes.
 
 extern crate std;
@@ -17,7 +17,8 @@ use gimli::{
 
 use crate::{Base, Rule, encode_row, find};
 
-/// The longest CIE that is run. Each function runs its CIE again, so a long CIE would make the work quadratic.
+/// The longest common information entry (CIE) to accept. Its instructions are executed again for each function that
+/// uses it, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
 const MAX_SPANS: usize = 8_000_000;
 /// Alignment of functions and linkage table entries. A shorter gap between functions is padding.
@@ -29,7 +30,7 @@ pub struct Section<'d> {
     pub bytes: &'d [u8],
     /// Its link-time address.
     pub address: u64,
-    /// The bytes of an address: 4 or 8.
+    /// The size of an address in bytes: 4 or 8.
     pub word: u8,
     /// Whether the image's code is for x86-64.
     pub x86_64: bool,
@@ -202,8 +203,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn` if the expression is that of linkage tables: `rsp + 8 + ((rip & 15) >= turn) * 8`. From offset `turn`
-/// on, an entry has pushed its number.
+/// Returns `turn` if the expression is `rsp + 8 + ((rip & 15) >= turn) * 8`, as for a procedure linkage table. An entry
+/// of the table has pushed its number from offset `turn` on.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;

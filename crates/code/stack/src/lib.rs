@@ -1,12 +1,13 @@
 //! Walks stacks by compiled unwind tables. Needs no frame pointers, allocator or library.
 //!
-//! The host runs `.eh_frame`'s programs once (`compile`), and keeps sorted *rows* of 8 bytes. A row's [`Rule`] holds
-//! up to the next row. The agent only searches rows ([`find`]), because a hook must not allocate or interpret DWARF.
+//! The host executes `.eh_frame`'s instructions once (`compile`), and keeps sorted *rows* of 8 bytes. A row's [`Rule`]
+//! is valid up to the next row. The agent, inside the traced program, only searches the rows ([`find`]), because it
+//! must not allocate there.
 //!
-//! The *canonical frame address* (CFA) is the stack pointer before the call. Most functions compute it from the
-//! stack pointer or %rbp, and save %rbp in their frame or leave it alone. Other code is [`Rule::UNKNOWN`].
+//! The *canonical frame address* (CFA) is the stack pointer before the call. In most functions it has a fixed distance
+//! from the stack pointer or %rbp, and %rbp is saved in the frame or unchanged. Other code has [`Rule::UNKNOWN`].
 //!
-//! Tables and stacks may be corrupt: a search takes at most 32 turns, and a step goes up at most 64 KiB and reads
+//! Tables and stacks may be corrupt. So a search takes at most 32 turns. A step goes up at most 64 KiB, and reads
 //! nothing below the stack pointer.
 #![no_std]
 #![forbid(unsafe_code)]

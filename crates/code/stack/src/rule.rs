@@ -22,7 +22,7 @@ pub struct Rule(u32);
 /// The registers that a walk needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The instruction pointer, or the return address.
+    /// The instruction pointer; in a caller's frame, the return address.
     pub pc: u64,
     /// The stack pointer.
     pub sp: u64,
@@ -35,7 +35,7 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// The most bytes from stack pointer to CFA; beyond it the stack is corrupt.
+/// The most bytes from the stack pointer to the CFA of an intact stack.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {
@@ -75,8 +75,7 @@ impl Rule {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// Returns the CFA. `None` if the rule has none, or if it is misaligned, not above the stack pointer, or far from
-    /// it.
+    /// Returns the CFA. `None` if the rule has no CFA, or if the CFA is not 1 to 8,191 words above the stack pointer.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -88,8 +87,8 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // The subtraction wraps around for a CFA at the stack pointer. The rotation moves a misaligned CFA's low bits
-        // to the top. So both are refused.
+        // The subtraction wraps around if the CFA is at the stack pointer. The rotation moves a misaligned CFA's low
+        // bits to the top. Either result is too large, so the CFA is refused.
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }
@@ -99,8 +98,8 @@ impl Rule {
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;
         let saved = u64::from(self.0 >> SAVED & SAVED_WORDS) * 8;
-        // A slot below the stack pointer was popped, so %rbp is the caller's already. The slot must not be read,
-        // because it may be overwritten.
+        // If %rbp's slot is below the stack pointer, the function has popped it, so %rbp is already the caller's. The
+        // slot must not be read, because it may be overwritten.
         let bp = match saved {
             1.. if saved <= cfa - frame.sp => read(cfa - saved)?,
             _ => frame.bp,

@@ -1,4 +1,4 @@
-//! Any bytes compile in bounded time to a sorted table.
+//! Any bytes compile to a sorted table of bounded length, whose rules lead only upwards.
 
 use proptest::prelude::*;
 use tiptoe_stack::compile::{Section, Table};

@@ -244,7 +244,7 @@ fn check(flags: &[&str]) {
     }
     depths.sort();
     println!("{flags:?}: frames per thread {depths:?}");
-    // The main thread waits in main, the others below ten functions.
+    // The main thread waits in `main`, each other thread in ten nested calls of `deep`.
     assert_eq!(depths.len(), 7);
     assert!(depths[0] >= 4 && depths[1] >= 14, "{depths:?}");
 }

@@ -17,7 +17,7 @@ use crate::tls;
 /// The bytes of a thread's region, for 131,000 nested calls. Untouched pages cost nothing.
 const REGION: usize = 4 << 20;
 
-/// The region of a thread, aligned to its own size.
+/// A thread's memory for frames, aligned to its own length.
 ///
 /// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has the thread's
 /// records of forced unwinding instead of frames.
@@ -46,8 +46,8 @@ impl Region {
     /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
-        // Relaxed, here and below: only the slab's owner changes the word. Other threads find zeroes or frames in the
-        // region, and both are valid.
+        // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or
+        // frames there, both valid.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);

@@ -1,4 +1,5 @@
-//! Prepares a system call in which the thread waits for signals, or waits under another mask.
+//! Prepares a system call in which the thread waits for signals (sigtimedwait), or waits under another signal mask
+//! (ppoll).
 //!
 //! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), because
 //! it must stay valid until the kernel has read it, even if the call is restarted. The hook records the call for the
@@ -10,8 +11,8 @@ use crate::signals::{self, MaskLocation};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// The distance from the hook's return address to the end of the trampoline's jump to the system call. The last 4
-/// bytes of the jump are its displacement.
+/// The distance from the hook's return address to the end of the trampoline's jump to the system call. The last 4 bytes
+/// of the jump are its displacement.
 const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 
@@ -58,7 +59,7 @@ fn take(wanted: u64, frame: &Frame) -> Option<i64> {
 
 fn syscall_return_address(frame: &Frame) -> u64 {
     let distance = (frame.back + JUMP_END - 4) as *const i32;
-    // SAFETY: the bytes are in the trampoline that called the hook, which is never unmapped.
+    // SAFETY: the bytes are in the trampoline that called the hook. Trampolines are never unmapped.
     let distance = unsafe { distance.read_unaligned() };
     (frame.back + JUMP_END + SYSCALL).wrapping_add_signed(distance.into())
 }
@@ -75,8 +76,8 @@ impl Frame {
     }
 }
 
-/// Returns the program's mask or set, even if an earlier run of the hook has replaced it by the copy. `None` if the
-/// program passed no mask, or one whose size the kernel refuses.
+/// Returns the program's mask or set, even if an earlier run of the hook has replaced its address by the copy's. `None`
+/// if the program passed no mask, or one whose size the kernel refuses.
 fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,

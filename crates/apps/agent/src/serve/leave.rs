@@ -1,4 +1,5 @@
-//! Removes first the probes, then the hooks, and last the trap bytes that guard patches ([`signals`] has the reason).
+//! Removes first the probes, then the hooks, and last the *guards*, the hooks that keep our signals unblocked
+//! ([`signals`]).
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +17,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe; [`settle`] removes the hooks. Takes the session's slabs away and lets no thread claim another,
-/// so that a probe that cannot be removed counts nowhere.
+/// Removes every probe; [`settle`] removes the hooks. Takes the slabs away from all threads and lets none claim
+/// another, so that a probe that cannot be removed counts nowhere.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -76,8 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The other guards stay, and the next session takes them
-/// over.
+/// Restores the guards for which threads need not be stopped. The next session takes the others over.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -129,8 +129,9 @@ pub fn end(shared: &Shared) {
     session::end(shared);
 }
 
-/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`], at most 12 s: longer
-/// than tiptoe tries to stop all threads, which is 5 s. Returns whether tiptoe keeps the threads stopped.
+/// Reports to tiptoe that no trap byte is left, and waits for [`tiptoe_wire::Request::Settle`], at most 12 s. tiptoe
+/// sends that request once it has stopped all threads, or has tried to for about 5 s. Returns whether tiptoe keeps the
+/// threads stopped.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     data.set_state(State::Unhooked);
     for _ in 0..12_000 {
@@ -142,15 +143,15 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
         if !is_owned(word) {
             break;
         }
-        // tiptoe may keep all other threads stopped until the answer, so this sleep is short.
+        // This sleep is short, because tiptoe may keep all other threads stopped until the answer.
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     OtherThreads::Running
 }
 
-/// Restores everything that a forked child inherited, and gives its signals back. Afterwards no code of ours runs
-/// there, except the return thunks of open calls. If the child has several threads, one may be inside a patch, so sites
-/// whose removal needs trap bytes stay.
+/// Restores what a forked child inherited, and gives its signals back. Of our code, only return thunks of open calls
+/// and sites that stay between sessions run there afterwards. If the child has several threads, one may be inside a
+/// patch, so sites whose removal needs trap bytes stay, too.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

@@ -61,7 +61,7 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Returns `false` if sites of other libraries were recorded at this library's addresses in the meantime.
+/// Returns `false` if other libraries' sites were recorded at these addresses meanwhile.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
         [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words

@@ -1,9 +1,9 @@
 //! Emulates a signalfd that reads only SIGTRAP, SIGILL or both, and is made while the agent owns these signals. Any
 //! other signalfd is the kernel's, and never gets these signals.
 //!
-//! The kernel never has these signals pending, so an emulated signalfd is a pipe. Its descriptor is open for reading
-//! and writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only
-//! our handlers write records, so handlers and hooks stay in a program with such a pipe when a session ends.
+//! The kernel does not keep these signals pending, so an emulated signalfd is a pipe. Its one descriptor is also open
+//! for writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only
+//! our handlers write records, so handlers and hooks outlive the session in a program with such a pipe.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ struct Feed {
     pipe: AtomicU64,
 }
 
-/// The program's descriptors, which it keeps when a session ends.
+/// The program keeps these descriptors when a session ends.
 static FEEDS: [Feed; 2] = [const {
     Feed {
         fd: AtomicI32::new(-1),
@@ -80,7 +80,6 @@ fn endless_pipe(flags: i32) -> Option<i32> {
     kept.map(|fd| fd as i32)
 }
 
-/// Calls `act` with `/proc/self/fd/FD`.
 fn path<T>(fd: i32, act: impl FnOnce(&core::ffi::CStr) -> Option<T>) -> Option<T> {
     let mut text = *b"/proc/self/fd/0000000000\0";
     let mut rest = fd as u32;
@@ -115,8 +114,8 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor of a signal's pipe; `None` if no pipe exists, or if the program has closed it or reused
-/// its number.
+/// Returns the descriptor of a signal's pipe; `None` if there is none, or if the program has closed or reused the
+/// descriptor.
 fn feed(signal: usize) -> Option<i32> {
     let [ill, trap] = &FEEDS;
     let feed = if signal == 4 { ill } else { trap };

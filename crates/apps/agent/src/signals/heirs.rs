@@ -39,8 +39,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child, because the kernel dropped all handlers at its creation. Records that the
-/// program's handlers were dropped, unless the record is the parent's.
+/// Installs our handlers again in a child for which the kernel dropped all handlers. Records that the program's were
+/// dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {
@@ -54,8 +54,8 @@ pub fn after_clear() {
     }
 }
 
-/// Blocks the signals that the thread recorded as blocked, because the agent gave its signals back while the thread was
-/// inside a hook.
+/// Blocks the signals that the thread recorded as blocked, because the agent gave them back while the thread was inside
+/// a hook.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

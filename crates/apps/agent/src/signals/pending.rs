@@ -1,9 +1,9 @@
 //! Holds back each SIGTRAP and SIGILL that is sent while the program believes it blocks the signal. The signal arrives,
 //! because the kernel does not block it ([`super`]).
 //!
-//! A thread that holds a signal back races with a thread that begins to wait. The first stores the signal, then reads
-//! the waiter. The second stores itself as the waiter, then reads the signal. With SeqCst fences in between, at least
-//! one sees the other's store.
+//! A thread that holds a signal back races with a thread that begins to wait. The holder stores the signal, then reads
+//! the waiter. The waiter stores its id, then looks for the signal. With a SeqCst fence between the two steps, at least
+//! one thread sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -18,7 +18,8 @@ const SI_TKILL: i32 = -6;
 /// The upper half of a signal's value, if the signal was passed on to another thread. The lower half is then the
 /// signal's true code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// The value of `pending` while a thread writes or takes the record; otherwise a process id.
+/// The value of `pending` while a thread writes or takes the record; otherwise the id of the process that has a held
+/// signal, or 0.
 const WRITING: u32 = u32::MAX;
 
 pub fn deliver_pending() {

@@ -45,8 +45,8 @@ fn end(info: &Info, here: u64) -> End {
     copied(shared, here).map_or(End::Ours, End::Copy)
 }
 
-/// Returns the address of the instruction whose copy begins here. A site's first instruction is excluded, because the
-/// program has seen that step at the site, before the jump.
+/// Returns the address of the instruction whose copy begins here. A site's first instruction is excluded, because its
+/// step was already shown at the site, before the jump.
 fn copied(shared: &Shared, here: u64) -> Option<u64> {
     let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
     let site = sites.find(|site| code(site).contains(&here))?;

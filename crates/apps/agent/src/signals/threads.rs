@@ -1,7 +1,7 @@
-//! Sends each thread its held signals ([`tls`]), when a session ends.
+//! Sends each thread its held signals ([`tls`]) at a session's end.
 //!
 //! A thread's block is found from its robust list, which libc puts at a fixed offset in the block. The block must be
-//! accessed through the kernel ([`SelfMemory`]), because the thread may end, and its block be unmapped, at any time.
+//! accessed through the kernel ([`SelfMemory`]), because it may be unmapped at any time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The offset of the robust list in a thread's block, plus 1; 0 if unknown. libc never changes it, so it outlives
+/// The robust list's offset in a thread's block, plus 1; 0 if unknown. libc never changes the offset, so it outlives
 /// sessions.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 const BLOCK: u64 = 4096;

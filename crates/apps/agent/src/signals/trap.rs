@@ -1,3 +1,5 @@
+//! The handler of SIGTRAP and SIGILL. [`super`] lists its checks.
+
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw;
@@ -18,8 +20,8 @@ use crate::tls;
 use crate::watches;
 
 /// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
-/// signal. A trap byte before the instruction pointer would not suffice, because a single step or a breakpoint may stop
-/// there, too.
+/// signal. To find a trap byte before the instruction pointer would not suffice, because a single step or a breakpoint
+/// may stop there, too.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
@@ -122,8 +124,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
         return true;
     }
     // A trap at an inner byte of a site is usually no hit: the thread was preempted there before the site was patched.
-    // It is a hit if the site's first byte is not ours: another tracer replaced that by a trap byte, and executed the
-    // original instruction for the thread.
+    // It is a hit if the site's first byte is not ours, because another tracer then replaced it by a trap byte and
+    // executed the original instruction for the thread.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -181,8 +183,8 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that its return restores. If the session has ended during the handler, the
-    // kernel must get the program's whole mask.
+    // The handler may have changed the mask that its return restores. If the session has ended meanwhile, the kernel
+    // must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

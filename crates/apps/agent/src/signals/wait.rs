@@ -2,7 +2,7 @@
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
-//! | in the hook, or before it | none | may hold it back, because the hook has yet to look for it, or is called again |
+//! | in the hook, or before it | none | may hold the signal back, because the hook looks for it, perhaps again |
 //! | after the hook, up to the `syscall` | before | may skip the call, and set its result |
 //! | after the `syscall`, with EINTR | interrupted | lets the call end, or makes it again |
 
@@ -87,7 +87,7 @@ impl Wait {
     }
 
     /// If the thread is about to make a sigtimedwait for this signal, skips the call, and makes the signal its result.
-    /// Once the call is made, the kernel itself takes the signal.
+    /// During the call the kernel itself takes the signal.
     pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
         let (MaskLocation::Wanted(at), Stage::Before) = (self.mask_location, self.stage) else {
             return false;

@@ -2,8 +2,8 @@
 //! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
 //! libc did not create it, at its first hit.
 //!
-//! A new thread must not wait. A signal handler must not wait either: if it interrupted a reservation, it would
-//! deadlock. So the agent's thread is woken to reserve what cannot be reserved at once.
+//! A new thread must not wait. A signal handler must not wait either, because it would deadlock if it interrupted a
+//! reservation of its thread. So the agent's thread is woken to reserve what cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,7 @@ impl Wait for Futex {
     }
 }
 
-/// Releases the registers of ended threads, and reserves those that threads could not reserve without waiting.
+/// Releases the registers of ended threads. Reserves for the other threads what they could not reserve without waiting.
 pub fn look(shared: &Shared, hits: &Hits) {
     let pid = shared.pid.load(Relaxed); // constant within a session
     let all = registers();
@@ -83,7 +83,7 @@ pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
 }
 
 /// Accounts for a thread's registers once, without waiting. For a new thread, returns whether all are reserved. A
-/// refusal undoes nothing, because the kernel has already given the thread its registers.
+/// refused reservation changes nothing else, because the kernel has already given the thread its registers.
 fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     let all = registers();
     hits.meet(tid).map(|thread| {
@@ -104,7 +104,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Reserves or releases these registers of a thread by calls of `act`. Returns those for which it succeeded.
+/// Reserves or releases a thread's registers by `act`. Returns those for which that succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

@@ -1,9 +1,9 @@
-//! Delays the creation of threads while breakpoints are opened. Otherwise there is a race: a thread that is created
-//! meanwhile would inherit only some of its parent's events.
+//! Delays the creation of threads while breakpoints are opened. Otherwise a thread created meanwhile would inherit only
+//! some of its parent's events.
 //!
-//! Before a thread creates another by libc, it waits in [`before`]. Nothing reports when creations that began earlier
-//! have ended. So the list of threads is read until no new thread has appeared for a while. If a creation takes longer,
-//! or is not libc's, its thread is found later. Then all events are opened again.
+//! Before a hooked clone, the thread waits in [`before`]. Nothing reports the end of creations that began earlier. So
+//! the list of threads is read until it has not changed for a while. A thread whose creation took longer, or was not
+//! hooked, is found later, and all events are then opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -18,20 +18,20 @@ static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval of readings of the list. [`LOOKS`] readings in a row must show no new thread: 10 ms.
+/// The interval of readings of the list. [`LOOKS`] readings in a row must show no change: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// While this exists, each thread waits before it creates another, at most 250 ms.
+/// While this exists, hooked clones wait, at most 250 ms.
 pub struct CreationHold;
 
 impl CreationHold {
     pub fn new(shared: &Shared) -> CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. If the load in `before` misses the
-        // store, that thread creates another at once, and the readings see it.
+        // store, its thread creates another at once, and the readings see that thread.
         ON_HOLD.store(1, SeqCst);
-        // A program that is held before its start has one thread, which waits for us, so it creates none.
+        // A program that is held before its start has one thread, which waits for the agent, so it creates none.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }

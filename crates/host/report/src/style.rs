@@ -7,9 +7,9 @@ use anstyle::{AnsiColor, Reset, Style};
 use crate::number::share;
 use crate::{Options, printable};
 
-/// The least share that is hot.
+/// Shares from this one on are [`TextRole::Hot`].
 const HOT: f64 = 0.2;
-/// Smaller shares are dim.
+/// Smaller shares are [`TextRole::Dim`].
 const DIM: f64 = 0.01;
 
 /// What a part of a text means.

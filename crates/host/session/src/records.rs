@@ -1,4 +1,4 @@
-//! The calls that `--record` records: each call, printed while the trace runs, and their numbers.
+//! The calls that `--record` records, each printed while the trace runs, and how many there were.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
@@ -12,7 +12,7 @@ pub struct Records {
     /// Calls whose record was lost, because tiptoe read more slowly than the program called.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted, because the budget was used up or their thread had no ring.
+    /// Calls that were only counted, because the budget was used up or their thread had no buffer.
     pub only_counted: u64,
 }
 

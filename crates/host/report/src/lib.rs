@@ -55,7 +55,7 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// If a terminal has no room for this number of rows, rows are folded ([`Options::is_folded`]).
+/// The fewest rows on a terminal by default. Only folded rows ([`Options::is_folded`]) may be fewer.
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;

@@ -66,7 +66,7 @@ pub(crate) fn unit_ns(ns: f64) -> String {
     }
 }
 
-/// Formats a time with three digits and its unit. A time of 1,000 s or more has whole seconds.
+/// Formats a time with its unit, to three digits. A time of 1,000 s or more has whole seconds.
 pub(crate) fn time(ns: f64) -> String {
     // The limits are below powers of ten, because 999.5, 9.995 and 99.95 would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];

@@ -107,7 +107,7 @@ struct Layout<'a> {
     at: &'a str,
     name: usize,
     metric: usize,
-    /// Whether a cgroup's name is above its rows, because a column for it does not fit.
+    /// Whether a cgroup's name is above its rows instead of in a column, which would not fit.
     has_headings: bool,
     options: &'a Options,
 }

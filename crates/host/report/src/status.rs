@@ -13,17 +13,17 @@ const END: &str = "Ctrl-C ends";
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Waits for its `--delay`.
+    /// The run waits for its `--delay`.
     Delayed {
         /// Time until counting begins.
         left: Duration,
     },
-    /// Enters the target.
+    /// tiptoe enters the target.
     Attaching {
         /// The number of functions that have their probe, and of all functions.
         functions: Option<(u64, u64)>,
     },
-    /// Counts.
+    /// tiptoe counts.
     Counting {
         /// Time since counting began.
         elapsed: Duration,

@@ -17,11 +17,11 @@ const DIM: f64 = 0.01;
 pub enum TextRole {
     /// The name of columns or of a part.
     Heading,
-    /// Unexpected, or works only partly.
+    /// Something unexpected, or that works only partly.
     Warning,
-    /// Failed, or does not work.
+    /// Something that failed or does not work.
     Error,
-    /// Works.
+    /// Something that works.
     Good,
     /// What the user can do.
     Hint,

@@ -130,8 +130,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time that an event's rate is per: the time for which the event was enabled. The trace's duration
-/// limits it, because counters are not read exactly when the trace's clock starts and stops.
+/// Returns the wall time by which a count is divided for its rate. It is the time for which the event was enabled, but
+/// at most the trace's duration, because counters are not read exactly when the trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,

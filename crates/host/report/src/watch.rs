@@ -12,8 +12,7 @@ const CALLERS: usize = 5;
 const STACKS: usize = 3;
 const VALUES: usize = 5;
 
-/// Returns one access: seconds since the start, thread, variable, old and new value, and instruction. A narrow
-/// terminal may need several lines.
+/// Returns one access: seconds since the start, thread, variable, old and new value, and instruction.
 pub fn access(access: &Access, options: &Options) -> String {
     let moment = moment(access.at_ns, access.comm, access.tid, options);
     let variable = whole(access.variable);

@@ -34,7 +34,7 @@ pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'stati
     notes
 }
 
-/// Returns a note on how the traps of a process were looked up; `None` if there were none.
+/// Returns a note on how the probes of a process's traps were looked up; `None` if no trap was hit.
 fn lookups(target: &Process) -> Option<NoteLine<'static>> {
     let space = target.address_space?;
     let ways = [
@@ -83,7 +83,7 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
 /// events without a hit.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note on why events have no hit; `None` if all were hit or another note says why.
+/// Returns the note on events without a hit; `None` if all were hit, another note says why, or a table suffices.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -239,7 +239,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were.
+/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));

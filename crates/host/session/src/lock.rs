@@ -166,9 +166,9 @@ impl Unfinished {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hold {
-    /// The lock.
+    /// The lock's name or address.
     pub lock: String,
-    /// The call site.
+    /// The call site that took the lock.
     pub callsite: String,
     /// The number of holds.
     pub count: u64,

@@ -45,7 +45,7 @@ pub struct Call<'a> {
     /// The second integer argument, or the content of its register; absent if the function has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg1: Option<u64>,
-    /// Whether `arg0` and `arg1` are only the contents of the registers, because the function's parameters are unknown.
+    /// Whether the function's parameters are unknown. `arg0` and `arg1` are then the contents of the registers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub are_registers: bool,
 }

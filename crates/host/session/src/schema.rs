@@ -26,7 +26,7 @@ enum Line<'a> {
 #[schemars(rename = "Via", rename_all = "lowercase")]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ViaWord {
-    /// Code in the program.
+    /// tiptoe's code in the program.
     Agent,
     /// The kernel.
     Kernel,

@@ -140,7 +140,7 @@ pub struct Value {
 pub struct Stack {
     /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// Whether outer callers are missing, because code on the way to them could not be unwound.
+    /// Whether the stack could not be unwound up to its outermost caller.
     pub is_partial: bool,
     /// The number of accesses.
     pub count: u64,

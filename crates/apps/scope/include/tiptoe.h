@@ -10,9 +10,9 @@
  *     ...
  *     tiptoe_scope_exit(in);
  *
- * A scope must be left on its thread, in the opposite order: leaving one also leaves those entered since. Signal
- * handlers may use scopes. Each program or shared library must contain tiptoe_port_of_scopes once: compile tiptoe.c
- * with it, or define TIPTOE_IMPLEMENTATION before this header in one file.
+ * Scopes must be left on their thread, in the opposite order, because leaving one also leaves those entered since.
+ * Signal handlers may use scopes. Each program or shared library must contain tiptoe_port_of_scopes once: compile
+ * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION before this header in one file.
  *
  * C11 and C++11, gcc and clang, on Linux. */
 #ifndef TIPTOE_H

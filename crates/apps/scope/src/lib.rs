@@ -63,7 +63,7 @@ pub struct Scope {
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
 pub struct Entered {
     token: u64,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the guard neither `Send` nor `Sync`.
     thread: PhantomData<*const ()>,
 }
 

@@ -9,7 +9,7 @@ static NAMED: LazyLock<RwLock<HashMap<&'static str, &'static Scope>>> =
 
 impl Scope {
     /// Returns the scope of this name, created at the first call and never freed. Names should be few, because
-    /// tiptoe reports a thousand scopes and merges the others.
+    /// tiptoe reports about a thousand scopes and merges all others.
     ///
     /// ```
     /// use tiptoe_scope::Scope;

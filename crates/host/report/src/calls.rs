@@ -11,7 +11,7 @@ const REGISTERS: [&str; 2] = ["rdi", "rsi"];
 const WIDE: usize = 110;
 
 /// Returns one call: seconds since the start, thread, event, and at most two arguments or registers. On a narrow
-/// terminal, the program's name is omitted if the thread has the same name, and there may be several lines.
+/// terminal, the call may take several lines, and the program's name is omitted if the thread has the same name.
 pub fn call(call: &Call, options: &Options) -> String {
     let name = event_name(call.event);
     let comm = printable(call.comm);

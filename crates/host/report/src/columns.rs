@@ -1,4 +1,4 @@
-//! Text in the columns of a terminal: its width, line ends, and what a row omits.
+//! Measures, aligns, shortens and wraps text for the columns of a terminal.
 //!
 //! Only [`columns`] may measure text, because a table that mixes two measures is not aligned. Escape sequences
 //! have width 0, and characters of East Asian scripts width 2.

@@ -19,7 +19,7 @@ pub(crate) fn last_lines(session: &Session, cost: String, options: &Options) -> 
     lines.flat_map(|line| options.sentence(&line)).collect()
 }
 
-/// Returns words for the CPU time of which the cost is a share.
+/// Returns the name of the CPU time that the cost is a share of.
 pub(crate) fn base(session: &Session) -> &'static str {
     match session.cpus {
         Some(_) => "all CPUs' time",

@@ -1,8 +1,8 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail that describe the name. If the row is too wide, its tail or
-//! remarks move below it. Next, *spare* columns are omitted. Only a column with a legend keeps its cells: they move
-//! below the rows. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
+//! remarks move below it. Next, *spare* columns are omitted. If a legend explains the column, its cells move below the
+//! rows instead. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
 //! Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
@@ -25,7 +25,7 @@ pub(crate) struct Grid {
     tail: &'static str,
     /// The headings of the columns that are omitted, in this order, until all names fit.
     spare: &'static [&'static str],
-    /// A column's heading, and the text that explains the column. Its cells move below the rows if they do not fit.
+    /// A column's heading, and the text that explains the column.
     legend: Option<(&'static str, String)>,
     /// The names of details that rows lack if [`Options::is_folded`].
     folded: &'static [&'static str],
@@ -35,7 +35,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// The row for omitted rows: their sum, in the first column, and a text on it.
+    /// The sum of omitted rows, in the first column, and a text on it.
     Sum(String, String),
 }
 
@@ -87,7 +87,7 @@ impl Grid {
         self
     }
 
-    /// Adds a line below the table that explains a column. The column's cells move below the rows if they do not fit.
+    /// Adds a line below the table that explains a column. If the column does not fit, its cells move below the rows.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -160,8 +160,8 @@ impl Grid {
         lines
     }
 
-    /// Returns what folded rows lack: the column with a legend, if it does not fit; tails, if they are not beside the
-    /// names; and `folded`.
+    /// Returns the names of what folded rows lack: `folded`, the column with a legend if it does not fit, and tails
+    /// that are not beside the names.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -240,8 +240,8 @@ impl Grid {
         })
     }
 
-    /// Returns the columns' widths, and the headings of the spare columns that do not fit. Width 0 omits a column,
-    /// because it is empty or does not fit.
+    /// Returns the columns' widths, and the headings of the spare columns whose cells are omitted. A column that is
+    /// empty or does not fit has width 0.
     fn widths(&self, terminal: Option<usize>) -> (Vec<usize>, Vec<&'static str>) {
         let width = |(at, head): (usize, &String)| {
             let cells = self.cells().filter_map(|row| row.cells.get(at));
@@ -270,8 +270,7 @@ impl Grid {
         (widths, left_out)
     }
 
-    /// Returns the width of the names' column if every tail fits on its row's line; otherwise, or without tails,
-    /// `None`.
+    /// Returns the width of the names' column; `None` if a tail does not fit on its row's line, or without tails.
     fn name_width_if_tails_fit(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;

@@ -42,7 +42,7 @@ impl HeatScale {
         Some(HeatScale { scale, first, last })
     }
 
-    /// Returns the end of the line below the table: the scale's shortest and longest time.
+    /// Returns the text of the line below the table: the scale's shortest and longest time.
     pub(crate) fn legend(self) -> String {
         let edge = |bucket| time(edge_ns(bucket, self.scale));
         let (from, to) = (edge(self.first), edge(self.last + 1));

@@ -25,7 +25,6 @@ const TIMES: [Column; 7] = [
     column("p99", |_, calls| of_histogram(calls, |times| times.p99_ns)),
     column("max", |_, calls| of_histogram(calls, |times| times.max_ns)),
 ];
-/// The columns that a narrow terminal omits, in this order.
 const SPARE: &[&str] = &["mean", "p90", "self", HEAT, LEFT.heading];
 const TOTAL: &str = "total";
 
@@ -61,8 +60,7 @@ fn most_first(a: &Latency, b: &Latency) -> Ordering {
     b.total_ns.cmp(&a.total_ns)
 }
 
-/// Returns the table: the events with the most time, each with its parts, and the sum of the others. `None` if no
-/// event was timed.
+/// Returns the table; `None` if no event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));

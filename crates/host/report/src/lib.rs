@@ -55,7 +55,7 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The smallest default on a terminal, where the default depends on the height.
+/// The fewest rows on a terminal by default. Only folded rows ([`Options::is_folded`]) may be fewer.
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
@@ -63,13 +63,13 @@ pub const DEFAULT_HISTOGRAMS: usize = 10;
 /// The format of a text report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The limits for events, for parts of an event and for histograms; 0 shows all. `None` means [`DEFAULT_TOP`] and
+    /// How many events, parts of an event and histograms are shown; 0 shows all. `None` means [`DEFAULT_TOP`] and
     /// [`DEFAULT_HISTOGRAMS`].
     pub top: Option<usize>,
     /// The terminal's columns: wider rows are shortened and wider sentences wrapped. `None` if the text is not
     /// for a terminal.
     pub width: Option<usize>,
-    /// The terminal's number of lines. A report without `top` and histograms is shortened to fit.
+    /// The terminal's number of lines. If `top` and `histograms` are not set, the report is shortened to fit.
     pub height: Option<usize>,
     /// Whether rows have fewer details. [`text`] sets this if a report would not fit otherwise.
     pub is_folded: bool,
@@ -87,7 +87,7 @@ impl Options {
     }
 
     /// Returns the options with the largest `top`, from `least` to [`DEFAULT_TOP`], that leaves one terminal line for
-    /// the prompt. `lines` returns the text's number of lines. `None` if no `top` fits.
+    /// the prompt. `lines` returns the number of lines with given options. `None` if no `top` fits.
     pub(crate) fn fitted(
         &self,
         least: usize,
@@ -134,7 +134,7 @@ fn at_most(limit: usize, len: usize) -> usize {
     }
 }
 
-/// Returns the session as a line of JSON with the keys of [`tiptoe_session`], and its notes in words.
+/// Returns the session as a line of JSON with the keys of [`tiptoe_session`]. It includes the notes in words.
 pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {

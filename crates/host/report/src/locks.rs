@@ -1,6 +1,6 @@
-//! The tables of contended locks, those with the most waiting time first, with the call sites that woke the
-//! waiters. Waits without a holder, such as those for a condition variable, have their own table, because
-//! otherwise idle workers would fill the top rows.
+//! The tables of contended locks, those with the most waiting time first. Below each lock are its holders or, if they
+//! are unknown, the call sites that woke its waiters. Waits without a holder, such as those for a condition variable,
+//! have their own table, because otherwise idle workers would fill the top rows.
 
 use tiptoe_session::{Deadlock, Holder, Lock, Locks, Session, WaitingThread};
 
@@ -108,7 +108,7 @@ pub(crate) fn first_callsite(callsite: &str, all: u64) -> String {
     printable(callsite) + &others
 }
 
-/// Returns the binary, such as `memcached:`, with which the names of all locks begin; empty if they differ or are of
+/// Returns the binary, such as `memcached:`, with which the names of all locks begin; empty if there is none or only
 /// one row.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
@@ -117,8 +117,9 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
 }
 
 /// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would push
-/// the waits off the screen. If no row has a wait, or with `--top 0`, the first list has all rows. A row with more
-/// contended calls than returns at once counts as a row with a wait, because some of these calls may have waited.
+/// the waits off the screen. The first list has all rows with `--top 0`, if no row has a wait, or if a sum would save
+/// no line. A row with more contended calls than returns at once counts as a row with a wait, because some of these
+/// calls may have waited.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes

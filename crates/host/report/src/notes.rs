@@ -14,13 +14,13 @@ pub(crate) use sentences::sentence;
 const SHOWN: usize = 3;
 
 /// The first note of each kind in a running trace, and the number of notes like it. Only the first few of a kind are
-/// printed, because the report repeats all.
+/// printed while the trace runs.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(Note, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note. After [`SHOWN`] notes of a kind, one line announces more, and later notes return
-    /// `None`.
+    /// Returns the line for a note. After [`SHOWN`] notes of a kind, the next line only announces more of them. `None`
+    /// for later notes.
     pub fn line(&mut self, note: &Note) -> Option<String> {
         let all = &mut self.0;
         let at = all.iter().position(|(known, _)| known.is_like(note));

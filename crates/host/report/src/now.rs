@@ -30,7 +30,6 @@ fn waiter(wait: &WaitingThread) -> String {
     format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
-/// Returns the holder or the number of readers; `-` if unknown.
 fn holders(wait: &WaitingThread) -> String {
     match (wait.holder, wait.readers) {
         (Some(tid), _) => {
@@ -47,7 +46,6 @@ fn lock(wait: &WaitingThread) -> String {
     with_mode(&wait.lock, wait.mode.as_deref())
 }
 
-/// Returns a lock's name, with a rwlock's requested mode in parentheses.
 pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
     let mode = mode.map(|mode| format!(" ({mode})"));
     printable(lock) + &mode.unwrap_or_default()

@@ -66,7 +66,7 @@ pub(crate) fn unit_ns(ns: f64) -> String {
     }
 }
 
-/// Formats a time to three digits, in at most six characters. From 1,000 s on it has whole seconds.
+/// Formats a time with its unit, to three digits. A time of 1,000 s or more has whole seconds.
 pub(crate) fn time(ns: f64) -> String {
     // The limits are below powers of ten, because 999.5, 9.995 and 99.95 would be rounded to four digits.
     const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -101,7 +101,6 @@ pub(crate) fn short_percent(fraction: f64) -> String {
     digits.trim_end_matches('.').to_owned()
 }
 
-/// Formats seconds since the start, to the nanosecond.
 pub(crate) fn since_start(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     format!("{seconds:>6}.{rest:09}")

@@ -11,7 +11,6 @@ use crate::{Options, printable};
 
 const EXAMPLES: usize = 3;
 
-/// Returns a heading and a row for each reason, the most frequent first.
 pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for refusal in refusals {

@@ -56,8 +56,8 @@ fn sum(scopes: &[Scope]) -> Scope {
     sum
 }
 
-/// Returns the CPU time per entry. Two kinds of scopes have no entry and are excluded: the time outside all scopes and,
-/// in an interval, scopes entered before it.
+/// Returns the CPU time per entry. Rows without an entry are excluded: the time outside all scopes and, in an interval,
+/// scopes entered before the interval.
 fn cpu_ns_per_entry(scopes: &[Scope]) -> Option<u64> {
     let entered = scopes.iter().filter(|scope| scope.entries > 0);
     let timed = entered.filter_map(|scope| Some((scope.cpu_ns?, scope.entries)));

@@ -24,7 +24,7 @@ const VALUE: usize = 18;
 const UNIT: usize = 6;
 /// The width of the events' column if rows have no limit.
 const NAME: usize = 32;
-/// The width of a metric that a spread or a share of time follows, if rows have no limit.
+/// The width to which a metric is padded before a spread or a share of time, if rows have no limit.
 const METRIC: usize = 32;
 
 /// Returns the whole report. It has no table if intervals were already printed.
@@ -52,7 +52,6 @@ fn table(stat: &Stat, options: &Options) -> String {
     let shown = order::shown(&stat.counts, options);
     let shared = GroupedCounts::of(&shown.counts, stat.elapsed_ns);
     let layout = Layout::of(&shown.counts, "", &shared, options);
-    // An empty line separates the cgroups.
     text += &blocks("\n", &shown.counts, &shared, &layout);
     if shown.others > 0 {
         let legend = grid::sum_legend(" ", shown.others, CGROUP, options);
@@ -108,7 +107,7 @@ struct Layout<'a> {
     at: &'a str,
     name: usize,
     metric: usize,
-    /// Whether a cgroup's name is above its rows, because a column for it does not fit.
+    /// Whether a cgroup's name is above its rows instead of in a column, which would not fit.
     has_headings: bool,
     options: &'a Options,
 }
@@ -141,7 +140,6 @@ impl Layout<'_> {
     }
 }
 
-/// Returns the whole target's rows, then each cgroup's, with `between` between them.
 fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
     let blocks = counts.chunk_by(|one, other| of(one) == of(other));
@@ -149,7 +147,6 @@ fn blocks(between: &str, counts: &[Count], shared: &GroupedCounts, layout: &Layo
     blocks.join(between)
 }
 
-/// Returns one cgroup's rows, below its name if names have no column.
 fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     let cgroup = counts.first().and_then(|count| shared.cgroup(count));
     let heading = cgroup.filter(|cgroup| layout.has_headings && !cgroup.is_empty());
@@ -210,8 +207,8 @@ fn row_end(count: &Count) -> String {
     end
 }
 
-/// Returns a value and its unit, with two decimals if there is a unit. The reason replaces the value of an event
-/// that was not counted.
+/// Returns a value and its unit, with two decimals if there is a unit. An event that was not counted has a reason
+/// instead of a value.
 fn shown(
     count: &Count,
     whole: impl Fn(f64) -> String,

@@ -13,17 +13,17 @@ const END: &str = "Ctrl-C ends";
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Waits for its `--delay`.
+    /// The run waits for its `--delay`.
     Delayed {
         /// Time until counting begins.
         left: Duration,
     },
-    /// Enters the target.
+    /// tiptoe enters the target.
     Attaching {
         /// The number of functions that have their probe, and of all functions.
         functions: Option<(u64, u64)>,
     },
-    /// Counts.
+    /// tiptoe counts.
     Counting {
         /// Time since counting began.
         elapsed: Duration,
@@ -47,8 +47,8 @@ pub struct RunStatus<'a> {
     pub counts: &'a [String],
 }
 
-/// Returns the line in at most `width` columns. If the line is too long, it loses all counts but one, then the middle
-/// of the target's name, then the line's end.
+/// Returns the line in at most `width` columns. A line that is too long loses counts, except the first. Next, it loses
+/// the middle of the target's name, and last its own end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {
@@ -71,7 +71,7 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-/// Returns the text after the target's name: the first count, and others while all fits in `room` columns.
+/// Returns the text after the target's name. It has the first count, and more counts while all fits in `room` columns.
 fn counting(
     status: &RunStatus<'_>,
     elapsed: Duration,

@@ -7,9 +7,9 @@ use anstyle::{AnsiColor, Reset, Style};
 use crate::number::share;
 use crate::{Options, printable};
 
-/// The least share that is hot.
+/// Shares from this one on are [`TextRole::Hot`].
 const HOT: f64 = 0.2;
-/// Smaller shares are dim.
+/// Smaller shares are [`TextRole::Dim`].
 const DIM: f64 = 0.01;
 
 /// What a part of a text means.
@@ -17,11 +17,11 @@ const DIM: f64 = 0.01;
 pub enum TextRole {
     /// The name of columns or of a part.
     Heading,
-    /// Unexpected, or works only partly.
+    /// Something unexpected, or that works only partly.
     Warning,
-    /// Failed, or does not work.
+    /// Something that failed or does not work.
     Error,
-    /// Works.
+    /// Something that works.
     Good,
     /// What the user can do.
     Hint,

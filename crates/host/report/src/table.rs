@@ -6,7 +6,6 @@ use crate::grid::{self, Grid, common_prefix};
 use crate::number::{counted, grouped, percent, rate, share};
 use crate::{Options, notes, printable};
 
-/// Returns the table: the events with the highest counts, each with its parts, and the sums of the others.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut events: Vec<&Event> = session.events.iter().collect();
     events.sort_by(|a, b| {
@@ -62,8 +61,8 @@ impl Whole {
         }
     }
 
-    /// Returns the mark of an event's share. The true share of an exact count is smaller if another count is a lower
-    /// bound.
+    /// Returns the mark of an event's share. An exact count has `<=` if another count is a lower bound, because the
+    /// true share is then smaller.
     fn share_mark(&self, event: &Event) -> &'static str {
         let own = count_mark(event);
         let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
@@ -131,8 +130,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time for an event's rate. It is at most the trace's duration, because counters are not read
-/// exactly when the trace's clock starts and stops.
+/// Returns the wall time by which a count is divided for its rate. It is the time for which the event was enabled, but
+/// at most the trace's duration, because counters are not read exactly when the trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,

@@ -20,7 +20,7 @@ pub fn text(session: &Session, options: &Options) -> String {
 }
 
 /// Returns the report with the most rows that leave one terminal line for the prompt. If even the fewest rows do not
-/// fit with the notes, the notes are above the tables. If the tables alone do not fit, their rows have fewer details.
+/// fit with the notes, the notes are above the tables. If the tables and the cost do not fit, rows have fewer details.
 fn fitted(session: &Session, options: &Options) -> String {
     let report = |options: &Options| match (&session.now, &session.stat) {
         (Some(now), _) => now_report(session, now, options),

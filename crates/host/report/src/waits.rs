@@ -70,7 +70,7 @@ fn cells(wait: &Wait, heat: Option<HeatScale>, options: &Options) -> Vec<String>
     numbers.into_iter().chain(times).chain(words).collect()
 }
 
-/// Returns `read`, `write failed`, or `-` for a lock with one mode.
+/// Returns words such as `read` or `write failed`. A lock with a single mode has `-`.
 fn mode(wait: &Wait) -> String {
     let mode = match wait.mode {
         Mode::Read => "read",

@@ -12,8 +12,7 @@ const CALLERS: usize = 5;
 const STACKS: usize = 3;
 const VALUES: usize = 5;
 
-/// Returns one access: seconds since the start, thread, variable, old and new value, and instruction. A narrow
-/// terminal may need several lines.
+/// Returns one access: seconds since the start, thread, variable, old and new value, and instruction.
 pub fn access(access: &Access, options: &Options) -> String {
     let moment = moment(access.at_ns, access.comm, access.tid, options);
     let variable = whole(access.variable);
@@ -44,7 +43,6 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
     }
     let (shown, rest) = rows.split_at(options.shown(rows.len()));
     let threads: Vec<String> = shown.iter().map(|row| thread(row)).collect();
-    // If all rows have one thread, it is in the heading instead of a column.
     let shared = grid::shared(threads.iter().map(|thread| Some(&**thread)));
     let shared = shared.filter(|_| threads.len() > 1);
     let heading = match shared {
@@ -75,8 +73,7 @@ fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
 
 const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
 
-/// Returns the summary, such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many accesses meet the
-/// conditions.
+/// Returns text such as `redis-server:hits, 8 bytes at 0x…: 1,234 writes; 12 meet the conditions`.
 fn summary(variable: &Variable) -> String {
     let hits = counted(
         variable.hits,

@@ -36,7 +36,6 @@ fn event(name: &str, times: &[(u64, u64)], more: Ends) -> Event {
     Event::new(name, Via::Agent, reading).with_histogram(&histogram)
 }
 
-/// Returns a server's session: `dictFind` varies little, `call` has a few slow calls.
 fn session() -> Session {
     let mut session = Session::new(vec!["redis-server".into()]);
     session.targets = vec![Process {
@@ -67,7 +66,6 @@ fn session() -> Session {
     session
 }
 
-/// Adds calls that did not return or were only counted, and parts by argument.
 fn eventful() -> Session {
     let mut session = session();
     let more = Ends {

@@ -1,6 +1,6 @@
 //! On 80 columns each report must look as in `screens/NAME.txt`.
 //!
-//! Only the layout is tested, so the numbers are made up. `TIPTOE_WRITE_SCREENS=1` writes the files.
+//! Only the layout is tested, so the numbers are made up.
 
 mod made;
 

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The basis of a cost.
+/// How a cost was determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Counts and calibrated unit costs.
+    /// From the number of hits and their calibrated prices.
     #[default]
     Estimated,
-    /// The target's speed with tracing on and off, or the kernel's measurement.
+    /// From the target's speed with tracing on and off, or by the kernel.
     Measured,
 }
 
@@ -23,7 +23,8 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
-/// When the prices of hits were measured. The greatest value describes several instruments.
+/// When prices, the costs of one hit, were measured. If several instruments ran, the greatest of their values is
+/// reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -57,15 +58,15 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of the interval of `unit_ns`.
     pub unit_high_ns: f64,
-    /// The cost of a hit that a filter, or `--under`, rejected; absent without either. Rejected hits are not counted:
-    /// all other numbers exclude them.
+    /// The cost of a hit that a filter or `--under` rejected; absent without either. All other numbers exclude rejected
+    /// hits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
     /// When the prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// The forks of the target, which are slower because each also copies tiptoe's memory. Their cost is part of the
-    /// share, but not of the mean cost of a hit.
+    /// The forks of the target, which are slower because each also copies tiptoe's memory. Their cost is in
+    /// `fraction`, but not in `unit_ns`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
     /// The kernel's measurement of tiptoe's BPF programs, if they caused the cost.
@@ -94,8 +95,8 @@ pub struct Programs {
     pub runs: u64,
     /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
-    /// How often the programs ran for the target or for other processes, because a tracepoint is system-wide. Absent if
-    /// the kernel does not report it.
+    /// How often the programs ran for any process, because a tracepoint runs them for all. Absent if the kernel does
+    /// not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
     /// The time of the runs for any process, over all CPUs.
@@ -166,7 +167,7 @@ impl Cost {
         }
     }
 
-    /// Adds `count` forks at `each`, in a target that used `cpu_ns`.
+    /// Adds `count` forks that cost `each`, in a target that used `cpu_ns` of CPU time.
     pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
         let share = each.times(count).share_of(cpu_ns);
         self.fraction = (self.fraction + share.fraction).min(1.0);

@@ -13,8 +13,8 @@ pub struct Ends {
     pub left: u64,
     /// Calls still running at the end of the trace.
     pub inside: u64,
-    /// Calls that were counted at their entry, but neither followed nor timed, because the budget was used up or no
-    /// room was left.
+    /// Calls that were counted at their entry, but neither followed nor timed, because the budget was used up or
+    /// tiptoe could not follow them.
     pub only_counted: u64,
 }
 

@@ -1,44 +1,43 @@
-//! One event's results, and refusals.
+//! The results of one event, and refused requests.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
 use crate::{Ends, Histogram, Latency, Note, Records};
 
-/// One event with its counts.
+/// One event with its counts. In JSON the fields of `ends`, `latency` and `records` are keys of the event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Event {
     /// The resolved spec: `uprobe:redis-server:dictFind`.
     pub event: String,
-    /// The instrument that counted.
+    /// What counted the event: the agent or the kernel.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
-    /// The counted hits, never scaled. For `uretprobe:` this is the number of returns; for timed calls, the sum of
-    /// `returns`, `left`, `inside` and `only_counted`; with `--record`, the sum of `recorded`, `records_lost` and
+    /// The counted hits, never extrapolated. For `uretprobe:` this is the number of returns; for timed calls, the sum
+    /// of `returns`, `left`, `inside` and `only_counted`; with `--record`, the sum of `recorded`, `records_lost` and
     /// `only_counted`.
     pub count: u64,
     /// Hits that certainly happened but were not counted.
     pub lost: u64,
-    /// Whether the count is a lower bound. Such a count must not be extrapolated to the time in which the event did
-    /// not count.
+    /// Whether the count is a lower bound, which must not be extrapolated to the time in which the event did not count.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// For how long the event was enabled.
+    /// The time for which the event was enabled, as in perf.
     pub time_enabled_ns: u64,
-    /// For how long the event counted.
+    /// The part of `time_enabled_ns` in which the event counted.
     pub time_running_ns: u64,
     /// The CPU time that the event's hits added to the target.
     pub cost_ns: f64,
-    /// How the calls ended, if they were followed to their return. In JSON the fields of `ends` are keys of the event.
+    /// How the calls ended, if they were followed to their return.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// The times of the calls, if they were timed. In JSON the fields of `latency` are keys of the event.
+    /// The times of the calls, if they were timed.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// How many calls were recorded, if requested. In JSON the fields of `records` are keys of the event.
+    /// How many calls were recorded, if requested.
     #[serde(flatten)]
     pub records: Option<Records>,
     /// Other names of the function.
@@ -47,10 +46,10 @@ pub struct Event {
     /// Remarks for the reader.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The remarks in a few words each. A driver leaves them out: the report makes them from `typed_notes`.
+    /// The remarks in a few words each, which the report makes from `typed_notes` for JSON.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
-    /// The count split by thread, comm or first argument, if requested.
+    /// The parts of the count, if `--by` requests them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<CountPart>,
 }
@@ -99,7 +98,7 @@ impl Event {
         self.reading().is_partial()
     }
 
-    /// Returns the count, extrapolated to the requested time.
+    /// Returns the count, extrapolated to the requested time unless it is a lower bound.
     pub fn scaled(&self) -> u64 {
         self.reading().scaled().unwrap_or(self.count)
     }
@@ -110,9 +109,9 @@ impl Event {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CountPart {
-    /// The subject of the part: a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`, decimal or `0x…`) or
-    /// a scope, as `--by` requests; in an interval, an event. `(other threads)`, `(other values)` or `(other scopes)`
-    /// is the sum of those for which there was no room.
+    /// What the part counts, as `--by` requests: a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`,
+    /// decimal or `0x…`) or a scope. In an interval, the key is an event. `(other threads)`, `(other values)` or
+    /// `(other scopes)` is the sum of those for which there was no room.
     pub key: String,
     /// The part's hits.
     pub count: u64,
@@ -156,10 +155,11 @@ impl CountPart {
     }
 }
 
-/// The key of calls whose value had no room in their thread's memory.
+/// The key of calls whose thread had no room for another value.
 pub const OTHER_VALUES: &str = "(other values)";
 
-/// Returns a value's key: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for possible addresses and flags.
+/// Returns a value's key, such as `arg0=42` or `arg0=-1`. A large value is hexadecimal (`arg0=0x7f12a0`), because it
+/// may be an address or flags.
 pub fn argument_key(argument: u8, value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {

@@ -1,10 +1,10 @@
 //! The session: all observations, and their cost.
 //!
-//! The driver writes a [`Session`], and every report reads it. A session is plain data and the only contract between
-//! driver and reports, so that a session from one machine prints on another. `--json` prints the session. Keys may be
-//! added, but must keep their names and meanings, because programs read them.
+//! tiptoe-collector fills a [`Session`], and tiptoe-report prints it. Reports need nothing else, so a session from one
+//! machine prints on another. `--json` prints the session itself. Keys may be added, but existing keys must keep their
+//! names and meanings, because programs read them.
 //!
-//! Users read the documentation of public items: `cargo run -p xtask -- schema` makes the JSON Schema and the
+//! The documentation of public items is for users, because `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -52,7 +52,7 @@ pub use watch::{
 /// would misread the session.
 pub const FORM: u32 = 2;
 
-/// One run of the driver. Times are in nanoseconds.
+/// One run of tiptoe. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -64,7 +64,7 @@ pub struct Session {
     pub version: u32,
     /// The command that tiptoe started, or the command line of the first traced process.
     pub command: Vec<String>,
-    /// The requested events, resolved.
+    /// The requested events, with their results.
     pub events: Vec<Event>,
     /// The cost of tracing for the target.
     pub cost: Cost,
@@ -76,10 +76,10 @@ pub struct Session {
     pub duration_ns: u64,
     /// The CPU time of the targets during the trace.
     pub cpu_ns: u64,
-    /// The CPU time of tiptoe and its helpers, from before the injection until the report.
+    /// The CPU time of tiptoe and its helper processes, from before tiptoe attached until the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu_ns: Option<u64>,
-    /// The longest time for which a thread of a target was stopped, or borrowed for the injection.
+    /// The longest time for which a target's thread was stopped, or ran the code that loads tiptoe's agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_stop_ns: Option<u64>,
     /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it).
@@ -88,10 +88,10 @@ pub struct Session {
     /// With `--slower`: the limit. Times and histograms contain only the calls that took longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
-    /// With `--under`: the function within which calls had to happen to be counted.
+    /// With `--under`: the function. Only calls made inside it were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
-    /// With `--now`: the waits at one moment, and nothing else.
+    /// With `--now`, which counts nothing: the waits at one moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
     /// Contended locks of programs, if watched.
@@ -109,7 +109,7 @@ pub struct Session {
     /// Counts by scope, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
-    /// With `-a`: the number of traced CPUs; `cpu_ns` is then their time, idle or not.
+    /// With `-a`: the number of traced CPUs. `cpu_ns` is then the whole time of these CPUs, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// Requests that could not be fulfilled.
@@ -118,8 +118,8 @@ pub struct Session {
     /// What the reader must know before trusting the numbers.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The notes in words. The report makes them from `typed_notes`, for readers of JSON. A session of an old version
-    /// has no `typed_notes`.
+    /// The notes in words, which the report makes from `typed_notes` for JSON. A session of an old version has only
+    /// these.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The counts of each interval, if requested.
@@ -155,7 +155,7 @@ pub struct Process {
     pub pid: u32,
     /// The process's name in the kernel.
     pub comm: String,
-    /// Numbers on the agent's map of the process's address space.
+    /// How the agent used its table of the process's mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }
@@ -179,6 +179,6 @@ pub struct Interval {
     pub at_ns: u64,
     /// The interval's length.
     pub duration_ns: u64,
-    /// The events that were hit.
+    /// The hits of each event that was hit in the interval.
     pub counts: Vec<CountPart>,
 }

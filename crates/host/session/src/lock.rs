@@ -11,7 +11,7 @@ use crate::{Dropped, Histogram, Via, WaitingThread};
 pub struct Locks {
     /// What each row is about: `lock`, `callsite`, `thread`, `type` or `scope`.
     pub by: String,
-    /// What saw the waits: an agent in the program, or the kernel's futex tracepoints.
+    /// What reported the waits: an agent in the program, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
@@ -24,8 +24,8 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake.
     pub wakes: u64,
-    /// Waits that did not end: they were in progress at the end of the trace, or their thread was killed. The latter
-    /// are in no row.
+    /// Waits without an end: those in progress at the end of the trace, and those of killed threads, which are in no
+    /// row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
@@ -71,7 +71,7 @@ pub struct Lock {
     pub episodes: u64,
     /// Waits that slept until a wake, a timeout or a signal.
     pub slept: u64,
-    /// Waits that returned at once, because the lock had changed in between.
+    /// Waits that returned at once, because the lock changed before the thread slept.
     pub at_once: u64,
     /// Sleeping waits that timed out.
     pub timed_out: u64,
@@ -81,11 +81,10 @@ pub struct Lock {
     /// histogram, and "total_ns" contains only the time until tiptoe last saw the thread waiting.
     #[serde(skip_serializing_if = "is_zero")]
     pub left: u64,
-    /// The time asleep.
+    /// The sum of the sleeping waits' times.
     pub total_ns: u64,
-    /// How many sleeping waits were timed, if the budget did not allow timing all. The timed ones are a random sample,
-    /// from which the total, the histogram and the blame are estimated; all other numbers are exact. Absent if
-    /// all were timed.
+    /// How many sleeping waits were timed; absent if all were. To keep the budget, only a random sample is timed. The
+    /// total, the histogram and the blame are then estimates; all other numbers are exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
     /// For a rwlock: its readers when waits began. Absent for waits that only the kernel's tracepoints reported.
@@ -96,13 +95,13 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// The holders of the lock while others waited, those with the most time first. Empty if not all waits were timed,
-    /// or if the holder is unknown in more than 5% of the waiting time. The time between a release and the waking up
-    /// of a waiter does not count as unknown here.
+    /// The holders of the lock while others waited, those with the most time first. Empty if a wait was not timed, or
+    /// if the holder is unknown in more than 5% of the waiting time. This percentage excludes the time from a release
+    /// until a waiter wakes up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// The waiting time in which the holder is unknown, mostly while a waiter was waking up; absent without `holders`.
-    /// The lock may have been free then, or held by threads that did not wait.
+    /// The waiting time in which the holder is unknown; absent without `holders`. It is mostly the time from a release
+    /// until a waiter wakes up. The lock is then free, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_ns: Option<u64>,
     /// Waits that began before the trace; no other number of the row includes them.
@@ -129,7 +128,7 @@ pub struct EarlyWaitSums {
     /// A lower bound of how long the oldest of these waits had slept when the trace began. A stop or a signal makes a
     /// thread begin its wait again, so the wait may be older.
     pub before_ns: u64,
-    /// The sum of the observed times.
+    /// The sum of the waits' times, including a lower bound of each wait's time before the trace.
     pub total_ns: u64,
 }
 
@@ -162,14 +161,14 @@ impl Unfinished {
     }
 }
 
-/// The hold times of a lock that one call site took.
+/// How long a lock was held after one call site took it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hold {
-    /// The lock.
+    /// The lock's name or address.
     pub lock: String,
-    /// The call site.
+    /// The call site that took the lock.
     pub callsite: String,
     /// The number of holds.
     pub count: u64,
@@ -202,7 +201,7 @@ pub struct Blame {
     pub callsite: String,
     /// The number of waits that the call site ended.
     pub count: u64,
-    /// The time of the waits that the call site ended.
+    /// The time of these waits.
     pub total_ns: u64,
 }
 
@@ -221,6 +220,6 @@ pub struct Holder {
     /// Whether the holder is all threads that held a rwlock to read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub readers: bool,
-    /// The waiting time of other threads in which this holder had the lock.
+    /// The sum of other threads' waiting times while this holder had the lock.
     pub total_ns: u64,
 }

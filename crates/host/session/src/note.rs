@@ -1,11 +1,11 @@
 //! Notes: data on what a reader must know before trusting the numbers.
 //!
 //! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind, and reports group
-//! notes by it. `tiptoe-report` makes the sentences. A `why` is the text of an error or refusal. Equal causes must
-//! have equal words, because notes are grouped by them too, as in [`Refusal`](crate::Refusal).
+//! notes by it. tiptoe-report makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
+//! equal texts, because reports group notes by `why`, too.
 //!
-//! The enums are exhaustive, so that the compiler demands a severity here and a sentence in the report for each new
-//! kind. So no `match` on them may have a `_` arm; xtask checks this.
+//! The compiler must demand a severity here and a sentence in the report for each new kind. Therefore the enums are
+//! exhaustive, and no `match` on them may have a `_` arm; xtask checks this.
 #![expect(missing_docs, reason = "the doc of a kind explains its fields")]
 
 use std::mem::discriminant;
@@ -23,8 +23,8 @@ pub enum Severity {
     Plain,
 }
 
-/// Defines [`Note`], and an enum for the kinds of each area. The word before a kind's name is its severity. Two notes
-/// of a kind differ in meaning if their field after `by` differs, or their field after `because` differs in more than
+/// Defines [`Note`], and an enum for the kinds of each area. The word before a kind's name is its severity. `by FIELD`
+/// means that notes of this kind are alike only if the field is equal. `because FIELD` means the same, but ignores
 /// digits.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
@@ -52,8 +52,8 @@ macro_rules! notes {
                 }
             }
 
-            /// Returns whether both notes have the same kind and the same meaning. Reports print only the first few
-            /// such notes.
+            /// Returns whether both notes have the same kind and the same meaning. Of notes that are alike, reports
+            /// print only the first few.
             pub fn is_like(&self, other: &Note) -> bool {
                 match (self, other) {
                     $($($((
@@ -101,17 +101,18 @@ notes! {
         Plain CommandContinues { signal: i32 };
         /// The command ran already when counting began.
         Warning StartedLate;
-        /// A signal interrupted tiptoe when `attached` processes were attached; those in `missing` are not counted.
+        /// A signal interrupted tiptoe after it had attached to `attached` processes. Those in `missing` are not
+        /// counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
-        /// The process ended before tiptoe had attached to it. The others are counted.
+        /// The process ended before tiptoe had attached to it. Other processes are counted.
         Warning EndedInAttach { process: Process };
-        /// tiptoe attached to this process later than to the first one, so its earlier waits are missing.
+        /// tiptoe attached to this process later than to the first one, so earlier waits of this process are missing.
         Plain AttachedLater { process: Process, after_ns: u64 };
-        /// tiptoe was interrupted before it had armed all functions of this process.
+        /// tiptoe was interrupted before it had probed all requested functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
-        /// The agent could not be asked to leave.
+        /// tiptoe could not ask the agent to leave the process.
         Plain NotDetached { process: Process, why: String } because why;
-        /// The trace ended before its process.
+        /// The trace of a process ended before the process did.
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
         /// The process ended, by a signal or not.
         Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 } by signal;
@@ -123,7 +124,7 @@ notes! {
 
     /// A note on functions and the libraries that have them.
     Function(FunctionNote) {
-        /// A function that the program lacks was found in a library; `spec` is its event's name.
+        /// A requested function is not in the program but in a library; `spec` is the event's name there.
         Plain FoundInLibrary { function: String, spec: String };
         /// Functions of a stripped file have no names; `remedy` is how to get them.
         Plain NoSymbols { path: String, nameless: u64, functions: u64, remedy: String };
@@ -131,7 +132,7 @@ notes! {
         Warning FileTooLarge { path: String };
         /// A spec matches nothing yet. Printed only while the run lasts.
         Plain WaitsForLibrary { spec: String };
-        /// A spec matched nothing until the end; `is_unread` if libraries were closed before tiptoe read them.
+        /// A spec matched nothing until the end. With `is_unread`, libraries were closed before tiptoe read them.
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
@@ -150,12 +151,12 @@ notes! {
         Warning TrapSwitchedOff { event: String, hits: u64 };
         /// The function of `--under` was never called.
         Warning NeverCalled { function: String };
-        /// The function of `--under` was called.
+        /// How often the function of `--under` was called.
         Plain Called { function: String, calls: u64 };
-        /// Calls of the function of `--under` could not be followed.
+        /// Some calls of the function of `--under` could not be followed, so hits during them are not counted.
         Warning CallsNotFollowed { function: String, calls: u64 };
         /// Counted calls cost more than the budget, which limits only what is timed or recorded. With `has_least`, the
-        /// count of one function is a lower bound, because its trap was disabled.
+        /// count of a function is a lower bound, because its trap was disabled.
         Plain AboveBudget { budget_millionths: u64, has_least: bool };
     }
 
@@ -171,13 +172,13 @@ notes! {
         Warning CountsInThreads { threads: u64 };
         /// Threads may be missing, because some kept starting while events were opened.
         Warning ThreadsMissing;
-        /// The kernel continued to count after an exec.
+        /// The kernel continued to count after the process called exec.
         Plain CountedOn { process: Process };
         /// The user requested times of these events, but the kernel only counts their calls.
         Warning Untimed { events: Vec<String> };
         /// The kernel cannot split its counts as `--by` requests.
         Warning Unsplit;
-        /// The kernel counts only in windows of time, to keep the budget.
+        /// The kernel counts the event only in windows of time, to keep the budget.
         Warning InWindows { event: String };
         /// The time that BPF programs took at task switches of other processes.
         Plain OthersCost { ns: u64 };
@@ -189,7 +190,7 @@ notes! {
         Warning Uncharged { why: String } because why;
         /// The process entered no scopes.
         Plain NeverEntered { process: Process };
-        /// No agent saw the scopes of the process.
+        /// The scopes of the process are unknown, because it has no agent.
         Warning Unseen { process: Process };
     }
 
@@ -224,7 +225,7 @@ notes! {
         Warning Amiss { what: CgroupFault, count: u64 } by what;
         /// The cost of a hit cannot be measured without this tracepoint.
         Warning HitCostUnknown { tracepoint: String };
-        /// The cost of a switch could not be measured.
+        /// The cost of a task switch could not be measured.
         Warning SwitchCostUnknown;
     }
 
@@ -243,7 +244,7 @@ notes! {
         /// The variable's pointers led to the address of `other`, another watched variable. Accesses there count only
         /// for `other`.
         Warning SameAddress { variable: String, other: String };
-        /// How often the variable moved.
+        /// How often the variable's address changed.
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.
         Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 } by cause;
@@ -261,7 +262,7 @@ notes! {
         Warning RestedForOthers { windows: u64, why: Option<String> };
         /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
         Plain SourcesUnread { file: String };
-        /// Threads inherited breakpoints, but the accounting of debug registers had no room for these. Their hits are
+        /// The accounting of debug registers had no room for threads that inherited breakpoints. Their hits are
         /// counted.
         Plain NotAccounted { threads: u64 };
     }
@@ -311,15 +312,15 @@ pub enum EndCause {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupFault {
-    /// Switches from unknown tasks.
+    /// Task switches from tasks of which tiptoe had no record.
     UnknownTasks,
-    /// Switches that the kernel did not report. They matter only if tiptoe reads events at switches.
+    /// Switches that the kernel did not report. This fault is noted only if tiptoe reads events at switches.
     UnreportedSwitches,
-    /// Switches of tasks that the kernel did not report.
+    /// Switches of tasks whose existence the kernel did not report.
     UnreportedTasks,
-    /// Reported switches that the system did not make.
+    /// Reported switches that the system's own number of switches does not include.
     SurplusSwitches,
-    /// Ends of tasks that the kernel did not report.
+    /// Ends of tasks that were not reported in time.
     UnreportedEnds,
     /// Switches at which tiptoe's BPF program did not run, because it already ran on that CPU.
     MissedSwitches,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Now {
     /// The waits, in the order of thread ids.
     pub waits: Vec<WaitingThread>,
-    /// The deadlocks: rings of threads in which each thread waits for the next, and the last for the first.
+    /// The deadlocks, each as a ring of thread ids: each thread waits for the next, and the last for the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Vec<u32>>,
 }

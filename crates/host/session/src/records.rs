@@ -1,4 +1,4 @@
-//! The calls that `--record` records: each call, printed while the trace runs, and their numbers.
+//! The calls that `--record` records, each printed while the trace runs, and how many there were.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
@@ -12,7 +12,7 @@ pub struct Records {
     /// Calls whose record was lost, because tiptoe read more slowly than the program called.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted, because the budget was used up or their thread had no ring.
+    /// Calls that were only counted, because the budget was used up or their thread had no buffer.
     pub only_counted: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Call<'a> {
     /// The second integer argument, or the content of its register; absent if the function has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg1: Option<u64>,
-    /// Whether `arg0` and `arg1` are only the contents of the registers, because the function's parameters are unknown.
+    /// Whether the function's parameters are unknown. `arg0` and `arg1` are then the contents of the registers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub are_registers: bool,
 }

@@ -1,5 +1,5 @@
-//! Makes the JSON Schema of what `--json` prints from this crate's types and their documentation; `cargo run -p xtask
-//! -- schema` writes it. The module is only in test builds, so that the command does not link schemars.
+//! Makes the JSON Schema of what `--json` prints. Only test builds have this module, so that tiptoe does not link
+//! schemars.
 
 use schemars::JsonSchema;
 
@@ -21,12 +21,12 @@ enum Line<'a> {
     ScopeCounts(ScopeCounts),
 }
 
-/// The instrument that counts.
+/// What counts the events.
 #[derive(JsonSchema)]
 #[schemars(rename = "Via", rename_all = "lowercase")]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ViaWord {
-    /// Code in the program.
+    /// tiptoe's code in the program.
     Agent,
     /// The kernel.
     Kernel,

@@ -1,4 +1,4 @@
-//! The counts of a program's scopes.
+//! The counts of scopes, which are parts of a program's work that the program labels (crate tiptoe-scope).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Scopes {
-    /// The charged events, by perf's names.
+    /// The events that are counted in each scope, by perf's names.
     pub events: Vec<String>,
-    /// Each scope, and the time outside all scopes; the most CPU time first.
+    /// A row for each scope and one for the time outside all scopes, the most CPU time first.
     pub rows: Vec<Scope>,
     /// The number of intervals, if requested. Each interval was printed as [`ScopeCounts`] when it ended, and is not
     /// stored.
@@ -26,9 +26,9 @@ pub struct ScopeCounts {
     pub at_ns: u64,
     /// The interval's length.
     pub duration_ns: u64,
-    /// The charged events, as in [`Scopes`].
+    /// The counted events, as in [`Scopes`].
     pub events: Vec<String>,
-    /// Rows as in [`Scopes`], for the scopes in which a thread was or an event happened during the interval.
+    /// The rows, as in [`Scopes`]. A scope without time, entries and events in the interval has no row.
     pub rows: Vec<Scope>,
 }
 
@@ -42,12 +42,12 @@ pub struct Scope {
     pub name: String,
     /// How often the scope was entered.
     pub entries: u64,
-    /// The time that threads were inside the scope, running or not; unknown for `(no scope)`.
+    /// The time that threads were inside the scope, running or not; absent for `(no scope)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ns: Option<u64>,
     /// The CPU time that threads used inside the scope, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
-    /// The number of each event, if known.
+    /// The count of each event of `events`, in that order; empty if unknown.
     pub counts: Vec<u64>,
 }

@@ -1,16 +1,16 @@
-//! Numbers on the agent's map of a process's address space.
+//! How the agent used its table of a process's mappings.
 
 use serde::{Deserialize, Serialize};
 
-/// One process's executable file mappings, as its agent keeps them. The traced process itself reports all numbers, so
-/// they must not be trusted.
+/// The agent's table of its process's executable file mappings. When a trap is hit, the agent looks up the trap's
+/// probe there. The traced process itself reports these numbers, so they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AddressSpace {
-    /// Lookups of a trap's probe that needed no lock.
+    /// Lookups that needed no lock.
     pub speculative: u64,
-    /// Lookups answered under the lock.
+    /// Lookups under the table's lock.
     pub locked: u64,
     /// Lookups that found no probe. The bytes around the trap then showed whether it was tiptoe's.
     pub missed: u64,
@@ -21,7 +21,7 @@ pub struct AddressSpace {
     pub changes: u64,
     /// How often the kernel's list of mappings was read.
     pub readings: u64,
-    /// Corrections of the map for changes that no hook saw.
+    /// Corrections of the table for changes that no hook reported.
     pub corrected: u64,
     /// The number of mappings at the end. Adjacent parts of one file count as one mapping.
     pub mappings: u64,

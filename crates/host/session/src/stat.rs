@@ -11,8 +11,8 @@ pub struct Stat {
     pub whom: String,
     /// The number of runs of the command; 1 without a command.
     pub runs: u32,
-    /// The events in the order of the request; `--per-cpu` repeats each for each CPU; with
-    /// `--for-each-cgroup` the whole system comes first, then each cgroup.
+    /// The events, in the order of the request. `--per-cpu` repeats each event for each CPU. `--for-each-cgroup`
+    /// repeats all: first for the whole system, then for each cgroup.
     pub counts: Vec<Count>,
     /// The counting time, the mean of the runs.
     pub elapsed_ns: f64,
@@ -36,7 +36,7 @@ pub struct Stat {
     pub cgroup_switches: u64,
     /// What counting added to each of `cgroup_switches`.
     pub cgroup_switch_ns: f64,
-    /// Starts, ends and moves of tasks that tiptoe handled, if it counts by tasks.
+    /// Starts, ends and moves of tasks that tiptoe handled, if it counts cgroups by their tasks.
     pub lives: u64,
     /// The cost of one such start, end or move.
     pub life_ns: f64,
@@ -70,11 +70,10 @@ pub struct Counts {
 pub struct Count {
     /// The requested name, with `:u` if this user may not count in the kernel.
     pub event: String,
-    /// The path of the cgroup without the first `/`, counted with its descendants; absent for the whole
-    /// target.
+    /// The cgroup's path without the first `/`; absent for the whole target. The count includes the descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Whether that cgroup was removed. A later cgroup may have its path.
+    /// Whether that cgroup was removed. A later cgroup may have the same path.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
     /// The CPU, with `--per-cpu`.

@@ -76,16 +76,16 @@ pub enum Outcome {
     Acquired,
     /// The thread did not get the lock: a signal or a timeout ended the wait, or the thread only tried the lock.
     Failed,
-    /// There was no wait: the writer became a reader.
+    /// The writer became a reader, without a wait.
     Downgraded,
 }
 
-/// Events that were not counted, for one reason.
+/// Events that were not counted, or only in part, for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Dropped {
-    /// The reason, as the end of a sentence that begins with "not counted:".
+    /// The reason. For a watched variable, it also says whether the events were counted.
     pub reason: String,
     /// The number of events.
     pub count: u64,

@@ -20,15 +20,14 @@ pub struct Watch {
     /// Reservations of debug registers, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Vec<Reservations>>,
-    /// Accesses of other processes to the same addresses. Each costs that process as much as an access costs the
-    /// target.
+    /// Accesses of other processes to the same addresses. They are not counted, but slow those processes.
     pub foreign: u64,
     /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
     /// The limit on accesses, and its use; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowance: Option<Allowance>,
-    /// What was not counted, or only in part.
+    /// Accesses that were not counted, or only in part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
 }
@@ -46,11 +45,11 @@ pub struct Variable {
     pub len: u8,
     /// "w", "rw" or "x".
     pub access: String,
-    /// All accesses.
+    /// All accesses, also those that do not meet the conditions of the request.
     pub hits: u64,
-    /// The accesses that meet the conditions of the request: the sum of the rows.
+    /// The accesses that meet the conditions: the sum of the rows.
     pub count: u64,
-    /// Whether "count" is a lower bound, because the variable was not watched all the time.
+    /// Whether "hits" and "count" are lower bounds, as for a variable that was not always watched.
     pub at_least: bool,
     /// The time for which the variable was watched, if variables took turns.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +63,7 @@ pub struct Variable {
 pub struct Accesses {
     /// The variable's name.
     pub variable: String,
-    /// The instruction that made the access; for an access by the kernel, the system call in the program.
+    /// The instruction that made the access. If the kernel made it, the instruction of the system call.
     pub at: String,
     /// Whether a system call made the access.
     pub in_kernel: bool,
@@ -79,8 +78,7 @@ pub struct Accesses {
     pub changed: u64,
     /// Accesses with an unknown old value, such as the first one after each gap in which stores were missed.
     pub old_unknown: u64,
-    /// Accesses whose new value was read from memory after the store. If another thread raced with the store, the value
-    /// may be that thread's.
+    /// Accesses whose new value was read from memory after the store. Another thread may have stored that value.
     pub racy: u64,
     /// The first access, since the start of the session.
     pub first_ns: u64,
@@ -90,7 +88,7 @@ pub struct Accesses {
     pub last_old: String,
     /// The new value at the last access.
     pub last_new: String,
-    /// Values, the most frequent first.
+    /// The new values, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
     /// Accesses with a value that is not in "values".
@@ -112,7 +110,7 @@ pub struct Access<'a> {
     pub comm: &'a str,
     /// The variable.
     pub variable: &'a str,
-    /// The instruction that made the access; for an access by the kernel, the system call in the program.
+    /// The instruction that made the access. If the kernel made it, the instruction of the system call.
     pub at: &'a str,
     /// Whether a system call made the access.
     pub in_kernel: bool,
@@ -120,8 +118,7 @@ pub struct Access<'a> {
     pub old: String,
     /// The new value.
     pub new: String,
-    /// Whether the new value was read from memory after the store. If another thread raced with the store, the value
-    /// may be that thread's.
+    /// Whether the new value was read from memory after the store. Another thread may have stored that value.
     pub racy: bool,
 }
 
@@ -143,7 +140,7 @@ pub struct Value {
 pub struct Stack {
     /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// Whether outer callers are missing, because code on the way to them could not be unwound.
+    /// Whether the stack could not be unwound up to its outermost caller.
     pub is_partial: bool,
     /// The number of accesses.
     pub count: u64,
@@ -169,12 +166,12 @@ pub struct Allowance {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Placement {
-    /// What each breakpoint was opened for: "cpu" or "thread"; "agent" if the agent opens one for each thread.
+    /// Whether each breakpoint was for a "cpu" or a "thread"; "agent" if the agent opened one for each thread.
     pub by: String,
-    /// Why the breakpoints are not on all CPUs. Absent if the user requested that.
+    /// Why breakpoints are not on all CPUs; absent if they are, or if the user chose threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How the threads of the process got breakpoints.
+    /// How the running threads got breakpoints; absent if breakpoints are on all CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<Attachment>,
 }
@@ -186,7 +183,8 @@ pub struct Placement {
 pub struct Attachment {
     /// Threads for which breakpoints were opened.
     pub threads: u32,
-    /// How often breakpoints of a thread were opened again, because a new thread started at the same time.
+    /// How often a thread's breakpoints were opened again, because another thread started at the same time. With the
+    /// agent: how many threads started while it opened breakpoints.
     pub again: u32,
     /// Threads that ended before they got a breakpoint.
     pub without: u32,
@@ -199,17 +197,17 @@ pub struct Attachment {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// "thread" or "cpu". Threads are divided into shards. A thread's reservation takes its shard's lock; the
-    /// reservations of all CPUs take one other lock.
+    /// What the registers are reserved for: "thread" or "cpu". Threads are divided into shards. A reservation for a
+    /// thread takes its shard's lock. A reservation for a CPU takes all these locks and one more.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,
-    /// Registers that threads inherited and held until their end without a reservation.
+    /// Registers that threads inherited and used without a reservation.
     pub unreserved: u64,
-    /// How often a lock of this side was taken, for any reason.
+    /// How often locks were taken, for any reason.
     pub holds: u64,
-    /// How often a thread waited for the lock.
+    /// How often a request waited for a lock.
     pub waited: u64,
-    /// How long threads waited for the lock in total.
+    /// The sum of these waits' times.
     pub waited_ns: u64,
 }

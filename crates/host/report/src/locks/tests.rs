@@ -185,7 +185,7 @@ fn waits_that_were_not_over_had_no_row() {
     assert!(lines[1].starts_with(">=1.00s "), "{lines:#?}");
     let below = "         2 waits were not over when the trace ended, after 1.00s";
     assert_eq!(lines[2..], [below]);
-    // Waits of threads that ended in their wait have no row.
+    // The waits of killed threads have no row.
     let without_rows = Locks {
         rows: Vec::new(),
         ..locks
@@ -258,7 +258,7 @@ fn estimates_are_marked() {
     assert!(notes[0].starts_with(note), "{notes:?}");
 }
 
-/// Reports locks with waits and locks whose calls returned at once.
+/// Reports locks with waits, and locks whose calls never slept.
 fn shown(waits: u64, none: u64, top: Option<usize>) -> String {
     let of = |name: &str, at: u64, slept: u64| Lock {
         slept,

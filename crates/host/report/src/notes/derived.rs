@@ -34,7 +34,7 @@ pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'stati
     notes
 }
 
-/// Returns a note on how the traps of a process were looked up; `None` if there were none.
+/// Returns a note on how the probes of a process's traps were looked up; `None` if no trap was hit.
 fn lookups(target: &Process) -> Option<NoteLine<'static>> {
     let space = target.address_space?;
     let ways = [
@@ -79,11 +79,11 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     }
 }
 
-/// If some events were hit and more than this number were not, a glob probably requested them, so no note reports those
-/// without a hit.
+/// If some events were hit and more than this number were not, a glob probably requested them. Then no note reports the
+/// events without a hit.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note on why events have no hit; `None` if all were hit or another note says why.
+/// Returns the note on events without a hit; `None` if all were hit, another note says why, or a table suffices.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -91,7 +91,7 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     };
     let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
     let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
-    // Other instruments have their own tables.
+    // Each of these sections has a table of its own.
     let is_probe = session.stat.is_none()
         && session.scopes.is_none()
         && session.waits.is_none()
@@ -136,12 +136,11 @@ fn explains_no_hit(note: &Note) -> bool {
     )
 }
 
-/// Adds a note for each reason why calls have no return or no record.
 fn of_calls(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
     let budget = session.budget.map(short_percent);
     let spent = budget.map(|budget| format!("the budget of {budget}% was spent, or "));
     let spent = spent.unwrap_or_default();
-    // The note has all possible reasons, because the session does not count these calls by reason.
+    // The note lists reasons, because the session does not count these calls by reason.
     let why = "they were nested too deeply, or called from too many places or from generated code";
     let ways = [
         (
@@ -240,7 +239,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were.
+/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were timed.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -305,7 +304,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(reservations(watch));
 }
 
-/// Returns the note on breakpoints of threads; `None` if they were on all CPUs.
+/// Returns the note on breakpoints of threads; `None` if breakpoints were on all CPUs.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
     let threads = counted(attached.threads.into(), "thread");
@@ -328,7 +327,6 @@ fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     )))
 }
 
-/// Returns a note on the reservations of debug registers for CPUs, and one on those for threads.
 fn reservations(watch: &Watch) -> impl Iterator<Item = NoteLine<'static>> {
     let sides = watch.reservations.iter().flatten();
     let line = |side: &Reservations| {

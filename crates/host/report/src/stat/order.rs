@@ -22,9 +22,9 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     all.shown(&largest, &rest)
 }
 
-/// Returns an interval's printed counts: those of the cgroups with the highest counts since the start, because each
-/// interval has other largest cgroups. The cgroups keep the session's order, which is the same in each interval.
-/// `totals` has the sum so far of each cgroup of the last interval, by path.
+/// Returns an interval's printed counts. The printed cgroups have the highest counts since the start, because otherwise
+/// each interval would print other cgroups. They keep the session's order, which is the same in each interval. `totals`
+/// has the sum so far of each cgroup of the last interval, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
@@ -43,8 +43,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`, all
-/// cgroups count as the largest, because the programs that read perf's format read all.
+/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`,
+/// there are no others, because programs that read perf's format expect all cgroups.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -62,7 +62,7 @@ struct CountsByCgroup<'a> {
 }
 
 impl CountsByCgroup<'_> {
-    /// Groups counts by cgroup. The whole target's must be first, and all cgroups must have the same events.
+    /// Groups counts by cgroup. The whole target's counts must be first, and all cgroups must have the same events.
     fn of(counts: &[Count]) -> CountsByCgroup<'_> {
         let is_whole = |count: &&Count| count.cgroup.is_none();
         let events = counts.iter().take_while(is_whole).count();
@@ -86,7 +86,6 @@ impl CountsByCgroup<'_> {
         self.cgroups.iter().map(size).collect()
     }
 
-    /// Returns the counts of the whole target and of the cgroups at `places`, and the sums over those at `rest`.
     fn shown(&self, places: &[usize], rest: &[usize]) -> ShownCounts {
         let mut counts = self.whole.to_vec();
         counts.extend(places.iter().flat_map(|at| self.cgroups[*at]).cloned());

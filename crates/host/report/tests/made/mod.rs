@@ -66,7 +66,7 @@ pub fn at(width: usize) -> Options {
     }
 }
 
-/// Compares `shown` with `screens/NAME.txt`. With `TIPTOE_WRITE_SCREENS=1` it writes the file instead.
+/// Compares `shown` with `screens/NAME.txt`. With `TIPTOE_WRITE_SCREENS=1` it first writes the file.
 #[track_caller]
 pub fn check_screen(name: &str, shown: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/screens");

@@ -12,9 +12,11 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// Accounts for debug registers in memory of the caller. Processes may share the memory, each with an `Accounting`.
+/// Keeps the count of reserved debug registers in memory that the caller provides. Processes may share the memory, each
+/// with an `Accounting`.
 ///
-/// A signal handler must use only `try_` methods, because it would deadlock on a shard that the interrupted call holds.
+/// A signal handler must use only `try_` methods. The others would wait forever for a shard that the interrupted call
+/// holds.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
     constraints: Constraints<'a>,
@@ -176,7 +178,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
             }
         }
         // Under all locks, a request for a CPU sees the slots of all tasks, and a full shard can take entries from
-        // others.
+        // other shards.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }
@@ -245,7 +247,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves for a CPU. Returns `false` if tasks may hold the slots.
+    /// Reserves for a CPU. Returns `false` if only a check under all locks can decide.
     #[cold]
     fn reserve_beside_tasks(
         &self,

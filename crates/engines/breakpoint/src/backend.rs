@@ -1,4 +1,4 @@
-//! Takes the granted slots, for example by opening events.
+//! The caller's part: takes the granted slots, for example by opening events.
 
 use crate::request::Request;
 
@@ -6,9 +6,10 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases slots while the locks are held. A hook must not call the accounting, because it would deadlock.
+/// Takes and releases slots while the accounting holds its locks. Methods must not call the accounting, because it
+/// would deadlock.
 pub trait Backend {
-    /// Whether hooks may run concurrently; otherwise each runs under a lock.
+    /// Whether methods may run concurrently; otherwise each runs under a lock.
     const PARALLEL: bool;
 
     /// Takes the slots, or none.

@@ -1,11 +1,11 @@
 //! The counting rules. A `_locked` function needs the lock of the task's shard; for a CPU's request, the lock of CPUs.
 //!
 //! A request of a task is for all CPUs or for one. The shard's histogram counts a task by its slots for all CPUs. A
-//! CPU's histogram counts only tasks with slots for that CPU alone, each by the sum of these and its slots for all
-//! CPUs.
+//! CPU's histogram counts only tasks with slots for that CPU alone: each by these slots plus its slots for all CPUs.
 //!
 //! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most slots of any task on a CPU are
-//! the larger of the shards' maximum and the CPU's. A request for all CPUs needs no loop over CPUs.
+//! the larger of two maxima: the shards' and the CPU's. A request for all CPUs needs no loop over CPUs, because it is
+//! counted in one shard, and the most CPU-wide slots of any CPU are stored.
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -109,7 +109,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Finds the state of a request's target. `None` is impossible, because the layout has words for every request.
+    /// Finds the state of a request's target. `None` is impossible, because every task has a shard and a bucket.
     #[inline]
     pub(crate) fn resolve<'s>(&'s self, request: &'s Request) -> Option<ResolvedRequest<'s>> {
         let target = match request.target {
@@ -225,8 +225,8 @@ impl<'a> Constraints<'a> {
         wide <= self.geometry.slots(kind)
     }
 
-    /// Returns whether a CPU's recorded request fits beside all tasks. `false` is final only if the caller excludes
-    /// requests of tasks, because a task's recorded request may still be refused. Needs no shard's lock.
+    /// Returns whether a CPU's recorded request fits beside all tasks. Needs no shard's lock; but then `false` is not
+    /// final, because the count may include a task's request that will be refused.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in

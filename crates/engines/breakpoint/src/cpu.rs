@@ -1,11 +1,11 @@
-//! A register file of one CPU.
+//! A register file of one CPU: its registers for data, for instructions, or for both.
 
 use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | number of its begun changes | of its ended
-/// changes]`. See [`crate::constraints`].
+/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | number of begun changes of the histogram |
+/// number of ended changes]`. See [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,

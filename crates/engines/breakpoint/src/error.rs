@@ -38,7 +38,7 @@ pub struct Conflict {
     /// The request's task; for a CPU's request, the task with most slots on that CPU.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
-    /// Further holders.
+    /// The number of further holders.
     pub more: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Conflict {
 pub struct Holder {
     /// The request's `holder`.
     pub id: u64,
-    /// Whether CPU-wide.
+    /// Whether the slot is CPU-wide, not a task's.
     pub is_wide: bool,
 }
 

@@ -32,11 +32,11 @@ pub(crate) mod head {
     /// The first free entry's index plus one. The word before is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file: the most slots that one task has on all CPUs, then the numbers of tasks by slots.
+    /// For each register file: the most slots for all CPUs of any task, then the histogram of tasks.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
-/// x86's four slots use only a shard's first two cache lines.
+/// The words of a shard's head. With x86's four slots, only the first two cache lines are used.
 pub(crate) const HEAD: usize = (head::FILES + 2 * head::FILE).next_multiple_of(LINE);
 
 pub(crate) const ENTRY: usize = 4;
@@ -66,7 +66,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// Returns the geometry for CPUs numbered from 0, if sane. `reservations`, the limit, should be twice the expected
-    /// number, because a full shard must lock all others.
+    /// number, because a request that finds its shard full locks all shards.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -87,8 +87,8 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// Returns the geometry for an x86 process whose threads reserve their own slots, by words shared with tiptoe. It
-    /// is for up to 16,384 threads, and has many shards, because a thread may lose its CPU while it holds a shard.
+    /// Returns the geometry for an x86 process whose threads, at most 16,384, reserve their own slots in memory shared
+    /// with tiptoe. It has many shards, because a thread may lose its CPU while it holds a shard's lock.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
@@ -103,7 +103,7 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// Returns the number of words. Their address should be a multiple of 128.
+    /// Returns the number of words. Their address should be a multiple of 128, two cache lines.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }

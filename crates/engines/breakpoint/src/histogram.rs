@@ -29,7 +29,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// Returns the most slots of any task, if no task holds more than `most`.
+    /// Returns the most slots of any task, which must be at most `most`.
     #[inline]
     pub(crate) fn max_from(&self, most: u32) -> u32 {
         let mut most = most.min(MAX_SLOTS);

@@ -27,7 +27,7 @@ pub(crate) enum LockGuard<'s, 'a, W: Wait> {
 }
 
 impl<W: Wait> LockGuard<'_, '_, W> {
-    /// Returns the waiting time; `None` if all was free.
+    /// Returns how long the locks were waited for; `None` if they were free.
     #[inline]
     pub(crate) fn waited_ns(&self) -> Option<u64> {
         match self {

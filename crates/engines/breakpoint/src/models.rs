@@ -1,7 +1,7 @@
 //! Models, under loom, of races between tasks, CPUs and a debugger.
 //!
-//! A thread with a granted slot adds 1 to its note (a counter), checks the crate's rule, and subtracts 1 before the
-//! release. Notes are read by adding 0, because loom's loads may return old values.
+//! A thread with a granted slot adds 1 to the task's or CPU's note (a counter), checks the crate's rule, and subtracts
+//! 1 before the release. Notes are read by adding 0, because loom's loads may return old values.
 
 extern crate std;
 
@@ -277,7 +277,6 @@ moving_mutants! {
     mutant_most_without_acquire: [None, Some(Edge::Access(Acquire))];
 }
 
-/// A refused `modify` must keep the old request.
 #[test]
 fn a_slot_is_never_free_during_modify() {
     loom::model(|| {
@@ -300,7 +299,7 @@ fn a_slot_is_never_free_during_modify() {
     });
 }
 
-/// `try_reserve` must never wait, and its slot must not be granted to another request.
+/// `try_reserve` must never wait.
 #[test]
 fn a_debugger_races_with_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));

@@ -23,7 +23,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// A request for slots; its release must pass an equal one.
+/// A request for slots. Their release must pass an equal request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.
@@ -32,7 +32,7 @@ pub struct Request {
     pub kind: Kind,
     /// The number of slots.
     pub weight: u32,
-    /// A number that the caller chooses; a [`crate::Conflict`] tells which are in the way.
+    /// A number that the caller chooses. A [`crate::Conflict`] names blocking holders by this number.
     pub holder: u64,
 }
 

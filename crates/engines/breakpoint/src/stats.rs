@@ -2,7 +2,7 @@
 
 use crate::words::Words;
 
-/// A kind of requests that take the same locks.
+/// A group of requests that take the same locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Tasks' requests, under a shard's lock.
@@ -16,11 +16,11 @@ pub enum Side {
 pub struct Stats {
     /// Granted reservations.
     pub reservations: u64,
-    /// How often the side was locked.
+    /// How often the locks were taken.
     pub holds: u64,
     /// How often a request waited, because the lock was taken.
     pub waited: u64,
-    /// The waits' time.
+    /// How long these requests waited, in nanoseconds.
     pub waited_ns: u64,
 }
 

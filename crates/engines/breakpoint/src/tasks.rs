@@ -1,5 +1,5 @@
-//! The tasks' reservations: a multimap from task to entries. Only the holder of a shard may touch its chains and free
-//! entries.
+//! The tasks' reservations: a multimap from task to entries. Only the thread that holds a shard's lock may touch the
+//! shard's chains and free entries.
 //!
 //! INVARIANT: a task's entries of one CPU and register file are adjacent in its chain, so that [`Runs`] sums them in
 //! one pass.
@@ -171,7 +171,7 @@ impl<'a> Shard<'a> {
         &self.head[head::FREE]
     }
 
-    /// Returns whether [`Shard::take`] will find an entry. Takes fresh ones if needed.
+    /// Returns whether [`Shard::take`] will find an entry. Takes never used ones if needed.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free().read() != 0 || self.take_fresh()

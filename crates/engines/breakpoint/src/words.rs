@@ -3,7 +3,7 @@
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// Relaxed throughout: the locks, and the fences of edges A and M, order all accesses.
+/// All accesses are Relaxed, because the locks, and the fences of edges A and M ([`crate`]), order them.
 pub(crate) trait PlainWord {
     fn read(&self) -> u64;
     fn write(&self, value: u64);

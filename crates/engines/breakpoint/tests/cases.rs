@@ -1,4 +1,4 @@
-//! Mixes of targets, and the answer to each request, for several numbers of slots and CPUs.
+//! A table of requests and the expected answers, for several numbers of slots and CPUs.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -28,7 +28,7 @@ use Step::{Fill, No, Ok as Granted, Remove};
 
 struct Case {
     name: &'static str,
-    /// The fewest slots and CPUs of a meaningful case.
+    /// The fewest slots and CPUs with which the case makes sense.
     needs: (u32, u32),
     steps: &'static [Step],
 }

@@ -1,4 +1,5 @@
-//! Adds up the words of threads' slabs. Some words of a timed function must not be summed ([`correct`]).
+//! Adds up words of threads' slabs (each thread's counters). Some words of a timed function must not be summed
+//! ([`correct`]).
 
 use tiptoe_wire::calls::words;
 
@@ -11,14 +12,14 @@ pub fn add(sums: &mut [u64], words: &[u64]) {
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
-    // A sum of indexes means nothing, and `correct` has counted the calls.
+    // PENDING is an index, so its sum means nothing. `correct` has counted the pending calls.
     if let Some(pending) = sums.get_mut(words::PENDING as usize) {
         *pending = 0;
     }
 }
 
-/// Corrects the sums for a timed function's longest time and last call, whose duration is not counted yet
-/// ([`words::PENDING`]).
+/// Corrects two sums of a timed function: the longest time must be a maximum, and a thread's last call must count at
+/// its own duration ([`words::PENDING`]), not at index 0.
 pub fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);

@@ -1,6 +1,6 @@
-//! Reads counts from slabs. Slabs must be read through the memfd, because a hole then reads as zeroes, whereas reading
-//! the mapping would allocate a page. The target may have written anything, so no number read here may be used as an
-//! index.
+//! Reads counts from slabs; each slab has one thread's counters. Slabs must be read through the memfd, because a hole
+//! then reads as zeroes, whereas reading the mapping would allocate a page. The target may have written anything, so no
+//! number read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -169,7 +169,7 @@ struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Zero outside `stretches`, which are the parts without a hole.
+    /// Zero in the slab's holes. `stretches` are the other parts.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -187,7 +187,6 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Replaces the words by another slab's.
     fn read(&mut self, slab: u32) -> std::io::Result<()> {
         for stretch in self.stretches.drain(..) {
             self.words[stretch].fill(0);
@@ -226,7 +225,7 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// Adds the words; `timed` are the first slots of timed functions.
+    /// `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {
@@ -237,7 +236,6 @@ impl<'a> SlabWords<'a> {
     }
 }
 
-/// Returns the first stretch of a file's range that is not a hole.
 fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| {
         // SAFETY: the call touches no memory. It moves the descriptor's offset, which no read here uses.

@@ -1,9 +1,9 @@
 //! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
-//! run. All times count from the beginning of counting, by CLOCK_MONOTONIC ([`RunClock`]).
+//! run. All times are since counting began, by CLOCK_MONOTONIC ([`RunClock`]).
 //!
 //! One wait of the loop covers the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
-//! interval and the duration. INVARIANT: no wake-up is lost. Every event is checked before a wait, and ends the wait if
-//! it happens after the check. While the loop waits for doorbells, it notices ends and signals within [`TICK`]. A
+//! interval and the duration. INVARIANT: no wake-up is lost. Every event is checked before a wait. An event after the
+//! check ends the wait. Only a wait for doorbells does not notice ends and signals, but it lasts at most [`TICK`]. A
 //! signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process
 //! has ended.
 
@@ -180,7 +180,6 @@ impl Driven<'_> {
     fn count(&mut self) -> Result<bool, Error> {
         let mut wakes = Wakes::of(self.turn.at);
         if let Some(time) = self.options.delay {
-            // With a delay, the command runs before counting begins.
             self.release()?;
             if !self.wait(time, &mut wakes)? {
                 self.session.notes.push(ProcessNote::EndedInDelay.into());
@@ -221,7 +220,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command begin. Fails if the user has stopped the run, because the command must not begin then.
+    /// Lets a held command begin; fails if the user has stopped the run.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -232,7 +231,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting begins. Returns false if `stop` or the end of the targets comes first.
+    /// Waits before counting begins, and returns what [`pause`] does.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {

@@ -17,7 +17,7 @@ pub use reason::{DropReason, Reason};
 mod hint;
 mod reason;
 
-/// Why a run failed. A failed run must have left nothing in the target.
+/// A failed run must have left nothing in the target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An attach failed. For a thread's id, the hint adds `--by thread`.
+    /// For a thread's id, the hint adds `--by thread`.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]

@@ -2,10 +2,9 @@
 //! agent and its arenas, their page tables, and patched pages of code. Only the parent's time is priced, because the
 //! child is not traced.
 //!
-//! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape,
-//! and forks alternately with that memory and without it (`MADV_DONTFORK`). This takes about 50 ms, so it is done
-//! only if a target forked. The result is an estimate, because the resident pages of code change while the program
-//! runs.
+//! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape, and
+//! forks alternately with that memory and without it (`MADV_DONTFORK`). This takes about 50 ms, so it is done only if a
+//! target forked. The resident pages of code change while the program runs, so the result is an estimate.
 
 use std::fs::File;
 use std::ops::Range;
@@ -45,11 +44,11 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// Whether this is a file's code, whose page-table entries a fork copies only because tiptoe wrote to some pages.
+    /// Whether this maps a file. Then a fork copies the page-table entries only because tiptoe wrote to some pages.
     is_file: bool,
     /// The indexes of private pages, to which tiptoe wrote.
     written: Vec<u64>,
-    /// The indexes of the other resident pages, which are the file's.
+    /// The indexes of the other resident pages, whose content is the file's.
     shown: Vec<u64>,
 }
 
@@ -101,8 +100,8 @@ impl CopiedMemory {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads the pointer, and the fork orders the store
-        // SAFETY: `answer` does only what a signal handler may: it makes system calls, and touches memory that it
-        // mapped.
+        // SAFETY: `answer` does only what a signal handler may: it makes system calls, and touches only the plan's copy
+        // and memory that it mapped.
         let child = unsafe { Child::start(answer) };
         PLAN.store(null_mut(), Relaxed);
         let mut child = child.ok()?;
@@ -166,8 +165,8 @@ const MAP: u8 = 0;
 const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
-/// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must only make system calls,
-/// because another thread may have held any lock at the fork.
+/// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must take no lock and allocate
+/// nothing, because another thread may have held a lock at the fork.
 fn answer(question: u8) -> f64 {
     // SAFETY: the parent stored the address of a live plan, and this child has a copy at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {

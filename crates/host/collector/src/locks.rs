@@ -79,8 +79,8 @@ impl<'a> KernelLocks<'a> {
         }
     }
 
-    /// Returns the cost in the counted processes, as the BPF programs measure it. For the whole system, returns what
-    /// the kernel measures, if permitted.
+    /// Returns the cost in the counted processes, as the BPF programs measure it. For the whole system, returns the
+    /// cost of all program runs, as the kernel measures it, if permitted.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();

@@ -219,7 +219,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Does the same as [`Object::inlined_places`], for functions of this name that have no code of their own.
+    /// Does the same as [`Object::inlined_places`], for functions of this name without code of their own.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let (image, source) = (&self.image, self.source(is_program));
         let found = image.inlined_everywhere(name, &self.content(), source);
@@ -272,7 +272,6 @@ impl Object {
         })
     }
 
-    /// Returns the code from an address to the end of its section.
     pub fn code_from(&self, address: u64) -> Option<&[u8]> {
         let mut sections = self.image.layout().executable.iter();
         let section = sections.find(|section| section.contains(&address))?;

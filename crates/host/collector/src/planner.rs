@@ -58,7 +58,7 @@ pub struct PlannedSite {
     /// Whether the agent's table has other sites at this address. If so, `Link::recall` must select this one before
     /// the address is armed again.
     pub has_others: bool,
-    /// Where the trampoline saves return addresses, or 0.
+    /// Where the trampoline saves return addresses; 0 if it saves none.
     pub callers: u64,
     /// Why only entries are counted, although times were requested.
     pub untimed: Option<Reason>,
@@ -119,7 +119,7 @@ struct Draft<'a> {
     /// The agent's sites by address, the latest last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
-    /// The number of the next followed probe. Such numbers are never reused.
+    /// The number of the next probe whose calls are followed ([`Follow`]). Such numbers are never reused.
     next_call: u32,
 }
 
@@ -220,8 +220,8 @@ pub fn is_libc(module: &Module) -> bool {
     NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is in the code that calls the
-/// runtime.
+/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is never there, but in the code that
+/// calls the runtime.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))
@@ -245,7 +245,6 @@ impl Draft<'_> {
         known.rev().copied()
     }
 
-    /// Returns the latest `wanted` site at an address.
     fn reusable_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         let has_others = self.known_at(address).nth(1).is_some();
         let site = self.known_at(address).find(|site| wanted(site))?;

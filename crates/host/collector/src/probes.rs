@@ -137,7 +137,7 @@ pub(crate) fn run<'a>(
         RequestTarget::System => return Err(Error::NothingCounted),
     };
     let mut at = Targets::traced(traced);
-    // A failed run must leave nothing in any target. A held command is killed.
+    // A failed run must leave nothing in any target. A held command needs no detach, because it is killed.
     let mut others = others(&at).inspect_err(|_| {
         let running = at.traced.iter().filter(|one| !one.process.target.is_held());
         running.for_each(|one| drop(one.process.detach()));
@@ -158,7 +158,7 @@ pub(crate) fn run<'a>(
 }
 
 /// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns how
-/// often it did so in all processes. Ends early if `stop` is set.
+/// often it did so in all processes; `stop` ends it early.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -263,7 +263,7 @@ impl<'a> Probes<'a> {
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
-        // The reading also makes the agent find code that the program moved, whose counts are lower bounds.
+        // This also makes the agent find code that the program moved. The counts of moved code are lower bounds.
         let spaces = at.traced.iter();
         let spaces = spaces.map(|one| one.process.address_space());
         self.report.spaces = spaces.collect();

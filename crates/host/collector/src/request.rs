@@ -20,7 +20,7 @@ pub struct Request<'a> {
     pub events: Vec<Event<'a>>,
     /// The target.
     pub target: RequestTarget,
-    /// A command to start, during whose run `target` is counted.
+    /// A command to start. While it runs, `target` is counted.
     pub meanwhile: Option<Vec<OsString>>,
     /// Whether the agent or the kernel counts.
     pub via: Via,
@@ -53,7 +53,7 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
-    /// Whether a trap's probe is looked up only under the lock, not speculatively. A bench compares both.
+    /// Whether the agent looks up a trap's probe only under its lock, never speculatively. A bench compares both ways.
     pub locked_lookups: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct CounterOptions {
     pub cgroups: Option<Vec<String>>,
     /// Report each CPU separately.
     pub per_cpu: bool,
-    /// How often to run the command; 0 means once.
+    /// How many times to run the command; 0 means once.
     pub repeat: u32,
 }
 

@@ -97,7 +97,7 @@ impl Resolution {
 }
 
 /// Resolves specs in a process's modules. `entries` says what to record of each entry of a function. With
-/// `may_match_later`, a spec without a match is no error if a library loaded later may match it.
+/// `may_match_later`, a spec that only a later library may match is no error.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -233,7 +233,6 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
-/// Returns why the file of a mapped binary cannot be read.
 fn unreadable(binary: Option<&str>, process: Process) -> Option<tiptoe_sys::host::Error> {
     let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
     let mut files = maps.iter().filter(|mapping| mapping.perms.exec);

@@ -49,13 +49,13 @@ impl Tree {
 #[derive(Clone, Debug, Default)]
 pub struct ScopeTimes {
     nodes: BTreeMap<u32, NodeTotals>,
-    /// How often threads returned to a scope without entering it.
+    /// How often threads resumed a scope, which is no new entry.
     resumed: u64,
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks since the thread entered it, which
-    /// the words lack.
+    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks there that the words do not contain
+    /// yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -71,7 +71,7 @@ impl ScopeTimes {
         }
     }
 
-    /// Returns how often threads entered a scope or returned to one; each time they also left it.
+    /// Returns how often threads entered or resumed a scope, and left it again.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)

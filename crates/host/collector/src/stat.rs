@@ -135,7 +135,7 @@ impl Instrument for CountingRun<'_> {
     }
 
     fn poll(&mut self, Turn { at, .. }: &mut Turn<'_>) -> Result<Next, Error> {
-        // A command's usage is read after it was reaped.
+        // A command's usage is read after the command was reaped.
         if !self.request.is_command() {
             at.fetch_cpu_times();
             self.meter.look(at);

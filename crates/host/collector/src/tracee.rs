@@ -1,7 +1,6 @@
-//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what
-//! the kernel counts where the agent does not ([`kernel`]). Each part owns its state. A method that needs another
-//! part takes it as a parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes
-//! ([`scope_ports`]).
+//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what the
+//! kernel counts where the agent does not ([`kernel`]). A method that needs another part takes that part as a
+//! parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -161,7 +160,7 @@ impl Tracee {
         }
     }
 
-    /// Begins to count in a command that is held in the agent's constructor. The command remains held.
+    /// Begins to count in a command that is held in the agent's constructor, and remains held.
     pub fn adopt(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let ended = ended_in_attach(&tracee.process.target);

@@ -44,6 +44,7 @@ const UNKNOWN_SCOPE: &str = "(scope not known)";
 struct Key {
     address: u64,
     site: u64,
+    /// The outermost address in libc, with the futex operation in the high bits.
     via: u64,
 }
 
@@ -161,7 +162,7 @@ pub struct WaitRecords {
     /// The hold that was in progress when the trace began: the lock, the thread, and the observed ns.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
-    /// The names of locks that libraries report, by the lock's label, which `via` contains.
+    /// The names that libraries give their locks, by `via`, which contains the lock's label.
     reported: BTreeMap<u64, String>,
     threads: BTreeMap<u32, String>,
     all_waits: u64,
@@ -175,8 +176,8 @@ pub struct WaitRecords {
 }
 
 impl WaitRecords {
-    /// Adds the records in a thread's words, by scope if `scopes` is given. `last_seen` is given for an ended thread,
-    /// and returns how many ns a wait lasted, by its index among nested waits. A wait in which a thread ended counts as
+    /// Adds the records in a thread's words, by scope if `scopes` is given. For an ended thread, `last_seen` returns
+    /// how many ns a wait lasted, by the wait's index among nested waits. A wait in which a thread ended counts as
     /// left, because it never returned.
     pub fn add_thread(
         &mut self,

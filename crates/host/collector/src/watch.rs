@@ -1,8 +1,8 @@
 //! Watches accesses to variables of a process by breakpoints, as an [`Instrument`].
 //!
-//! A BPF program counts in the thread that makes the access, without a patch. The watch learns what an instruction
-//! stores, and how to find its callers, from the first hit. If this user may not open the kernel's breakpoints, the
-//! program's own threads record each hit ([`inside`]).
+//! A BPF program counts in the thread that makes the access, without a patch. From an instruction's first hit, the
+//! watch learns what the instruction stores, and how to find its callers. If this user may not open the kernel's
+//! breakpoints, the program's own threads record each hit ([`inside`]).
 
 use std::time::Duration;
 
@@ -77,7 +77,6 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
-/// The variables and conditions of a request.
 pub(crate) struct RequestedWatch {
     variables: Vec<RequestedVariable>,
     conditions: Vec<Condition>,
@@ -286,8 +285,8 @@ impl Instrument for Run<'_> {
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
-        // In a running program, the first events count before the last are enabled, so its clock has started above. A
-        // held command makes no access until it is released.
+        // In a running program, the first breakpoints count before the last are enabled, so the clock has started
+        // above. A held command makes no access yet, so its clock starts now.
         let is_held = at.counted().all(Attached::is_held);
         Ok(if is_held { at.start_clock() } else { clock })
     }
@@ -304,7 +303,7 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // A new reading of the clock, because the registers had their old variables until now.
+        // Reads the clock again, because until now the registers had their old variables.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;

@@ -1,4 +1,4 @@
-//! What is recorded of each hit.
+//! What is recorded of each hit. If a call is *followed*, its return is recorded, too.
 
 use tiptoe_wire::calls::words;
 use tiptoe_wire::{ring, timed_values, values};
@@ -6,8 +6,8 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed separately for each value of an argument.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters of a thread for calls timed by value. A function has 226 KB of counters; a
-/// thread touches only those that it uses, but all are mapped.
+/// The most counters of a thread for calls timed by value. A function has 226 KB of counters. A thread touches only
+/// those that it uses, but all are mapped.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
@@ -26,7 +26,8 @@ pub enum Follow {
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
-    /// Whether the thread is inside a call of the gate (`--under`). Each call of the gate is followed to its return.
+    /// Hits of the gate, which is the function of `--under`. Its calls are followed, so that the agent knows which
+    /// threads are inside.
     Gate,
 }
 
@@ -61,7 +62,7 @@ impl Follow {
         self.within(probes.saturating_mul(self.width()))
     }
 
-    /// Returns `counters`, limited to the most counters that a thread can have for this kind of recording.
+    /// Limits `counters` to the most that a thread can have for this recording.
     pub fn within(self, counters: u32) -> u32 {
         match self {
             Follow::TimedValues => counters.min(MOST_TIMED_VALUES),

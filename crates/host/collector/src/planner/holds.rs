@@ -101,7 +101,7 @@ impl Draft<'_> {
     }
 }
 
-/// If a small function ends with a jump to another, returns the other, which returns to the same caller.
+/// Returns the function to which a small function jumps at its end. That function returns to the same caller.
 fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
     let code = module.object.code(function, module.bias)?;
     let jumps = transfers(&code).into_iter();

@@ -10,8 +10,8 @@ use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash,
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
-/// The agent must see these calls before the kernel, so that the program finds its signals and
-/// namespaces as they would be without tiptoe.
+/// The agent must see these calls before the kernel, mostly so that the program finds its signals and namespaces as
+/// without tiptoe. Other reasons are beside the numbers.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -51,8 +51,8 @@ impl Draft<'_> {
         hooks.into_values().collect()
     }
 
-    /// Plans hooks outside the C library, for calls whose number is a constant. A hook that may overlap a probe is
-    /// left out, except arch_prctl's, without which the agent must not be in the program.
+    /// Plans hooks outside the C library, for calls whose number is a constant. A hook that may overlap a probe is left
+    /// out, except arch_prctl's, because the agent must not be in the program without that hook.
     pub(super) fn hooks_elsewhere(
         &mut self,
         module: &Module,
@@ -89,8 +89,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site. A known site is reused only if the code up to the system call is the same,
-    /// because another library may be mapped there now.
+    /// Plans a hook, or reuses a known site if the code up to the system call is the same. Another library may be
+    /// mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,
@@ -154,7 +154,7 @@ fn numbers() -> [u64; 8] {
 mod tests {
     use super::*;
 
-    /// A hook runs just before its call. So the call must remain at its address.
+    /// A call with a hook must run at its own address. A copy of the call in another patch would bypass the hook.
     #[test]
     fn hooked_calls_are_never_made_from_a_copy() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

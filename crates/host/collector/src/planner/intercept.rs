@@ -1,4 +1,5 @@
-//! Hooks of the functions that unwind or leave calls, so that unwinders know our code.
+//! Hooks of functions that unwind the stack, look for their caller, or end calls without a return, because the stack
+//! may contain addresses of our code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -8,7 +9,7 @@ use tiptoe_wire::{Site, SiteFlags};
 use super::{Draft, PatchPlan, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
-/// Functions that stay intercepted forever if calls are followed, and the agent's numbers for them.
+/// Functions whose hooks stay after the session if calls are followed, and the agent's numbers for these functions.
 const LASTING: &[(&str, u32)] = &[
     ("_dl_find_object", intercepted::FIND_OBJECT),
     ("dl_iterate_phdr", intercepted::ITERATE),
@@ -19,7 +20,7 @@ const LASTING: &[(&str, u32)] = &[
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
     ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
-/// Functions that end calls without a return. Only a gate (`--under`) needs their hooks.
+/// Functions that end calls without a return. Only `--under` needs their hooks, to see its function's calls end.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
@@ -31,7 +32,7 @@ pub fn is_intercepted(name: &str) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hooks of unwinders and, with a gate, of functions that end calls. A hook may stay after the session
+    /// Plans the hooks of unwinders and, with `--under`, of functions that end calls. A hook may stay after the session
     /// only if calls are followed.
     pub(super) fn interceptions(
         &mut self,

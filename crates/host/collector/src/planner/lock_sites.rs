@@ -13,7 +13,7 @@ use crate::error::Reason;
 use crate::module::Module;
 
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
-/// How libc's cancellable futex calls begin since version 2.41: they push the number.
+/// The beginning of libc's cancellable futex calls since glibc 2.41: a push of the call's number.
 const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub struct Locks {
 
 pub(super) struct Calls {
     pub(super) sites: Vec<FutexSite>,
-    /// Where cancellable calls may begin, in addition to the sites.
+    /// Addresses of possible cancellable calls that are not in `sites`.
     unknown: Vec<u64>,
 }
 
@@ -171,8 +171,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call. Returns the notice for the site before the call. It says whether the wait is timed,
-    /// which needs both sites.
+    /// Plans the site after a call. Returns the notice (what a trampoline passes to the agent) for the site before the
+    /// call. The notice says whether the wait is timed, which needs both sites.
     fn notice(
         &mut self,
         module: &Module,
@@ -193,7 +193,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans one site of a call. Returns whether it is planned, now or for an earlier call.
+    /// Returns whether the site is planned, now or for an earlier call.
     fn lock_half(
         &mut self,
         module: &Module,

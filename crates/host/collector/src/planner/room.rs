@@ -96,7 +96,7 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
 mod tests {
     use super::*;
 
-    /// The third is a thread's stack.
+    /// The third mapping is a thread's stack.
     fn maps() -> Vec<Mapping> {
         let of = |start, end, inode, path: &str| Mapping {
             start,

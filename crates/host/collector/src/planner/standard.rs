@@ -1,4 +1,4 @@
-//! The functions of the standard libraries of C++ and Rust, which a walk from a wait to the user's call site must skip.
+//! The functions of the standard libraries of C++ and Rust. A walk from a wait to the user's call site must skip them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What the agent cannot see of a program: code outside the C library that changes what the agent relies on.
+//! Finds code outside the C library that may block signals or replace thread-local storage unseen by the agent.
 
 use super::is_libc;
 use crate::error::Reason;
@@ -12,8 +12,8 @@ pub fn blocks_signals(modules: &[Module]) -> Option<Reason> {
 }
 
 /// Returns the first function that may give its thread another thread-local block without passing a hook. The agent
-/// must not enter such a program, because trampolines find a thread's counters by that block, and would write to the
-/// program's memory.
+/// must not enter such a program, because trampolines find a thread's counters by that block, so they would write to
+/// the program's memory.
 pub fn replaces_block(modules: &[Module]) -> Option<String> {
     find(modules, |calls| calls.replaces_block.as_deref())
 }
@@ -25,8 +25,8 @@ fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<
     })
 }
 
-/// Returns whether a module's system calls matter here. The C library's are hooked. The loader makes its relevant
-/// calls before the program starts, or as the program ends.
+/// Returns whether a module's system calls matter here. The C library's calls are hooked. The loader makes such calls
+/// only before the program starts, or as the program ends.
 pub fn makes_own_calls(module: &&Module) -> bool {
     let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";
     !is_libc(module) && !is_loader

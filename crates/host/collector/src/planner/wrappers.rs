@@ -1,5 +1,5 @@
-//! The functions between a user's code and a futex call. The BPF programs skip them to find the user's call site. They
-//! belong to the C library, to Go's runtime, or to the standard libraries of C++ and Rust.
+//! The functions between a user's code and a futex call. The BPF programs skip these functions of the C library, of
+//! Go's runtime, and of the standard libraries of C++ and Rust, to find the user's call site.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +66,8 @@ fn is_mangled(name: &str) -> bool {
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// Returns the link-time addresses in wrappers at which a thread may be during a futex call, or to which it may return.
-/// Each has the place where the frame of the wrapper's caller begins.
+/// Returns the link-time addresses in wrappers to which futex calls, and calls that lead to futex calls, return. Each
+/// has the distance to the frame of the wrapper's caller.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -114,7 +114,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
 
 /// Returns how far above the stack pointer the caller's frame begins.
 fn depth(rule: Rule) -> Option<Depth> {
-    // Rules that need the frame pointer give nothing here, because it is 0.
+    // The frame pointer is 0 here, so rules that need it give no depth.
     let here = Frame {
         sp: 1 << 20,
         ..Frame::default()

@@ -22,7 +22,6 @@ impl Probes<'_> {
         }
     }
 
-    /// Returns the cost of events and of visits to scopes.
     pub(super) fn add_events(&mut self, at: &Targets, session: &mut Session) -> SessionCost {
         let events = self.counts.end.take().unwrap_or_default();
         let kept = PriceCache::of_this_user();

@@ -99,7 +99,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of waits and of visits to scopes. `None` while the price of the agent's hooks is unknown.
+/// Returns `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,

@@ -8,7 +8,7 @@ use tiptoe_sys::host::procfs::Process;
 use crate::drive::Targets;
 use crate::tracee::Tracee;
 
-/// The most threads of a process to ask for their children, because each thread costs a read of a file.
+/// The most threads of a process whose children are read, because each thread costs a file read.
 const THREADS: usize = 64;
 
 #[derive(Default)]

@@ -58,8 +58,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of a counted hit. With a filter, the cost is between the maximum and the sum of two costs: that
-    /// of a hit without a filter, and of a rejected hit.
+    /// Returns the cost of a counted hit. With a filter, it is between the maximum and the sum of the costs of a hit
+    /// without a filter and of a rejected hit.
     fn counted(&self, gap_ns: f64) -> Cost {
         let count = self.costs.count.at(gap_ns);
         if !self.filtered {
@@ -101,7 +101,7 @@ impl Prices {
         }
     }
 
-    /// Returns the sum of costs, limited to all CPU time.
+    /// Limits a sum of costs to all CPU time.
     pub fn sum(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,
@@ -155,7 +155,6 @@ mod tests {
         assert!(hot < 1.0, "a hot loop's: {hot}");
     }
 
-    /// Regression: a hit that passed the filter was priced as a rejected one.
     #[test]
     fn a_hit_that_passes_a_filter_costs_its_count_too() {
         let filtered = Prices {

@@ -7,8 +7,8 @@ use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns whether a library that is loaded later may match. A loaded library may be closed and loaded again. In a
-/// command that has not begun (`held`), it may not, because the command is linked to it.
+/// Returns whether a library that is loaded later may match: a new one, or a loaded one that is closed and loaded
+/// again. A command that has not begun (`held`) does not close its libraries, because it is linked to them.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,

@@ -38,7 +38,7 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Link-time addresses of unwinders, and of their callees, to which an unwinder may pass its frame.
+    /// Link-time addresses of unwinders, and of their callees, which may begin a walk at the unwinder's frame.
     unwinders: OnceCell<HashSet<u64>>,
     is_described: OnceCell<bool>,
 }
@@ -134,8 +134,8 @@ impl<'m> Limits<'m> {
     }
 }
 
-/// Returns whether a function begins by switching to another stack (`mov %rbx,%rsp`). The first function of a ucontext
-/// returns to such code.
+/// Returns whether a function begins by switching to another stack (`mov %rbx,%rsp`). Such code is not called, but the
+/// first function of a ucontext returns to it.
 fn begins_elsewhere(module: &Module, function: &Function) -> bool {
     let code = module.object.code(function, 0);
     match code.map(|code| code.bytes) {

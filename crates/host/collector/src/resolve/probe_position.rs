@@ -1,5 +1,5 @@
 //! Checks where a probe may be: on an instruction of a known function. A trap or a jump inside an instruction changes
-//! what the program computes. So every position must be checked here before it is patched.
+//! what the program computes, so every position must be checked before it is patched.
 
 use std::borrow::Cow;
 

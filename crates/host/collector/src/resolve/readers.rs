@@ -1,6 +1,6 @@
 //! Finds functions whose return address is read: by themselves, by a function that they jump to, or by one that they
-//! call. A followed call returns to the agent's thunk, whose address `dladdr` does not know. So calls of such functions
-//! are counted, not followed (`tiptoe_patch::return_reads`).
+//! call. A followed call returns to the agent's thunk, whose address `dladdr` does not know. So such calls are counted,
+//! not followed (`tiptoe_patch::return_reads`).
 //!
 //! A jump or call through a linkage table is resolved by name, in all files that the process has
 //! mapped. Functions reached through a pointer are not checked.
@@ -64,8 +64,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns whether a function of `first`, or one that it jumps to, reads a return address of these `levels`. Bit
-    /// 0 is the function's own, bit 1 its caller's.
+    /// Returns whether a function of `first`, or one reached from there by jumps, reads a return address of these
+    /// `levels`. Bit 0 is the function's own return address, bit 1 its caller's.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
         for to in first {
@@ -148,8 +148,8 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Returns whether a function must be checked. An IFUNC's code is unknown, and intercepted functions get their return
-/// address from the agent.
+/// Returns whether a function's code shows what it reads. An IFUNC's code is unknown, and intercepted functions get
+/// their return address from the agent.
 fn is_left_alone(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted

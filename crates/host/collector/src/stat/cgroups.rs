@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// The most removed cgroups to keep, and at most half of the free slots. Beyond this, all removed cgroups are
-/// forgotten, and the nearest existing ancestor of each gets its counts.
+/// At most this many removed cgroups are kept, and no more than half of the free slots. Beyond this, all removed
+/// cgroups are forgotten, and the nearest existing ancestor of each gets its counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;
@@ -334,7 +334,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
     }
 }
 
-/// Returns a note for each fault. Unreported switches only matter if events are read.
+/// Unreported switches matter only if events are read.
 fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [

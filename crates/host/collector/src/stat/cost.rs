@@ -1,5 +1,5 @@
 //! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and runs
-//! code at each hit of a tracepoint. Both are measured after the counting, on threads of our own, with the same events.
+//! code at each hit of a tracepoint. Both are measured afterwards, on threads of our own, with the same events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -107,8 +107,8 @@ fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
     };
 }
 
-/// Returns the cost of all timed runs. The call of the BPF program is not added, because a timed run includes a clock
-/// reading, which takes about as long.
+/// Returns the cost of all timed runs. The call of the BPF program takes about as long as the reading of the clock that
+/// a timed run includes, so the call is not added.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
     let ns = within

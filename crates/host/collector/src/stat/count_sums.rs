@@ -34,7 +34,7 @@ pub(super) trait CountSource {
         false
     }
 
-    /// Returns notes, and the time of the run's switches, if that was measured.
+    /// Returns notes and the BPF programs' times; `None` if no BPF program counts.
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
         Ok(None)
     }
@@ -217,7 +217,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Adds a run. `used` is given for a command that ended in the run.
+    /// `used` is given if a command ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();
@@ -262,8 +262,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs by cgroup, event and CPU; several counts of one key in a run are matched by their
-/// order. Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
+/// Groups the counts of all runs by cgroup, event and CPU. A run's n-th count of a group is in the group's n-th row.
+/// Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();

@@ -69,7 +69,6 @@ fn of_cgroups(
     }
 }
 
-/// Adds a note, unless an earlier run has added the same note.
 pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     let note = note.into();
     if !notes.contains(&note) {

@@ -20,8 +20,8 @@ impl Candidate {
     }
 }
 
-/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is the reason of probes that
-/// have none.
+/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is for probes without a
+/// reason.
 pub fn refusals(
     probes: Vec<Candidate>,
     otherwise: &Reason,
@@ -37,7 +37,8 @@ pub fn step_at(probe: &Probe) -> Step {
 }
 
 pub fn against(probe: &Probe) -> Option<Reason> {
-    // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer.
+    // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer,
+    // where the kernel's probe may write.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
         Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),

@@ -32,7 +32,8 @@ mod seen_waits;
 pub const START_PAUSE: Duration = Duration::from_micros(200);
 /// The longest time until a command's loader has mapped its libraries.
 const LOADING: Duration = Duration::from_millis(500);
-/// The length of the instruction that makes a futex call: `syscall`, or a call of the function that contains it.
+/// The length of the instruction that makes a futex call: `syscall`, or a call of the function that contains the
+/// `syscall`.
 const BACK: [u64; 2] = [2, 5];
 
 #[derive(Default)]
@@ -197,7 +198,6 @@ impl LockWatch {
         Ok(())
     }
 
-    /// Prepares to look for the modules of a command that has not called exec.
     pub fn expect_start(&mut self, before: Vec<Module>) {
         let is_watched = self.in_kernel.is_some();
         self.starting = is_watched.then_some((before, None));
@@ -226,7 +226,6 @@ impl LockWatch {
         false
     }
 
-    /// Reads what names are made from: the mappings, and where threads have their stacks.
     pub fn look_for_names(
         &mut self,
         process: &TracedProcess,

@@ -29,7 +29,7 @@ pub struct KernelCounter {
 pub struct KernelProbes {
     uprobes: Option<Uprobes>,
     pub counters: Vec<KernelCounter>,
-    /// Places that are counted wherever their file is mapped.
+    /// Places whose uprobes count wherever the file is mapped.
     pub places: HashSet<(FileKey, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl KernelProbes {
         throttle.map(Throttle::halve_budget).is_some()
     }
 
-    /// Closes and opens probes by the budget. Returns a note at the first closing.
+    /// Returns a note at the first closing of probes.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place)?;
@@ -66,7 +66,7 @@ impl KernelProbes {
         Some(throttle.next)
     }
 
-    /// Closes all probes; the counts stay readable.
+    /// The counts stay readable.
     pub fn close(&mut self) {
         if let Some(uprobes) = &mut self.uprobes {
             uprobes.set.close_all();

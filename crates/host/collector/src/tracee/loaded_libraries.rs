@@ -1,9 +1,10 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits up to 20 ms (0.5 s for an unwinder), under the loader's
-//! lock. All waits of a trace together may exceed this limit by 0.3 s, because a busy machine runs tiptoe late. While
-//! the thread waits, tiptoe resolves the specs and plans patches, which the agent's thread applies before the library's
-//! code runs. The agent remembers each library's sites, and patches it without tiptoe if it is closed and loaded again.
+//! A thread that loads a library notifies tiptoe and waits under the loader's lock: up to 0.5 s for an unwinder, 20 ms
+//! for other libraries. Beyond these 20 ms, all waits of a trace share a reserve of 0.3 s, because a busy machine runs
+//! tiptoe late. Meanwhile tiptoe resolves the specs and plans patches, and the agent's thread applies them before the
+//! library's code runs. If a known library is closed and loaded again at its address, the agent patches it without
+//! tiptoe.
 
 use std::time::Duration;
 

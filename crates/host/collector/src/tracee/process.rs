@@ -141,7 +141,7 @@ impl TracedProcess {
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
-    /// Detaches the agent. The counts stay readable.
+    /// The counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
             Some(link) if self.has_serving_agent() => {

@@ -36,9 +36,8 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first, and the ns without a known holder; `None` if too little of
-    /// `total_ns` has a known holder. A holder's id counts only if it is in `threads`, because the id is whatever the
-    /// lock contained.
+    /// Returns the holders by name, longest first, and the ns without a known holder; `None` if these are too much of
+    /// `total_ns`. A holder's id counts only if it is in `threads`, because the id is whatever the lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,

@@ -10,7 +10,7 @@ pub struct LockKind {
     pub mode: Option<&'static str>,
     /// Whether threads wait for an event, not for a lock's holder.
     pub is_idle: bool,
-    /// Whether a library reports the lock, by the address of the lock, not of a word in it.
+    /// Whether a library reports the lock. The reported address is the lock's own, not that of a word in the lock.
     pub is_reported: bool,
 }
 
@@ -116,7 +116,7 @@ impl LockKind {
         }
     }
 
-    /// Returns the offset of the lock in its variable, if a thread waits at `offset` in the variable.
+    /// Returns the lock's offset in a variable in which a thread waits at `offset`.
     pub fn within(&self, offset: u64) -> u64 {
         match (self.name, offset) {
             // Where the words of the two groups are depends on glibc's version.

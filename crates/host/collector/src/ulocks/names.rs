@@ -22,7 +22,7 @@ const ADDRESS: u64 = (1 << 47) - 1;
 pub struct Stacks {
     /// An address in each stack, with the name of the stack's thread.
     frames: BTreeMap<u64, String>,
-    /// The stack pointer at which each living thread was seen, by thread id.
+    /// Each seen living thread's stack pointer, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
@@ -101,8 +101,8 @@ impl Names {
     }
 
     /// Returns the kind of an awaited lock. `via` has the outermost address in libc, and the operation. `itself` is
-    /// whether the caller knows that the system call is at this address. A trampoline or a `syscall` at the address
-    /// shows the same.
+    /// whether the caller knows that the system call was made there. An address in a trampoline or after a `syscall`
+    /// also proves this.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -164,7 +164,8 @@ impl Names {
         Some((module, function))
     }
 
-    /// Returns the address after the first byte of the site whose trampoline contains `address`.
+    /// Returns the address after the first byte of the site whose trampoline contains `address`, as if that byte were a
+    /// call.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);

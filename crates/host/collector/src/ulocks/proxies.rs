@@ -1,5 +1,5 @@
 //! Names waits for C++20 atomics that are no futexes (`std::atomic<long>`, `atomic_flag`, `std::barrier`). For these,
-//! libstdc++ waits on a word of a table. A hash of the atomic's address chooses the word.
+//! libstdc++ waits on a word of a table, chosen by a hash of the atomic's address.
 //!
 //! Several atomics may share a word, so the atomic is identified by the first argument of the user's call. If the
 //! argument is no constant, the user's function is named.

@@ -1,6 +1,6 @@
 //! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
-//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its own stack. Only its registers still
-//! contain the mutex's address, and reading them would need a stop.
+//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its stack. Only its registers contain the
+//! mutex's address, and reading registers would need a stop.
 
 use tiptoe_session::WaitingThread;
 

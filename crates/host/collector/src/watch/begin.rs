@@ -38,7 +38,7 @@ pub(super) struct Target {
     memory: File,
 }
 
-/// Attaches to a process, or starts a command, which is held after the exec, before its code runs.
+/// Attaches to a process, or starts a command. The command is held after its exec, before its code runs.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps again if more code is mapped, because a command may end right after a hit there.
+    /// Reads the maps again if more code is mapped, because a command may end right after a hit in that code.
     pub(super) fn follow(&mut self) {
         let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
         let maps = self.process.maps().unwrap_or_default();
@@ -122,8 +122,8 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Returns whether an address is outside the files' data and the zeroed memory after it. An allocator has its own
-    /// state in a file's data, so its writes there do not prove that an object was freed.
+    /// Returns whether an address is outside the files' data and the zeroed memory after a file's data. An allocator
+    /// keeps its own state there, so its writes there do not prove that an object was freed.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {

@@ -33,7 +33,7 @@ pub(super) trait Breakpoints {
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
-    /// Begins the next window. Returns the result of the window before.
+    /// Begins the next window. Returns the previous window's result.
     fn refresh(&mut self, at: &Targets) -> Result<Window, Error>;
 
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
@@ -71,7 +71,7 @@ pub(super) trait Breakpoints {
         false
     }
 
-    /// Stops counting. The counts remain readable.
+    /// The counts remain readable.
     fn stop(&mut self, at: &Targets, target: &mut Target);
 
     fn reservations(&mut self, at: &Targets) -> Result<Vec<Reservations>, Error>;

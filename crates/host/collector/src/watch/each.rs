@@ -6,7 +6,6 @@ use super::Run;
 use crate::clock::RunClock;
 use crate::request::Observer;
 
-/// Instructions' names, by variable and address.
 pub(super) type InstructionNames = std::collections::HashMap<(u32, u64), String>;
 
 impl Run<'_> {

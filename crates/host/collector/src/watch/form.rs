@@ -1,6 +1,6 @@
 //! Chooses where the kernel's breakpoints are: on all CPUs, or on the threads of the process. All CPUs are better,
-//! because later threads need not inherit breakpoints, and context switches do not become slower. Threads are for users
-//! who may not watch all CPUs, and for addresses at which the accesses of other processes would trap.
+//! because later threads need not inherit breakpoints, and context switches stay fast. Threads are for users who may
+//! not watch all CPUs, and for addresses at which the accesses of other processes would trap.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};

@@ -24,7 +24,6 @@ const FUNCTIONS: [&str; 11] = [
 /// Prefixes of the names in glibc, jemalloc, tcmalloc and mimalloc.
 const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
 
-/// Returns a note with the time of the allocator's first access.
 pub(super) fn note(place: &WatchedVariable, rows: &[Accesses]) -> Option<Note> {
     let name = Some(&place.name).filter(|_| place.is_object)?;
     let mine = rows.iter().filter(|row| row.variable == *name);

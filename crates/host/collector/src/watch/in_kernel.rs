@@ -136,7 +136,7 @@ impl Breakpoints for KernelBreakpoints {
         Ok(self.set.hits(variable)?)
     }
 
-    /// Returns the cost of a hit, with the time of the BPF program.
+    /// The cost includes the time of the BPF program.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let times = self.set.times()?;
         let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;

@@ -1,5 +1,5 @@
 //! Supplies the BPF program with facts before the first hit: the stores whose instructions contain a variable's
-//! address, and the unwind rules along direct calls to these stores.
+//! address, and the unwind rules at the direct calls that lead to these stores.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::variables::WatchedVariable;
 use crate::error::Error;
 use crate::module::Module;
 
-/// The lengths of an address in an instruction, and of an immediate value after it.
+/// The lengths of an address in an instruction, and of an immediate value after the address.
 const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 const CALL: u8 = 0xe8;

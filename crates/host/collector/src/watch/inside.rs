@@ -1,6 +1,6 @@
-//! Watches by breakpoints that the program's own threads open and whose hits they record. This needs only the rights of
-//! the program's user. The agent opens breakpoints for the existing threads while it blocks thread creation. Later
-//! threads inherit the breakpoints.
+//! Watches by breakpoints that the program's own threads open, with their user's rights, and whose hits they record.
+//! The agent opens breakpoints for the existing threads while it blocks thread creation. Later threads inherit the
+//! breakpoints.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -162,7 +162,7 @@ impl InProcessWatch {
         self.sums.holds(index, held);
     }
 
-    /// Reads the ring. Returns whether there were many hits.
+    /// Returns whether there were many hits.
     fn read_hits(&mut self, at: &Targets, target: &mut Target, is_end: bool) -> bool {
         let Some(hits) = hits(at) else {
             return false;

@@ -1,6 +1,5 @@
 //! Supplies the BPF program with facts about code: where a store's value is from, and the unwind rule at an address.
-//! They are read from the program's files once for each address: before the watch begins (`initial_rules`), or after
-//! the first hit.
+//! Each fact is read from the program's files once: before the watch begins (`initial_rules`), or after the first hit.
 
 use std::collections::HashSet;
 use std::iter::once;
@@ -73,7 +72,7 @@ impl LearnedCode {
         target: &mut Target,
         row: &WatchHits,
     ) -> Result<(), Error> {
-        // The address of the hit is no return address, so its rule is not looked up one byte before.
+        // A return address's rule is looked up one byte before, in the call. The hit's address is no return address.
         let (last, back) = row
             .callers
             .last()

@@ -47,7 +47,7 @@ impl Run<'_> {
         })
     }
 
-    /// Ends the watches of removed variables. Returns whether no variable is left.
+    /// Returns whether no variable is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
             // Must be read before the look, because the variable may be removed right after it.

@@ -59,7 +59,7 @@ impl Turns {
         let room = REGISTERS as usize - usize::from(!all_slots);
         let pinned: Vec<bool> = variables.iter().map(|one| one.is_pinned).collect();
         let (slots, first) = match each {
-            // The clock's reading, so that runs begin with different variables.
+            // The clock chooses the first variable, so that it differs between runs.
             Some(_) => (room, monotonic_ns() as usize),
             None => (variables.len(), 0),
         };

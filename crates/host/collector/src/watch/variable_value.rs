@@ -1,5 +1,5 @@
-//! Keeps the value that a variable has before its next recorded hit. The last hit stored the value, or it was read from
-//! memory. It is unknown once a store may have been missed.
+//! Keeps the value that a variable has before its next recorded hit: what the last hit stored, or what was read from
+//! memory. The value is unknown once a store may have been missed.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
-//! Keeps followed and recorded calls within the budget. Each thread's slab has a *credit* of such
-//! calls, refilled every few milliseconds from the budget's share of the process's CPU time.
-//! Without credit, calls are only counted.
+//! Keeps followed and recorded calls within the budget. Each thread's slab has a *credit* of such calls. Each turn of
+//! the loop refills the credit from the budget's share of the process's CPU time. Without credit, calls are only
+//! counted.
 //!
 //! A thread decrements its credit without atomics. This is a race: the thread may overwrite a
 //! refill. The next refill repairs that.
@@ -15,9 +15,9 @@ use tiptoe_wire::Data;
 use crate::planner::Follow;
 use crate::tracee::{INITIAL_CREDIT, Plan};
 
-/// The most unspent budget that is kept: the budget's share of this CPU time.
+/// Unspent budget is kept up to the budget's share of this CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
-/// The cost of following or recording a call, for frame, detours and histogram, without the clock.
+/// The cost of following or recording a call, without the readings of the clock.
 const FOLLOWED_NS: f64 = 15.0;
 
 pub struct CallBudget {

@@ -43,7 +43,7 @@ fn recorded(word: impl Fn(u32) -> u64) -> Reading {
     }
 }
 
-/// Returns how calls ended; those without a known end are inside.
+/// Returns how calls ended. Calls without a known end count as `inside`.
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),

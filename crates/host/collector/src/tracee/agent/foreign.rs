@@ -14,9 +14,9 @@ use crate::module::key_of;
 use crate::tracee::TracedProcess;
 
 impl InProcess {
-    /// Returns the events that another tracer probes as well. While the other trap covers our patch, hits are counted
-    /// through that trap or not at all. If the other probe was removed and our patch with it, the patch is restored. A
-    /// trap inside our jump changes the jump's target, so such a jump is removed.
+    /// Returns the events that another tracer probes as well. While that tracer's trap covers our patch, a hit counts
+    /// only if the tracer then runs our patch. If the tracer's probe was removed and our patch with it, the patch is
+    /// restored. A trap inside our jump changes the jump's target, so such a jump is removed.
     pub fn foreign(&self, process: &TracedProcess) -> Vec<&str> {
         let later = &self.patches.later;
         later

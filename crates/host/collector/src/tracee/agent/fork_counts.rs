@@ -34,8 +34,8 @@ impl ForkCounts {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Looks at the copied memory in the first, second, fourth call and so on, because it changes little later. The
-    /// process must still live.
+    /// Reads what forks copy, but only in the first, second, fourth call and so on, because this memory changes little
+    /// later. The process must still live.
     pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

@@ -45,9 +45,9 @@ pub struct AgentCounter {
     pub counter: Counter,
     pub site: Site,
     pub file: FileKey,
-    /// Every hit raises SIGTRAP.
+    /// Whether every hit raises SIGTRAP.
     pub trap: bool,
-    /// What is recorded, and so which words follow the slot.
+    /// What is recorded of each hit, and so which words the counter has.
     pub follow: Follow,
     /// How many registers hold the function's parameters, if calls are recorded and the number is known.
     pub parameters: Option<u8>,
@@ -154,7 +154,7 @@ impl Patches {
         Ok((addresses, left))
     }
 
-    /// Arms all hooks, guards first. Returns the addresses of armed hooks.
+    /// Arms all hooks, first those of `guards`. Returns the armed hooks' addresses.
     pub fn arm_hooks(
         &mut self,
         on: &Arming,
@@ -243,7 +243,8 @@ impl Patches {
 
 /// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
-    // Ranges contain gaps between arenas. If the address space is limited, each arena is mapped alone to save them.
+    // A range includes the gaps between its arenas. If the address space is limited, each arena is mapped alone to save
+    // the gaps.
     let outcomes = match address_space(process) {
         Some(_) => vec![false; plan.ranges.len()],
         None => link.map_code(&plan.ranges)?,

@@ -38,7 +38,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed. `clock` is the run's.
+    /// Reads all counters first and then the records, so that no counted record is missed.
     pub fn read(
         &self,
         process: &TracedProcess,

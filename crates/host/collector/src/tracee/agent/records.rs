@@ -14,8 +14,8 @@ use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
 
-/// An incomplete record is given up after this many looks, about a second, because its thread may have jumped out of
-/// the write.
+/// An incomplete record is given up after this many looks, about a second, because a signal handler may have jumped out
+/// of the write.
 pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]

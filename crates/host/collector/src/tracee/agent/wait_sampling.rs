@@ -1,9 +1,9 @@
 //! Keeps the cost of watching waits for locks within the budget. Computes how many waits each thread counts without
 //! timing them, between two timed ones (`tiptoe_futex::gaps`).
 //!
-//! The cost of counting is subtracted from the budget first. The rest, at least a tenth, pays for timing, and each
-//! thread gets an equal part. If a thread needs less than its part, all its waits are timed, and the other threads get
-//! the rest. So long waits are timed, because a thread has few of them.
+//! Counting is paid from the budget first. What is left, but at least a tenth, pays for timing, in equal parts for all
+//! threads. If a thread needs less than its part, all its waits are timed, and the other threads share the surplus. So
+//! a thread with few, long waits has all of them timed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 const LEAST_TIMED: f64 = 0.1;
-/// For how long past waits affect sampling. Must be shorter than the seconds over which the budget is kept.
+/// Older waits and earnings do not affect sampling. Must be below a second, because the budget is kept over seconds.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -121,8 +121,8 @@ impl BudgetState {
     }
 }
 
-/// Returns the limit, equal for all threads, with which they together get at most `all`. What a thread wants less goes
-/// to the others.
+/// Returns how much each thread may get, so that all threads together get at most `all`. A thread that wants less
+/// leaves the difference to the others.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());
@@ -145,8 +145,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks waits that were already in progress at the last look. A wait with an unknown beginning began between the
-    /// two looks at the times `before`. Their middle is the best estimate.
+    /// Marks the waits that the last look also found. If sampling skipped such a wait, its unknown beginning was
+    /// between the last two looks (`before`), so their middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;
@@ -169,7 +169,7 @@ impl Waiter {
 
     fn widen(&mut self, words: Words, fair: f64) {
         let gap = gap(self.recent_waits, fair);
-        // Also written if unchanged, because a slab that another thread took over starts without a gap.
+        // A gap is written even if unchanged, because a thread that took over the slab starts without a gap.
         if gap != self.gap || gap > 0 {
             Gaps::new(words).widen(gap);
         }

@@ -63,8 +63,8 @@ impl KernelFutexes {
 
     /// Gives the BPF program the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
-        // libc must be last. Until its functions are known, a wait has no caller, so the BPF program looks for one
-        // again at the wait's end.
+        // libc must be last. While libc is unknown, the BPF program finds no call site, and looks again at the wait's
+        // end. Otherwise it would take another runtime's function for the user's.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self
@@ -80,7 +80,7 @@ impl KernelFutexes {
                 self.files.len() - 1
             });
             let file = &mut self.files[index];
-            // A file that is not mapped yet has no address, unless it is linked at one.
+            // A file that is not mapped yet has an address only if it is linked at a fixed one.
             let placed = !module.text.is_empty() || has_its_place(module);
             if !placed || !file.biases.insert(module.bias) {
                 continue;

@@ -1,6 +1,5 @@
-//! Records which threads were seen in which waits. A thread that is cancelled in a wait, or jumps
-//! out of the wait and ends, does not reach the hook after the wait. So such a wait counts up to
-//! the last look that found the thread in the wait.
+//! Records which threads were seen in which waits. A thread that is cancelled in a wait, or jumps out of the wait and
+//! ends, does not reach the hook after the wait. So the wait counts up to the last look that found the thread in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

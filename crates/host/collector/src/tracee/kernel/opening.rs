@@ -31,7 +31,7 @@ pub struct KernelOpening<'a> {
 }
 
 impl KernelOpening<'_> {
-    /// Opens probes. Returns those that the kernel does not take and for which the agent can set a trap.
+    /// Returns the probes that the kernel does not take and for which the agent can set a trap.
     pub fn open(&mut self, probes: Vec<Candidate>) -> Result<Vec<(Probe, PlannedSite)>, Error> {
         let plan = self.plan;
         if plan.request.via == Via::Agent {
@@ -250,8 +250,9 @@ fn prices(probes: &[Candidate], costs: KernelCosts) -> Vec<f64> {
     probes.iter().map(price).collect()
 }
 
-/// Returns why the kernel cannot run a probe's instruction, with the agent's reason; `None` if it can. The kernel
-/// itself refuses only code that is mapped already, and silently counts nothing in a program that starts later.
+/// Returns why the kernel cannot run a probe's instruction, together with the agent's reason; `None` if the kernel can.
+/// The kernel itself refuses only code that is mapped already, and silently counts nothing in a program that starts
+/// later.
 fn unprobeable(candidate: &Candidate) -> Option<Reason> {
     let why = against(&candidate.probe)?;
     Some(match &candidate.why {

@@ -21,7 +21,7 @@ use crate::clock::TICK;
 
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
-/// The most unspent budget that is saved: the budget's share of one CPU over this time.
+/// Unspent budget is saved up to the budget's share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
 /// This part of that limit is available at the start. A closed probe is opened again once this part is saved.
 const ENOUGH: f64 = 0.5;
@@ -135,8 +135,8 @@ impl Account {
         turn
     }
 
-    /// Returns the open probes to close, the dearest first. The others then spend no more than is earned. While
-    /// `saved_ns` is at least `deep`, they may spend the budget's share of [`MEMORY`] if that is more, so that a few
+    /// Returns the open probes to close, the dearest first. The recent spending of the others is then within the recent
+    /// earnings. While `saved_ns` is at least `deep`, the budget's share of [`MEMORY`] is also allowed, so that a few
     /// early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {

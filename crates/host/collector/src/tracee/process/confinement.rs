@@ -1,7 +1,6 @@
-//! Notices that a program has confined itself more than the agent's thread. A seccomp filter may
-//! forbid what the agent does, or kill the agent's thread for it. And the agent's thread must not
-//! have a right that no thread of the program has. Each look reads the status of three threads, and
-//! the namespace links of one.
+//! Notices that a program has confined itself more than the agent's thread. A seccomp filter may forbid what the agent
+//! does, or kill its thread. And that thread must not have a right that no thread of the program has. Each look reads
+//! the status of three threads, and the namespace links of one.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt as _;

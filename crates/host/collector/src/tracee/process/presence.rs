@@ -78,8 +78,8 @@ impl AgentPresence {
         self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
     }
 
-    /// Fails if the agent's thread still has rights. The thread must give up its rights before its hello, or leave,
-    /// because any thread of the program can write to the agent's stack.
+    /// Fails if the agent's thread did not give up its rights before its hello, because any thread of the program can
+    /// write to the agent's stack.
     pub fn check_confined(&self, process: Process) -> Result<(), Error> {
         let status = |tid| process.thread_status(tid).ok();
         match self.thread.and_then(status) {
@@ -90,8 +90,8 @@ impl AgentPresence {
         }
     }
 
-    /// Returns the agent's signals with its thread's current number, which changes if the program
-    /// changes its user or its namespaces.
+    /// Returns the agent's signals with the present id of the agent's thread, which changes if the program changes its
+    /// user or its namespaces.
     pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
         let spare = agent_thread(process, link.data().thread());
         self.masks

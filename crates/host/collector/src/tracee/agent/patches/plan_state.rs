@@ -15,7 +15,7 @@ use crate::planner::{PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::tracee::{Plan, TracedProcess};
 
-/// How many thunks are made for each followed function, which needs one for each caller.
+/// The assumed number of callers of a followed function. Each caller needs its own return thunk.
 const CALLERS: usize = 16;
 
 #[derive(Default)]
@@ -110,7 +110,8 @@ impl PlanState {
         (times > 0).then(|| FunctionNote::RanUnprobed { times }.into())
     }
 
-    /// Returns the link to an agent that reports changes, and the last served change's number.
+    /// Returns the link to an agent that reports changes of libraries, and the number of the last change that tiptoe
+    /// served.
     pub fn watched<'p>(&self, process: &'p TracedProcess) -> Option<(&'p Link, u64)> {
         let link = process.target.link.as_ref();
         Some((link.filter(|_| self.watching)?, self.served))

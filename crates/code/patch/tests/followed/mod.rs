@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Omits the stack pointer: with a wrong one no call returns.
+    /// Omits the stack pointer, because no call returns with a wrong one.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);

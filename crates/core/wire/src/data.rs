@@ -287,7 +287,7 @@ impl<'a> Data<'a> {
         word.map_or(0, |word| self.words.load(word))
     }
 
-    /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe; for new slabs
+    /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe, for new slabs
     /// by the agent. The thread's decrement is not atomic, so a race may undo this store until the next one.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         self.set_counter(slab, CREDIT, credit);

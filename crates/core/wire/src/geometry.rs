@@ -1,4 +1,4 @@
-//! The sizes of a data segment's parts.
+//! The sizes of a data segment's parts. A *slab* is a thread's counters.
 
 use crate::{futex, hits, ring, scopes};
 

@@ -66,7 +66,7 @@ pub struct Site {
     pub address: u64,
     /// The target of the patch's jump.
     pub trampoline: u64,
-    /// The 5-byte island of a 2-byte jump, or 0.
+    /// The *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
     pub island: u64,
     /// Counter in each slab; none for a hook.
     pub slot: u32,

@@ -51,7 +51,7 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// Returns the set in slab `to` for the value of a set in slab `from`. Called only on the agent's cold path.
+/// Returns the set in slab `to` for the value of a set in slab `from`.
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

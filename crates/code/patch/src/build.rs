@@ -1,4 +1,5 @@
-//! Builds the trampoline's code before the displaced instructions.
+//! Builds the trampoline's code before the displaced instructions. `COLD` and `HOOK` are the agent's entries
+//! ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
 //! ```text

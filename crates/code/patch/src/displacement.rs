@@ -81,7 +81,7 @@ impl ByteSet {
     }
 }
 
-/// Returns whether `byte` traps, whatever follows.
+/// Returns whether `byte` always traps.
 pub fn is_trap_byte(byte: u8) -> bool {
     ByteSet::TRAPS.contains(byte)
 }

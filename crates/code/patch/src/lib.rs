@@ -24,7 +24,7 @@
 //! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over the `mov` of a system call's
 //!    number, where the breakpoint's removal makes the call fail with ENOSYS.
 //!
-//! Hardware shadow stacks are not supported, because a displaced call (push and jump) would fault on return.
+//! Hardware shadow stacks are not supported, because a displaced call would fault on return.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges free to map.

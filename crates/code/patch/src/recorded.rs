@@ -1,6 +1,6 @@
 //! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
 //! ```text
-//!         no credit: incq only_counted; out
+//!         no credit (`Data::set_credit`): incq only_counted; out
 //!         the time in %rdx; decq credit
 //! again:  the head in %rax; if CELLS ahead of the tail: incq lost; done
 //!         cmpxchg: increment the head

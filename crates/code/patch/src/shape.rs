@@ -323,7 +323,6 @@ mod tests {
         // A loop that jumps to the mark's end is no call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
-        // Two bytes, and none after them.
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
         // A call that would return to a head: call *%rdi; xor %eax,%eax; pop %rdx; ret
         check(

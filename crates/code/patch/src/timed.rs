@@ -34,9 +34,9 @@
 //!    in a forked child or after the session. If prctl PR_SET_TSC forbids reading it, the agent hides the thread's
 //!    frames.
 //!
-//! A *gate*, the function of `--under`, needs no credit. Its calls atomically add 1 to a word of the thread, and
-//! subtract 1 on return. Their frames point to the counters with that word, because the call may end on another thread
-//! or in a later session. A gate's call costs 7.5 ns, others 6.8.
+//! A *gate*, the function of `--under`, needs no credit ([`tiptoe_wire::Data::set_credit`]). Its calls atomically add 1
+//! to a word of the thread, and subtract 1 on return. Their frames point to the counters with that word, because the
+//! call may end on another thread or in a later session. A gate's call costs 7.5 ns, others 6.8.
 //!
 //! In a hot loop a call through a thunk costs 6 ns more than a count. With times it costs 23; two `rdtsc` alone take 22
 //! in a virtual machine. Over 256 functions, which evict each other's branch targets, it costs 25 to 30.

@@ -1,4 +1,4 @@
-//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by an argument's value, or by scope.
+//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by scope or an argument's value.
 //!
 //! A `cmpxchg` takes an empty key. Then the search looks again, because a signal handler may have taken the key first.
 //! The frame's last byte keeps the set's number, because the argument may change during the call. In a hot loop with

@@ -7,8 +7,8 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` in a `::` or between single quotes never splits. So in `prog:'w'`, `w` is a variable, not an access. An
-//! address after a binary is a link-time address of that file; without a binary it is an address in the process.
+//! A `:` in a `::` or between single quotes never splits. In `prog:'w'`, `w` is a variable, not an access. An address
+//! after a binary is a link-time address of that file; without a binary it is an address in the process.
 
 use core::fmt;
 

@@ -7,6 +7,6 @@ pub struct Abi {
     pub tls: i32,
     /// %fs offset of [`tiptoe_wire::tls::FRAMES`].
     pub frames: i32,
-    /// The agent's entries and words.
+    /// What trampolines call and read in the agent.
     pub agent: AgentAddresses,
 }

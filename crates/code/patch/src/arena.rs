@@ -6,10 +6,10 @@
 //! | --- | --- |
 //! | 0 | thunks to the agent's entries: `jmp *(%rip)` and the address |
 //! | 80 | the thunks' unwind information |
-//! | 160 | the address of the gate, a byte |
+//! | 160 | the address of the gate byte ([`AgentAddresses::gate`]) |
 //! | 168 | the address of the table of return thunks |
 //!
-//! *Callers' arenas*, of the same length, hold return addresses and are writable.
+//! *Callers' arenas*, as long but writable, hold return addresses that the agent stores (`by_itself`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,8 +43,8 @@ const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
 /// Shorter free runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena without a free run of this length takes long trampolines only if no other can, because arenas' ends compete
-/// for the same cache sets.
+/// Long trampolines prefer arenas with a free run of this length; otherwise many would be at arenas' ends, which
+/// compete for cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
@@ -73,7 +73,7 @@ pub struct Space {
     pub mapped: Vec<Range<u64>>,
     /// Mapped callers' arenas.
     pub callers: Vec<CallerArena>,
-    /// Chooses among free places. Attackers must not be able to predict it.
+    /// Chooses among free places; must be unpredictable to attackers.
     pub seed: u64,
 }
 
@@ -118,7 +118,7 @@ impl Arena {
     }
 }
 
-/// Lowest first.
+/// Returns an empty arena's free ranges, lowest first.
 fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     let offsets = match rotation(base) {
         0 => [CODE..END, ARENA_LEN..ARENA_LEN],
@@ -148,9 +148,9 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// Those of `any`, and those whose last byte traps only with the next.
+    /// `any`, plus displacements whose last byte traps only with the byte after the jump.
     pub(crate) pairs: Displacement,
-    /// The trampoline's lowest and highest address with all links in reach.
+    /// The lowest and highest address from which all links are in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
     /// How many of the trampoline's first bytes most hits execute.
@@ -225,7 +225,7 @@ impl Open {
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
-            // In the arena's index 0 means none.
+            // Not offset 0, which in the arena's index means no trampoline.
             (start >= run.start && !start.is_multiple_of(ARENA_LEN)).then_some(start)
         })
     }
@@ -250,7 +250,7 @@ pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
     fresh: Vec<u64>,
-    /// Its ranges are sorted.
+    /// The free ranges are sorted by address.
     pub(crate) space: Space,
 }
 
@@ -284,8 +284,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room: preferably on few cache lines, and where each head traps with one byte. [`Space::last_resort`] is
-    /// tried last.
+    /// Reserves room: on few cache lines, else elsewhere, else with a pair of trap bytes, else in
+    /// [`Space::last_resort`].
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -343,7 +343,7 @@ impl Arenas {
     }
 
     /// Returns a place that begins in `band`, in a new arena in `free`. Searches from an address that the seed chooses,
-    /// then from the start. All bands share the seed, so arenas of overlapping bands are adjacent.
+    /// then from the start. Nearby sites' bands overlap, so the common seed makes their arenas adjacent.
     fn granule(
         &self,
         want: &RoomRequest,

@@ -35,22 +35,23 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// Follows calls as `Call` does, and marks the thread as inside, for hits of other probes.
+    /// Follows calls of `--under`'s function as `Call` does, and marks the thread as inside, for [`Hits::under`].
     Gate {
         /// The first counter.
         slot: u32,
         /// The probe's number.
         probe: u32,
     },
-    /// Calls the hook with `what` at a function's entry, and returns to the caller if the hook sets the zero flag.
+    /// Calls the agent's hook with `what` at a function's entry. If the hook sets the zero flag, the function returns
+    /// at once.
     Intercept {
         /// One of [`tiptoe_wire::calls::intercepted`].
         what: u32,
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call, which then runs at its own address, unless the hook has made the
-    /// call and left its result in %rax.
+    /// Calls the agent's hook with `nr` before a system call. The call then runs at its own address, unless the hook
+    /// has made it.
     Syscall {
         /// The call's number.
         nr: u32,
@@ -61,14 +62,14 @@ pub enum Body {
     SyscallAny {
         /// The numbers below 512 to hook, a bit each.
         numbers: [u64; 8],
-        /// The word's offset, as in [`Body::Syscall`].
+        /// As in [`Body::Syscall`].
         recall: i32,
         /// The notice of futex calls, if they are hooked.
         futex: Option<Notice>,
     },
     /// Notifies the agent before or after a futex call, which runs at its own address.
     Futex(Notice),
-    /// Notifies the agent at a function's entry.
+    /// Notifies the agent at the entry of a function that takes or releases a lock.
     Hold {
         /// The notice.
         notice: Notice,
@@ -78,8 +79,8 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the body's shape: the entry's if the body works only there, or reads an argument overwritten before the
-    /// site.
+    /// Returns the shape to patch: the function's first instruction if the body needs an entry and the site is none, or
+    /// if the body reads an argument overwritten before the site.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));

@@ -1,11 +1,12 @@
-//! Builds the trampoline's code before the displaced instructions.
+//! Builds the trampoline's code before the displaced instructions. `COLD` and `HOOK` are the agent's entries
+//! ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
 //! ```text
 //!         [filter: a compare and a branch to `pass` each]
 //!         push %rax
 //!         the thread's counters, or 0: cold
-//!         [below a function only: cmpq $0,INSIDE(%rax); je out]
+//!         [for `--under`: cmpq $0,INSIDE(%rax); je out]
 //!         incq 8*slot(%rax)          or by a value (`values`), or a record (`recorded`)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
@@ -15,12 +16,12 @@
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
-//! If the window starts with a call, the patch calls the trampoline, and `pass` is a `jmp` to the callee. Threads that
-//! trapped have not made the call; a second entry pushes the return address for them.
+//! If the displaced instructions start with a call, the patch calls the trampoline, and `pass` is a `jmp` to the
+//! callee. A thread that trapped has pushed no return address, so it continues where the trampoline pushes one.
 //!
 //! Inside a function the trampoline steps over the red zone and saves the flags, until `pass`.
 //!
-//! A system call; the flags are free, because code after it reads only the result:
+//! A system call. The flags are free, because later code does not read them:
 //! ```text
 //!         the program's code up to the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -28,7 +29,7 @@
 //!         push $nr
 //!         call HOOK
 //! back:   lea  128(%rsp),%rsp
-//! +8      cmpl $0,%fs:recall         a signal held back meanwhile?
+//! +8      cmpl $0,%fs:recall         has the agent held back a signal since?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
 //! +24     nop                        unwinders look up the byte before a return address
@@ -154,7 +155,7 @@ pub(crate) fn build(
             }
             trampoline.displaced(shape, window);
         }
-        // If another function makes the call, only the number is displaced.
+        // Without `after_syscall` the window is only the number's `push`, because another function makes the call.
         Body::Futex(notice) if notice.is_after_call() || shape.after_syscall.is_none() => {
             futex::notify(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
@@ -169,8 +170,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry, and keeps the flags that it returns. The displaced instructions' copy must be
-/// 14 bytes after the hook's return address, where the agent calls it.
+/// Calls the hook at a function's entry, and keeps the hook's flags, which are its answer. The displaced instructions'
+/// copy must begin 14 bytes after the hook's return address, where the agent calls the copy.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])

@@ -1,4 +1,5 @@
-//! Follows calls from the first two callers in the trampoline itself.
+//! Follows calls from the first two callers in the trampoline itself. A thread's *credit* is how many calls it may
+//! follow.
 //!
 //! ```text
 //! entry:  no counters: general
@@ -12,14 +13,14 @@
 //! exit:   ...
 //! spent:  incq only counted
 //! copy:   ...
-//! general:                           on to the table of thunks
+//! general:                           as `timed`
 //! ```
-//! Registers are saved in the red zone, which is free at an entry. Unwind information replaces the return address after
-//! `call copy` by the program's. The agent writes `CALLER` only once. If calls are timed, `spent` is directly after the
-//! test of credit, because most hits have none.
+//! Registers are saved in the red zone, which is free at an entry. The copy returns to the trampoline, but unwind
+//! information shows the program's return address. The agent writes `CALLER` only once, because calls return to it from
+//! then on. If calls are timed, `spent` is directly after the test of credit, because most hits have no credit.
 //!
 //! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk (`tiptoe-dev bench
-//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and a frame's unchanged words are not
+//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and unchanged words of a frame are not
 //! written.
 
 use tiptoe_wire::arena::WAYS;
@@ -43,7 +44,7 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 pub(crate) struct JoinOffsets {
-    /// Where each caller's call is made, with the registers restored and the return address on the stack.
+    /// Where each caller's call is made, with registers restored and the return address on the stack.
     pub(crate) call_offsets: [usize; WAYS],
     pub(crate) call_jumps: [ForwardJump; WAYS],
     pub(crate) exit: usize,
@@ -104,7 +105,7 @@ struct FollowCode {
     itself: JoinOffsets,
     others: ForwardJump,
     checked_offset: usize,
-    /// Taken by calls from known callers that cannot be followed here.
+    /// Jumps for calls from known callers that cannot be followed here.
     general: [ForwardJump; 2],
 }
 
@@ -156,8 +157,8 @@ fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) 
     (call_offset, made)
 }
 
-/// Counts a followed call. The jumps are taken at a page's end, or if a signal handler forked, which removes the
-/// counters.
+/// Counts a followed call. The returned jumps are for the end of a page of frames, and for a fork in a signal handler,
+/// which removes the counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax

@@ -1,4 +1,4 @@
-//! Finds the system calls in code by the instructions that set %eax.
+//! Finds system calls by the instructions that set %eax.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -14,9 +14,8 @@ pub(crate) struct NumberedCall {
 
 /// Returns whether a call must run at its own address:
 /// - it returns twice, in another program, or never;
-/// - the kernel may restart it under another number, but forgets what to restart if the thread traps before the
-///   restart;
-/// - a patch may hook it: signals, credentials, mappings, locked memory.
+/// - the kernel may restart it as `restart_syscall`, but forgets it if the thread traps before the restart;
+/// - another patch may hook it: signals, credentials, mappings, locked memory.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
         7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
@@ -36,7 +35,8 @@ const MASKS: &[u32] = &[
 ];
 
 /// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
-/// known if straight code sets its number to a constant, or if the number's register is set only to constants.
+/// known if straight code sets its number to a constant, or copies the number from a register that is set only to
+/// constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);
     let known = known_calls(function, &targets, constant);

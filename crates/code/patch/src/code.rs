@@ -1,6 +1,7 @@
 //! Machine code before it has an address.
 
-/// The target of a 32-bit relative field. `Cold` to `Futex`: the arena's thunks.
+/// The target of a 32-bit relative field. `Cold` to `Futex` are the arena's thunks, `Gate` the word with the gate
+/// byte's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),
@@ -24,7 +25,7 @@ struct Link {
     to: LinkTarget,
 }
 
-/// What a place in our code means to unwinders: the program is `offset` bytes after the site, and our code has pushed
+/// What a place in our code means to unwinders: the program is `offset` bytes after the site, our code has pushed
 /// `depth` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
@@ -43,7 +44,7 @@ pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Below, unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
-/// Not below, unsigned; or no carry.
+/// Unsigned; or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
 /// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
@@ -137,7 +138,7 @@ impl Code {
         self
     }
 
-    /// Appends a jump to be bound. It reaches 127 bytes, or everything if `near`.
+    /// Appends a jump to be bound. It reaches 127 bytes, or 2 GiB if `near`.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);

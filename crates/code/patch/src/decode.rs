@@ -1,4 +1,4 @@
-//! A function's bytes, and where its instructions lead.
+//! A function's bytes, and its branches.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::Refusal;
 pub struct FunctionCode<'a> {
     /// The address.
     pub address: u64,
-    /// The function, then the bytes up to the next.
+    /// The function's bytes, then those up to the next function.
     pub bytes: &'a [u8],
     /// The function's size.
     pub size: usize,
@@ -80,7 +80,7 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Calls `visit` with `None` for each byte of data.
+/// Calls `visit` with each instruction, or `None` for a byte that begins none.
 pub(crate) fn each_instruction(
     function: &FunctionCode,
     mut visit: impl FnMut(Option<&Instruction>),

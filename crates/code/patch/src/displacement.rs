@@ -1,13 +1,13 @@
-//! Chooses displacements that put a trap byte on every instruction head they cover.
+//! Chooses displacements with a trap byte on each instruction head.
 //!
-//! Where an instruction began under the displacement of a `jmp rel32`, the new byte must fault, whatever follows. 19
-//! bytes raise SIGILL and leave the instruction pointer at the byte. Two others will not do:
+//! If an instruction began at a byte of a `jmp rel32`'s displacement, the byte must fault, whatever follows. 19 bytes
+//! raise SIGILL and leave the instruction pointer at the byte. Two others will not do:
 //! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
-//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed anywhere, the kernel writes
-//!   the file's byte into our displacement in all processes with uprobes in that file.
+//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the kernel
+//!   writes the file's byte into our displacement in all processes with uprobes in that file.
 //!
-//! If the last head's instruction is longer than a byte, the patch may also write the byte after the jump. Five more
-//! bytes fault if `FF` follows.
+//! If an instruction of two or more bytes began at the jump's last byte, the patch may also write `FF` after the jump.
+//! Then five more bytes fault.
 
 /// Bytes that raise SIGILL, because they begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
@@ -15,19 +15,19 @@ const SIGILL_BYTES: &[u8] = &[
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL if [`SECOND`] follows, which is no operand for them.
+/// Bytes that raise SIGILL if [`SECOND`] follows, an impossible operand.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of displacements (bands of 16 MiB) in the order tried: below the site; above it from the top down, because
-/// the heap grows up from the site; bands that need two bytes to trap, nearest first.
+/// Top bytes of displacements, each a band of 16 MiB, in the order tried: below the site, then above it from the top
+/// down, because the heap grows up from the program. The last five, nearest first, trap only with a second byte.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// The number of [`BANDS`] below the site, which trap with one byte.
+/// The number of the first [`BANDS`], below the site.
 pub(crate) const BELOW: usize = 6;
 
 const LINE: u64 = 64;
@@ -81,7 +81,7 @@ impl ByteSet {
     }
 }
 
-/// Returns whether `byte` traps, whatever follows.
+/// Returns whether `byte` always traps.
 pub fn is_trap_byte(byte: u8) -> bool {
     ByteSet::TRAPS.contains(byte)
 }
@@ -90,8 +90,8 @@ pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Returns whether a patch has an inner head on an instruction that began with `original` and now begins with `now`.
-/// `int3`, jumps and calls begin patches, but are no inner heads.
+/// Returns whether an instruction that began with `original` and now begins with `now` is an inner head of a patch.
+/// `int3`, jumps and calls begin patches; they are no inner heads.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;

@@ -1,11 +1,11 @@
-//! Chooses where a function's entry is patched: at its first instruction, or a later one.
+//! Chooses the instruction at which a function's entry is patched: the first, or a later one.
 //!
 //! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe may replace), and instructions at
-//! which no jump can be guarded (`guard`). Every caller must execute the skipped instructions exactly once; otherwise
-//! hits would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
+//! which no jump can be guarded (`guard`). Each call must execute the skipped instructions exactly once; otherwise hits
+//! would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
 //!
 //! If a skipped instruction sets flags, stores through the stack pointer or copies it, the hit must preserve the flags
-//! and the red zone. But compares directly before the site are run again after the hit (`twice`).
+//! and the red zone. But compares directly before the site run again after the hit instead (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
@@ -149,8 +149,8 @@ fn copies_stack_pointer(instruction: &Instruction) -> bool {
     copied || computes && is_stack_pointer(instruction.memory_base())
 }
 
-/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
-/// loop jumps to its end, which is no call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is kept if a loop
+/// jumps to its end, because such a jump is no call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -173,7 +173,7 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Returns whether the code reads flags before it sets them. Such code is no function's entry, even with a symbol.
-/// `syscall` does not count: it only saves the flags.
+/// `syscall` is no read, because it only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);

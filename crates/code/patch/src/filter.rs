@@ -73,7 +73,7 @@ fn compare(code: &mut Code, comparison: &Comparison) {
     };
 }
 
-/// Compares with the value in %rax, which is saved. The `pop` that restores it preserves the flags.
+/// Compares with the value in %rax, which is saved. The `pop` preserves the flags.
 fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     let operand = 0xc0 | register & 7;
     code.put(&[0x50, 0x48, 0xb8]).put(&value.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The parts of a call that a trampoline follows. Invariants: [`crate::timed`].
+//! Code that follows a call, for [`crate::by_itself`] and [`crate::timed`], which has the invariants.
 
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNDER, words};
@@ -21,7 +21,7 @@ pub(crate) struct FollowedCall {
     pub(crate) hits: Hits,
 }
 
-/// The return address's offset, above three saved registers.
+/// The return address's offset from %rsp, after three registers are pushed.
 pub(crate) const SLOT: u8 = 24;
 
 const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
@@ -133,7 +133,7 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
 }
 
 /// Clears the frame's first word. Must come after the last jump to the agent, which looks for the frame, and before the
-/// return is counted (invariant 3).
+/// return is counted (invariant 3 of [`crate::timed`]).
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
@@ -182,8 +182,8 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.jump_back(None, out);
 }
 
-/// Does [`leave`]'s work for calls neither timed nor a gate's. If the thread has no counters, the call is an earlier
-/// session's and is not counted.
+/// Does [`leave`]'s work for calls that are neither timed nor a gate's. If the thread has no counters, an earlier
+/// session counted the call's entry, so the return is not counted.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);

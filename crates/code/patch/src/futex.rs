@@ -1,6 +1,6 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep in the call beyond the patch's removal, or be cancelled in it, so the call must run at its own
+//! A thread may sleep in the call past the patch's removal, or be cancelled there, so the call must run at its own
 //! address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`. Neither may touch
 //! the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
@@ -9,13 +9,14 @@
 //!           [if a register holds the number: cmp $202,%eax; jne call]
 //!           push $notice; call FUTEX
 //! call:     jmp  the `syscall`
-//! after:    [if it may be a wake: cmp $129,%esi and $1; je on]
-//!           push $notice; call FUTEX; the displaced instructions
+//! after:    [if it may be a wake: cmp $129,%esi and $1; je end]
+//!           push $notice; call FUTEX; end: the displaced instructions
 //! ```
 //! The red zone is kept. The flags are free at both sites, because code reads only the result.
 //!
 //! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the
-//! `push $202`, which also has five bytes. The second is on the way back, mostly where a plain call has its second.
+//! `push $202`, which also has five bytes. The second is on the way back, mostly where the function's own call has its
+//! second.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -34,7 +35,7 @@ const FUTEX: u32 = 202;
 const WAKE: u32 = 1;
 /// FUTEX_PRIVATE_FLAG.
 const PRIVATE: u32 = 0x80;
-/// With FUTEX_CLOCK_REALTIME.
+/// With FUTEX_CLOCK_REALTIME, 0x100.
 const FLAGS: u32 = 0x100 | PRIVATE;
 
 /// What the agent is notified of.
@@ -46,8 +47,8 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, leads to the function's caller. `timed`:
-    /// another patch is after the call.
+    /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, leads to the function's caller. If `timed`, a
+    /// patch after the call ends the measurement.
     pub fn before_call(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
@@ -99,11 +100,13 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// The shape after the call, if a jump fits and the call may wait.
     pub after_call: Option<Shape>,
-    /// Whether the call may be a wake, because its operation is not constant. `%esi` holds the operation.
+    /// Whether the call may be a wake, because its operation is not constant, and `%esi` holds the operation
+    /// afterwards.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls. `other` returns the function at an address, which may make the calls.
+/// Finds a function's futex calls, also those that other functions make for it. `other` returns the function at an
+/// address.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -141,7 +144,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Reuses the shape after a `plain` call if the way back leads there, because patches must not overlap.
+/// Reuses the shape after a call in `plain` if the way back leads there, because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
@@ -248,10 +251,10 @@ mod tests {
         };
         check(&[0xbe, 0x81, 0, 0, 0], false, false);
         check(&[0xbe, 0x80, 0, 0, 0], true, false);
-        // xor $128,%sil after it; and a jump in with another operation.
+        // xor $128,%sil after it; a je past the mov, with another operation in %esi.
         check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true, true);
         check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true, true);
-        // je to after the call, where any operation may be.
+        // je past the call, so that %esi may hold any value there.
         check(&[0x74, 0x07], true, false);
     }
 

@@ -1,8 +1,8 @@
 //! Keeps a site safe when another tool restores its first byte.
 //!
-//! Another tool may set a breakpoint on a patched instruction and remove it; a kernel uprobe does so in every
-//! process that maps the file. The removal writes the *file's* first byte before our displacement `d0 d1 d2 d3`.
-//! The result must trap at once, or be the original instruction, followed by a *head*, a byte that traps:
+//! Another tool may set a breakpoint on a patched instruction and remove it; a kernel uprobe does so in every process
+//! that maps the file. The removal writes the *file's* first byte; our displacement `d0 d1 d2 d3` stays after it. The
+//! result must trap at once, be the patch, or be the original instruction and then a *head*, a byte that traps:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
@@ -15,12 +15,11 @@
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | none: the strategy is refused |
 //!
-//! `int3` must not follow a prefix. If the `int3` is removed after a hit, the kernel has the thread run the bytes there
-//! without the prefix.
+//! `int3` must not follow a prefix, because threads that hit it continue there, without the prefix, once it is removed.
 //!
-//! The removal may race with the write of the patch. So the guarding byte must be written first, with the heads,
-//! and restored last ([`Guard::offset`]). For a jump or call only one byte of the displacement changes, which is
-//! atomic.
+//! The removal may race with the write of the patch. So the guarding byte ([`Guard::offset`]) must be written first and
+//! restored last, like the heads. A jump or call has no guarding byte, because only one byte of its displacement
+//! changes, atomically.
 //!
 //! The manuals of Intel and AMD list the invalid operands as #UD.
 
@@ -91,7 +90,7 @@ impl Guard {
         }
     }
 
-    /// Returns the guarding byte's offset. It is written and restored as a head.
+    /// Returns the offset of the guarding byte, which is written and restored like a head.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),

@@ -1,6 +1,6 @@
 //! Which hits of a probe count.
 //!
-//! In a hot loop a hit costs 1.0 ns outside the gate (`--under`), and 0.8 inside or without a gate.
+//! In a hot loop a hit costs 0.8 ns, and 1.0 outside the gate, the function of `--under`.
 
 use tiptoe_event::Filter;
 
@@ -39,7 +39,7 @@ impl GroupValue {
 pub struct Hits {
     /// The filter of arguments.
     pub filter: Option<Filter>,
-    /// Whether the thread must be inside a [`crate::Body::Gate`].
+    /// Whether the thread must be inside a call of a [`crate::Body::Gate`].
     pub under: bool,
     /// What to group by.
     pub by: Option<GroupValue>,

@@ -16,21 +16,20 @@
 //!
 //! # Invariants
 //! 1. Each *head*, the first byte of a covered instruction, traps ([`Patch::heads`]). A thread that was preempted there
-//!    or jumps there continues in the relocated copy. So neither the displacement nor the trampoline's address can be
-//!    chosen freely.
+//!    or jumps there continues in the relocated copy.
 //! 2. A trampoline preserves every register but the flags; inside a function also the flags and the 128 bytes below
 //!    the stack pointer.
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
 //! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over the `mov` of a system call's
-//!    number: the breakpoint's removal makes the call fail with ENOSYS.
+//!    number, where the breakpoint's removal makes the call fail with ENOSYS.
 //!
-//! Hardware shadow stacks are not supported, because a displaced call (push and jump) would fault on return.
+//! Hardware shadow stacks are not supported, because a displaced call would fault on return.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges free to map.
-//! - The trap handler must know [`Patch::heads`] while a thread may be inside the window, and handle
-//!   [`Patch::needs_sigill`]'s signals.
+//! - The trap handler must know [`Patch::heads`] while a thread may be inside the displaced instructions, and handle
+//!   SIGILL if [`Patch::needs_sigill`].
 //! - A fragment that other functions jump into (gcc's `.cold` parts) is no entry; use [`Shape::preserving_everything`].
 //!
 //! The idea of displacement bytes that trap is from "Instruction Punning: Lightweight Instrumentation for x86-64"

@@ -1,4 +1,4 @@
-//! Plans patches: where trampolines are, and every byte to write.
+//! Plans trampolines' places, and every byte to write.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -75,7 +75,7 @@ pub struct Patch {
     pub site: u64,
     /// The strategy.
     pub strategy: Strategy,
-    /// Bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
+    /// Number of bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
     pub len: u8,
     /// Length of the displaced instructions.
     pub displaced: u8,
@@ -93,14 +93,15 @@ pub struct Patch {
     pub unwind: UnwindBytes,
     /// The address of the trampoline's return addresses ([`tiptoe_wire::arena::CALLER_BYTES`]), or 0.
     pub callers: u64,
-    /// The copy's offset in `code`. Threads that resume there are not counted.
+    /// The displaced instructions' copy, as an offset in `code`. Threads that resume there are not counted.
     pub copy: u16,
-    /// Every byte that traps, the site first. Heads that resume at `copy` are guards, which trap once another tool has
-    /// restored the site's first byte. Guards must be written and restored with the other heads.
+    /// The bytes at which a thread may trap, the site first. Guards ([`Head::is_guard`]) trap only once another tool
+    /// has restored the site's first byte. They must be written and restored with the heads.
     pub heads: Vec<Head>,
     /// The island of [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site does once its first byte is restored. SIGTRAP is always needed.
+    /// Whether a head raises SIGILL, or the site does once its first byte is restored. A handler of SIGTRAP is always
+    /// needed.
     pub needs_sigill: bool,
 }
 
@@ -122,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// Plans a site's patch by the best strategy with room. Calls `islands`, which is slow, only if no jump fits.
+    /// Plans a site's patch by the best strategy with room. Calls the slow `islands` only if no jump fits.
     pub fn plan(
         &mut self,
         shape: &Shape,
@@ -202,8 +203,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five free bytes of padding that a short jump reaches, because farther sites reach only the
-    /// earlier bytes.
+    /// Returns the last five free bytes of padding in a short jump's reach, because farther sites reach only the
+    /// padding's beginning.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

@@ -1,7 +1,7 @@
 //! Finds system calls that another function makes, with the number pushed: `push $nr; …; call MAKER`.
 //!
-//! From 2.41 on, glibc makes all cancellable calls by one `syscall`, so that its address shows whether a thread is
-//! before or after the call.
+//! From 2.41 on, glibc makes all cancellable calls by one `syscall`, whose address shows whether a thread is before or
+//! after the call.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -77,13 +77,13 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     found
 }
 
-/// Returns whether the instruction forbids a patch before it, because it sets an argument or reads the flags.
+/// Returns whether no patch may precede the instruction, because it sets an argument or reads the flags.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let arguments = [Register::RDI, Register::RSI];
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets of the instructions that surely run from `offset` on, up to the first that may use the result.
+/// Returns the offsets of instructions that surely run from `offset` on, up to the first that may use the result.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();
@@ -148,7 +148,7 @@ mod tests {
         // mov %ebx,%esi; cmove %eax,%edx: an argument set too late, and flags read.
         check(&[&PUSH, &[0x89, 0xde], &CALL, &[0xc3]], &[]);
         check(&[&PUSH, &[0x0f, 0x44, 0xd0], &CALL, &[0xc3]], &[]);
-        // Another number; a jump to in between.
+        // Another number; a jump to between push and call.
         check(&[&[0x68, 0xcb, 0, 0, 0], &CALL, &[0xc3]], &[]);
         check(&[&PUSH, &CALL, &[0x74, 0xf9]], &[]);
     }

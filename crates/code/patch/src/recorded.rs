@@ -1,24 +1,23 @@
 //! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
 //! ```text
-//!         no credit: incq only_counted; out
+//!         no credit (`Data::set_credit`): incq only_counted; out
 //!         the time in %rdx; decq credit
-//! again:  the head in %rax; CELLS ahead of the tail: incq lost; done
+//! again:  the head in %rax; if CELLS ahead of the tail: incq lost; done
 //!         cmpxchg: increment the head
-//!         a signal handler did: again
+//!         if a signal handler did: again
 //!         incq recorded
 //!         the cell: time, arguments; last the slot and the position
 //! done:   restore the registers
 //! ```
-//! The time is read first, so that hits of a signal handler are later than the hit that it interrupts. The cell is at
-//! an offset from the counters, whose addresses stay mapped. So a thread may sleep past its session's end before it
-//! writes. A record costs 10 ns, including the `rdtsc`.
+//! The time is read first, so that hits of a signal handler are later than the hit that the handler interrupts.
+//! Counters and cells stay mapped, so a thread may sleep past its session's end before it writes. A record costs 10 ns,
+//! including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
 use crate::code::{Code, ForwardJump, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// Jumps of rare cases, which [`RareJumps::otherwise`] binds.
 pub(crate) struct RareJumps {
     slot: u32,
     broke: ForwardJump,

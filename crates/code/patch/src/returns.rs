@@ -1,7 +1,7 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
-//! A function that reads its return address (for `dladdr`, a log, a plugin's owner, `setjmp`) must not find one of
-//! tiptoe's thunks there, so calls of it must not be followed. These are found:
+//! A function that reads its return address (for `dladdr`, a log, `setjmp`) must not find a thunk of tiptoe's, so calls
+//! of it must not be followed. These are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.
@@ -343,7 +343,7 @@ mod tests {
         check_framed(&[&COPY[..], &READ].concat(), 1);
         check_framed(&[&COPY[..], &FURTHER, &READ].concat(), 2);
         check_framed(&UP, 0);
-        // The register is overwritten, or a call may have overwritten it.
+        // The register is, or may be, overwritten.
         check_framed(&[&UP[..], &[0x31, 0xc0], &READ].concat(), 0);
         check_framed(&[&UP[..], &[0xe8, 0, 0, 0, 0], &READ].concat(), 0);
         // Another register, with a test in between.

@@ -1,8 +1,8 @@
 //! Finds what can be patched at a site, before the trampoline's address is known.
 //!
 //! A site's *window* is the run of whole instructions that a patch displaces. A strategy is refused if nothing guards
-//! the site (`guard`), or if a branch or a displaced call's return leads to an inner head, because threads trap there.
-//! An entry's site may be a later instruction (`entry`).
+//! the site (`guard`), or if a branch or a displaced call's return leads to an inner head, because each thread would
+//! trap there.
 
 use iced_x86::Instruction;
 
@@ -50,7 +50,7 @@ pub(crate) struct Window {
     pub(crate) strategy: Strategy,
     pub(crate) steps: usize,
     pub(crate) displaced: usize,
-    /// Heads inside the patch, without the first.
+    /// Offsets of the heads inside the patch, without the site's.
     pub(crate) heads: Vec<u8>,
     pub(crate) guard: Guard,
 }
@@ -73,7 +73,7 @@ impl Window {
         allowed
     }
 
-    /// Returns the jump. If its last byte traps only with a second byte, adds that.
+    /// Returns the jump, with a second trap byte if its last byte needs one.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
@@ -109,7 +109,7 @@ impl Shape {
         self.original
     }
 
-    /// Returns whether this is a function's entry: flags and red zone are free.
+    /// Returns whether this is a function's entry, where flags and red zone are free.
     pub fn is_entry(&self) -> bool {
         self.entry
     }
@@ -119,7 +119,7 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Preserves flags and red zone, for a fragment into which other functions jump (gcc's `.cold`).
+    /// Preserves flags and red zone, for fragments into which other functions jump.
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -220,8 +220,8 @@ pub(crate) fn shape_in(
     Ok(shape)
 }
 
-/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or an instruction that cannot be
-/// copied. Fails if the first cannot be copied.
+/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that cannot be copied.
+/// Fails if the first cannot.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -255,8 +255,8 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). It is a few bytes after a start from
-/// unwind information, whose range begins in the padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). A start from unwind information is a few
+/// bytes earlier, in the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -323,7 +323,6 @@ mod tests {
         // A loop that jumps to the mark's end is no call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
-        // Two bytes, and none after them.
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
         // A call that would return to a head: call *%rdi; xor %eax,%eax; pop %rdx; ret
         check(

@@ -1,4 +1,4 @@
-//! Finds the check for stack room at a Go function's beginning: `cmp 0x10(%r14),%rsp; jbe more`. For a large frame, the
+//! Finds the check for stack room at a Go function's beginning: `cmp 0x10(%r14),%rsp; jbe more`. For large frames the
 //! check compares %r12, the frame's end. If there is no room, or the goroutine is preempted, `more` calls
 //! `runtime.morestack` and restarts the function. So the site must be after the check; otherwise the call would count
 //! twice.
@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// The most instructions on the way back, where arguments are stored and reloaded.
+/// The most instructions back to the beginning, which also store and reload arguments.
 const MOST_BACK: usize = 64;
 const LIMIT: u64 = 0x10;
 

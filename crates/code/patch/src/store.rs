@@ -5,8 +5,8 @@ use tiptoe_event::store::{Source, Store};
 
 use crate::decode::FunctionCode;
 
-/// Returns the memory access of the instruction that ends at `end`. `None` if there is no such instruction or access,
-/// or if its value or address cannot be decoded.
+/// Returns the memory access of the instruction that ends at `end`. `None` without such an access, or if its value or
+/// address cannot be decoded.
 pub fn store_before(function: &FunctionCode, end: u64) -> Option<Store> {
     let instructions = function.decoder(0).into_iter();
     let mut up_to = instructions.take_while(|instruction| instruction.next_ip() <= end);

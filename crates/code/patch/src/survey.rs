@@ -1,4 +1,4 @@
-//! Reads a function once, from first byte to last.
+//! Reads a function once.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
 

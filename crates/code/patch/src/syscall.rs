@@ -1,8 +1,8 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
-//! A jump fits on the `mov`, of five bytes or more, with no head inside. Between it and the system call must be no
-//! branch, branch target or other write to %eax; otherwise a thread might pass the `mov` and not make the call. In
-//! libc's `syscall`, which has the number in a register, the site is the instruction before the call.
+//! A jump fits on the `mov`, which has five bytes or more. No branch, branch target or other write to %eax may be
+//! between the `mov` and the system call; otherwise a thread might pass only one. In libc's `syscall`, which has the
+//! number in a register, the site is the instruction before the call.
 //!
 //! Many of libc's functions are little but a system call, so a patch may displace one. Its number must be known and not
 //! in [`crate::call_numbers::stays`].
@@ -60,8 +60,7 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.flatten().collect()
 }
 
-/// Finds the only system call of a function like `syscall(3)`. The site is the instruction of five bytes before it;
-/// [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the only system call of a function like `syscall(3)`. The site is the five-byte instruction before it.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();
@@ -84,8 +83,8 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?)
 }
 
-/// Returns whether code may replace its thread's thread-local block unnoticed: by `wrfsbase`, or by an arch_prctl at
-/// which no hook fits.
+/// Returns whether code may replace its thread's thread-local block unnoticed, by `wrfsbase` or an arch_prctl that no
+/// hook fits.
 pub fn may_replace_block(function: &FunctionCode) -> bool {
     const ARCH_PRCTL: u32 = 158;
     let code: Vec<Instruction> = function.decoder(0).into_iter().collect();

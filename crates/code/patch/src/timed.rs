@@ -1,6 +1,7 @@
 //! Trampolines that follow a call from its entry to its return.
 //!
-//! The path of gates, of `--by`, and of calls from others than the first two callers ([`crate::by_itself`]):
+//! The path of three kinds of calls: a gate's, those grouped by a value (`--by`), those not from the first two callers
+//! ([`crate::by_itself`]):
 //! ```text
 //! entry:  no counters: slow
 //!         no credit: incq only counted; copy
@@ -24,19 +25,20 @@
 //! ```
 //! # Invariants
 //! 1. Each `call` has its `ret`, for the return predictor and a shadow stack.
-//! 2. Only the thunk, or the trampoline's word, determines where a call returns. Frames serve only times and the count
-//!    of calls that never return, so programs that copy, move or leave stacks lose only times.
+//! 2. Only the thunk, or `CALLER` of [`crate::by_itself`], determines where a call returns. Frames serve only times and
+//!    the count of calls that never return, so programs that copy, move or leave stacks lose only times.
 //! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler may push
-//!    another in between. On return the first word must be cleared before the call is counted; otherwise a handler that
-//!    jumps away would have it counted as left, too.
-//! 4. The clock is read only with a frame, and on return only with counters, too. So it is never read in a forked child
-//!    or after the session. If prctl PR_SET_TSC forbids reading it, the agent hides the thread's frames.
+//!    another in between. On return the first word must be cleared before the call is counted. Otherwise a call whose
+//!    handler jumps away in between would count as returned and as left.
+//! 4. The clock is read only if the thread has a frame, and on return only if it has counters, too. So it is not read
+//!    in a forked child or after the session. If prctl PR_SET_TSC forbids reading it, the agent hides the thread's
+//!    frames.
 //!
-//! A *gate*, the function of `--under`, needs no credit. Its calls atomically raise a word of the thread, and lower it
-//! on return. Their frames point to the counters with that word, because the call may end on another thread or in a
-//! later session. A call costs 7.5 ns, 6.8 without a gate.
+//! A *gate*, the function of `--under`, needs no credit ([`tiptoe_wire::Data::set_credit`]). Its calls atomically add 1
+//! to a word of the thread, and subtract 1 on return. Their frames point to the counters with that word, because the
+//! call may end on another thread or in a later session. A gate's call costs 7.5 ns, others 6.8.
 //!
-//! In a hot loop a call through a thunk costs 6 ns more than a count, and 23 with times, because two `rdtsc` take 22
+//! In a hot loop a call through a thunk costs 6 ns more than a count. With times it costs 23; two `rdtsc` alone take 22
 //! in a virtual machine. Over 256 functions, which evict each other's branch targets, it costs 25 to 30.
 
 use crate::abi::Abi;
@@ -104,7 +106,6 @@ impl Trampoline {
         code.jump_back(None, plain);
         code.bind(cold);
         match call.by() {
-            // The value is known only here.
             Some(_) => {
                 let argument = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
                 counters::call_cold_by_value(code, [ready, plain], argument, abi.tls);
@@ -135,7 +136,7 @@ impl Trampoline {
 }
 
 /// Loads to %rax the table's entry for this probe and the return address on the stack. Returns the jump for another
-/// key, and the comparison's offset. Nearly always the first entry matches, so that no branch is taken.
+/// key, which is rare, and the comparison's offset.
 fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])

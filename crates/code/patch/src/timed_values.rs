@@ -1,8 +1,8 @@
-//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by an argument's value, or by scope.
+//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by scope or an argument's value.
 //!
 //! A `cmpxchg` takes an empty key. Then the search looks again, because a signal handler may have taken the key first.
 //! The frame's last byte keeps the set's number, because the argument may change during the call. In a hot loop with
-//! one value this costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
+//! one value the search costs 0.8 ns a call (`tiptoe-dev bench uprobe`, `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
@@ -64,7 +64,7 @@ pub(crate) fn count(code: &mut Code, word: u32) {
 }
 
 /// Loads the set's offset to %edx for a returning call whose frame ends at %rcx. Clears the set's number in the frame's
-/// last word, so that the callees' time is left.
+/// last word, which leaves the callees' time.
 pub(crate) fn load_set(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

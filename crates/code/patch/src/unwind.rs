@@ -1,11 +1,11 @@
-//! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's signal, an
-//! asynchronous cancellation) sees the untraced program.
+//! Unwind information for trampolines. An unwinder that starts inside one (a profiler's signal, an asynchronous
+//! cancellation) sees the untraced program.
 //!
-//! Each instruction of a trampoline represents an address of the program: the site; in a copy, the original; in the
-//! jump back, the next instruction. So a trampoline is a frame on top of the program's, like a signal's, whose caller
-//! is at the represented address. What the trampoline has pushed is found by decoding from each declared state
-//! ([`Code::set_unwind_state`]). If the trampoline follows calls by itself, the code to which they return is no frame;
-//! its caller's address is in the trampoline's word.
+//! Each instruction of a trampoline represents an address of the program. A copied instruction represents its original,
+//! the jump back the next instruction, others the site. Unwinders see a trampoline as a frame on top of the program's,
+//! like a signal's, called from the represented address. Decoding from each declared state ([`Code::set_unwind_state`])
+//! finds what the trampoline has pushed. If the trampoline follows calls by itself, the code to which they return is no
+//! frame; its return address is in the trampoline's word.
 //!
 //! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
 //! by it.
@@ -140,8 +140,8 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// For the code to which calls return if the trampoline follows them by itself. This code must be no frame, like a
-/// thunk, so its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
+/// For the code to which calls return if the trampoline follows them by itself. Like a thunk it must be no frame, so
+/// its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
@@ -322,7 +322,7 @@ fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend(address.to_le_bytes());
 }
 
-/// Appends def_cfa_offset_sf, in units of -4 from -4 on: a signed LEB128 of two bytes.
+/// Appends def_cfa_offset_sf: `depth` - 4 in units of -4, as a signed LEB128 of two bytes.
 fn has_pushed(program: &mut Vec<u8>, depth: i64) {
     let units = 1 - depth / 4;
     program.extend([0x13, units as u8 | 0x80, (units >> 7) as u8 & 0x7f]);

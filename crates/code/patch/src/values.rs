@@ -1,7 +1,7 @@
-//! Counts by an argument's value, or by scope. The thread's words are [`tiptoe_wire::values`].
+//! Counts by scope or an argument's value. The thread's words are [`tiptoe_wire::values`].
 //!
-//! A `cmpxchg` takes an empty entry. If a signal handler took the entry first, the entry is compared again. In a hot
-//! loop over up to 128 values a hit costs 1.3 ns, 6 if the table is full.
+//! A `cmpxchg` takes an empty entry. If a signal handler took it first, the entry is compared again. In a hot loop over
+//! up to 128 values a hit costs 1.3 ns, 6 if the table is full.
 
 use tiptoe_wire::calls::HASH;
 use tiptoe_wire::values::{BITS, ENTRIES, RUN, ZERO};

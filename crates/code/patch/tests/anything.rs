@@ -1,4 +1,4 @@
-//! Any bytes give a refusal or a patch that keeps the promises.
+//! Random bytes give a refusal, or a patch whose inner heads trap.
 
 mod traps;
 

@@ -155,7 +155,7 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // One byte of the target differs, so a thread sees the old target or the new.
+    // If the opcode stays, one byte of the target differs, so threads see the old target or the new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }

@@ -1,4 +1,4 @@
-//! Patches each instruction that the decoder knows at an entry, and executes it once and, if possible, twice.
+//! Patches an entry at each instruction that the decoder knows, and executes each once and, if allowed, twice.
 
 #[path = "every/encodings.rs"]
 mod encodings;
@@ -24,8 +24,8 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Six instructions that a guarded jump may replace. They separate the tested instruction from `ending`, because code
-/// that soon reads flags is no entry.
+/// Six instructions that a guarded jump may replace. They precede the `pushf` of `ending`, because code that soon reads
+/// flags is no entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
@@ -81,8 +81,7 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder sees only flags change. The planner must not repeat an instruction for
-    /// this reason alone.
+    /// Returns whether the decoder reports only changed flags, which does not suffice for a repetition.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -233,7 +232,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A site inside must keep flags. But calls are followed from the entry, which need not.
+        // A site inside must keep flags. A followed call's patch is at the entry, which need not.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {

@@ -47,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` from that of one. The interval scales, because all hits share the error of one.
+    /// Returns the cost of `hits` from that of one. The interval grows, too, because each hit has the same error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {

@@ -1,4 +1,4 @@
-//! How followed calls ended.
+//! How *followed* calls, observed to their return, ended.
 
 /// The calls of an event. Each is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub struct Ends {
     pub left: u64,
     /// Calls in progress.
     pub inside: u64,
-    /// Calls that were not followed, for lack of credit or room.
+    /// Calls not followed, because the thread's credit for followed calls was used up, or for lack of room.
     pub only_counted: u64,
 }
 

@@ -4,7 +4,7 @@
 //! EVENT = SPEC                      a function ([`crate::spec`])
 //!       | "mem:" MEMORY             a variable ([`crate::memory`])
 //!       | "ulock:*"                 contended locks of programs
-//!       | "ulock:" LOCK "/hold/"    also how long this one is held
+//!       | "ulock:" LOCK "/hold/"    also how long LOCK is held
 //!       | "klock:*"                 contended locks of the kernel
 //!       | "klock:mmap_lock" ["/every/"]
 //!       | "scope:*"                 the scopes that a program enters

@@ -135,8 +135,8 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed; 0 without times. The result is interpolated in its
-    /// bucket, with an error below 9.1%, and is at most `max_ns`, the longest time.
+    /// Returns the time that `percent` of all times do not exceed; 0 without times. The result, interpolated in its
+    /// bucket, has an error below 9.1% and is at most `max_ns`, the longest time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {

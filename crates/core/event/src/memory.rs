@@ -7,8 +7,8 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` in a `::` or between single quotes never splits. In `prog:'w'`, `w` is a variable. An address after a binary
-//! is a link-time address of that file; without a binary it is an address in the process.
+//! A `:` in a `::` or between single quotes never splits. In `prog:'w'`, `w` is a variable, not an access. An address
+//! after a binary is a link-time address of that file; without a binary it is an address in the process.
 
 use core::fmt;
 
@@ -145,7 +145,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// One more than a variable has, so that a superfluous part is noticed.
+/// One more than allowed, to notice a superfluous part.
 const MOST_PARTS: usize = 5;
 
 /// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.
@@ -165,7 +165,7 @@ fn split<'a, 'b>(
                     return Err(MemoryError { at, fault });
                 }
             },
-            // Of an odd number of colons, the first splits, as in [`crate::single_colon`].
+            // As in [`crate::single_colon`].
             b':' => {
                 if run % 2 == 1 {
                     let text = &text[start..at];

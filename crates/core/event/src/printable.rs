@@ -1,5 +1,5 @@
-//! Makes foreign text safe to print, because a terminal obeys control characters, and invisible or
-//! direction-changing ones can disguise a line.
+//! Makes foreign text safe to print. Terminals obey control characters, and invisible or direction-changing ones can
+//! disguise a line.
 
 use core::fmt::{self, Display, Formatter, Write};
 
@@ -15,8 +15,7 @@ pub struct PrintableJson<'a>(pub &'a str);
 #[derive(Clone, Copy, Debug)]
 pub struct ShellWord<'a>(pub &'a [u8]);
 
-/// Invisible or disguising characters: Unicode's Default_Ignorable_Code_Point, Bidi_Control, and separators of
-/// lines and annotations.
+/// Unicode's Default_Ignorable_Code_Point and Bidi_Control, and separators of lines and annotations.
 const UNSEEN: [(char, char); 17] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -95,7 +94,7 @@ impl Display for ShellWord<'_> {
     }
 }
 
-/// Writes `'it'\''s'`, where only the quote is special.
+/// Writes a word in quotes: `it's` becomes `'it'\''s'`.
 fn quoted(word: &str, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_char('\'')?;
     for (at, piece) in word.split('\'').enumerate() {

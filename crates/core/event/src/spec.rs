@@ -10,12 +10,12 @@
 //!
 //! In a glob `*` is any text, `?` one character. `[` is literal, because names contain it: `operator[]`.
 //!
-//! A `:` in a `::` or between closed brackets never splits. Other names with a single colon (Go's
-//! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways
-//! to read a spec; a caller that knows the names must take the first that exists.
+//! A `:` in a `::` or between closed brackets never splits. Other names with a single colon (Go's `type:.eq.main.T`, a
+//! library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways to read a spec; a caller
+//! that knows the names must take the first way whose names exist.
 //!
 //! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the same
-//! value. The words of [other kinds](OtherKind) are refused; for a program named `mem`, write `uprobe:mem:f`.
+//! value. The words of [other kinds](OtherKind) are refused. A function of a program named `mem` is `uprobe:mem:f`.
 
 use core::fmt;
 

@@ -225,8 +225,7 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Returns the last `+`, if a word or the end follows it. The `+` of `operator+`, `operator++` or `f(1+2)` does not
-/// count.
+/// Returns the last `+`, if a word or nothing follows it; not that of `operator+`, `operator++` or `f(1+2)`.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);

@@ -7,7 +7,7 @@ pub enum Source {
     Register(u8),
     /// A constant.
     Immediate(u64),
-    /// The register has the old value afterwards.
+    /// Exchange: this register then has the old value.
     Exchanged(u8),
     /// Compare and exchange: this register was stored if %rax equalled the old value, which is in %rax afterwards.
     Compared(u8),
@@ -30,9 +30,9 @@ pub struct Store {
     pub index: Option<u8>,
     /// The index's factor: 1, 2, 4 or 8.
     pub scale: u8,
-    /// The constant, or the whole address if relative to the instruction.
+    /// The constant part of the address, or the whole if relative to the instruction.
     pub displacement: u64,
-    /// Whether the address is unknown, because a segment is added.
+    /// Whether the address is unknown, because a segment's base is added.
     pub is_elsewhere: bool,
 }
 

@@ -27,7 +27,7 @@ fn bits_below_eighth_power(number: u64) -> usize {
     high.map_or(0, |at| at * 64 + 64 - words[at].leading_zeros() as usize)
 }
 
-/// Bucket 0 has 1 ns.
+/// Saturates, because bucket 0 also holds 1 ns.
 fn exact_bucket(ns: u64) -> usize {
     let index = bits_below_eighth_power(ns).saturating_sub(1);
     index.min(LAST)
@@ -105,7 +105,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Times of all magnitudes equally.
+    /// The shifts make all magnitudes equally likely.
     #[test]
     #[cfg_attr(miri, ignore = "generating the times takes minutes")]
     fn a_bucket_is_exact(ns in any::<u64>(), shift in 0_u32..64) {

@@ -1,11 +1,11 @@
 //! The interface between tiptoe's agent and a program that links one of tiptoe's libraries.
 //!
-//! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While an interested tiptoe is
-//! attached, the port is open and holds the addresses of two functions of the agent. Otherwise the library does
-//! nothing, at the cost of a load and a branch.
+//! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While a tiptoe that observes
+//! the port's [`Kind`] is attached, the port is open and holds the addresses of two functions of the agent, tiptoe's
+//! code in the program. Otherwise the library does nothing, at the cost of a load and a branch.
 //!
 //! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
-//! moment, so the agent must write by system calls. These do not fault, but may tear a word, so one byte opens the
+//! moment, so the agent must write by system calls, which do not fault. But they may tear a word, so one byte opens the
 //! port.
 //!
 //! `tiptoe.h` has the same for C.
@@ -110,8 +110,7 @@ fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
 
-/// The words that a library shares with the agent. Their layout must not change, because other versions of tiptoe may
-/// attach.
+/// The words that a library shares with the agent. The layout must not change, because other versions of tiptoe attach.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {

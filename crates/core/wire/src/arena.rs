@@ -2,7 +2,7 @@
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | entries to the agent, their unwind information, addresses of the gate and the table of return thunks |
+//! | 0 | entries to the agent, their unwind information, addresses of the gate byte and the table of return thunks |
 //! | after that | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
@@ -40,7 +40,7 @@ pub const fn rotation(address: u64) -> u64 {
     address / LEN % 2 * (LEN / 2)
 }
 
-/// Returns the address of the entries to the agent in an address's arena.
+/// Returns the address of the agent's entries in an arena.
 pub const fn prologue(address: u64) -> u64 {
     base(address) + rotation(address)
 }
@@ -61,11 +61,11 @@ pub mod unwind_info {
     pub const ENTRY: u64 = 8;
     /// Offset of the code's length in an FDE.
     pub const COUNT: u64 = 12;
-    /// Number of entries if calls are followed.
+    /// Number of entries if the trampoline follows calls by itself.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// If calls are followed: offset of the slot of the probe's first word.
+    /// Only with [`PARTS`] entries: offset of the slot of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
-    /// If calls are followed: offset of the pointer to the trampoline's return addresses.
+    /// Only with [`PARTS`] entries: offset of the pointer to the return addresses.
     pub const CALLERS: u64 = SLOT + 4;
     /// Offset of the return address in the code of every second entry.
     pub const RETURN: u64 = 4;

@@ -1,4 +1,4 @@
-//! What trampolines share with the agent, mainly for following calls to their return.
+//! What trampolines share with the agent, mainly to follow calls.
 
 /// A slab's words for a probe that follows calls.
 pub mod words {
@@ -61,8 +61,8 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// What the agent's hook gets at a function's entry, in place of a system call's number. If a program has several
-/// unwinders, unwinder N's numbers are those below plus N.
+/// What the agent's hook gets at a function's entry, in place of a system call's number. Unwinder N's numbers are the
+/// first unwinder's plus N.
 pub mod intercepted {
     /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
@@ -87,8 +87,8 @@ pub mod intercepted {
 /// For a system call's hook: the call is not in libc. The thread's thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry returns this if the trampoline itself follows calls from this caller, its first known one, and 2 for
-/// its second. For other followed calls it returns a return thunk's address, and 0 for calls not followed.
+/// The slow entry returns this for a call from the trampoline's first known caller, and 2 from the second, which the
+/// trampoline follows by itself. For other followed calls it returns a thunk's address, otherwise 0.
 pub const BY_ITSELF: u64 = 1;
 /// Bound of probes' slots. An argument for the agent's entries has the slot in its low 26 bits, and flags above.
 pub const MAX_SLOT: u32 = 1 << 26;

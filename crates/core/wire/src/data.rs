@@ -1,4 +1,4 @@
-//! The data segment: the agent's answers, and what threads counted.
+//! The data segment: the agent's answers, and what threads counted. [`crate`] lists the edges.
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
@@ -143,14 +143,14 @@ impl<'a> Data<'a> {
     /// Publishes the state.
     pub fn set_state(&self, state: State) {
         if let Some(word) = self.words.at(STATE) {
-            // Release: pairs with the Acquire in `state` for the greeting.
+            // Release: pairs with `state` for the greeting.
             word.store(state as u64, Release);
         }
     }
 
     /// Returns the state.
     pub fn state(&self) -> State {
-        // Acquire: pairs with the Release in `set_state`.
+        // Acquire: pairs with `set_state`.
         match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
             1 => State::Serving,
             2 => State::Dormant,
@@ -196,7 +196,7 @@ impl<'a> Data<'a> {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores record `index`'s result: 0, an errno, an address, or what the [`crate::Request`] defines.
+    /// Stores record `index`'s result, which the [`crate::Request`] defines.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
@@ -216,14 +216,14 @@ impl<'a> Data<'a> {
     pub fn answer(&self, sequence: u64, outcome: u64) {
         self.words.store(OUTCOME, outcome);
         if let Some(word) = self.words.at(ACK) {
-            // Release: pairs with the Acquire in `acknowledged` (edge B).
+            // Release: pairs with `acknowledged` (edge B).
             word.store(sequence, Release);
         }
     }
 
     /// Returns the last answered sequence.
     pub fn acknowledged(&self) -> u64 {
-        // Acquire: pairs with the Release in `answer` (edge B).
+        // Acquire: pairs with `answer` (edge B).
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
@@ -244,13 +244,13 @@ impl<'a> Data<'a> {
         self.words.store(entry + 1, comm[0]);
         self.words.store(entry + 2, comm[1]);
         if let Some(word) = self.words.at(entry) {
-            // Release: pairs with the Acquire in `slab_owner` (edge C).
+            // Release: pairs with `slab_owner` (edge C).
             word.store(tid as u64, Release);
         }
         raise(self.words, LAST_ENTERED, u64::from(index));
     }
 
-    /// Returns the slabs that threads own. A thread owns one from its first hit in this session on.
+    /// Returns the slabs that threads own.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -264,7 +264,7 @@ impl<'a> Data<'a> {
             return None;
         }
         let entry = self.geometry.entry(index);
-        // Acquire: pairs with the Release in `enter` (edge C).
+        // Acquire: pairs with `enter` (edge C).
         let tid = self.words.at(entry)?.load(Acquire) as u32;
         let comm = ring::name(self.words.load(entry + 1), self.words.load(entry + 2));
         (tid != 0).then_some((tid, comm))
@@ -287,8 +287,8 @@ impl<'a> Data<'a> {
         word.map_or(0, |word| self.words.load(word))
     }
 
-    /// Sets a slab's credit: the number of hits that its thread may follow or record. The thread's decrement is not
-    /// atomic, so a race may undo this store until the next one. (tiptoe; the agent for a new slab)
+    /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe, for new slabs
+    /// by the agent. The thread's decrement is not atomic, so a race may undo this store until the next one.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         self.set_counter(slab, CREDIT, credit);
     }
@@ -300,7 +300,7 @@ impl<'a> Data<'a> {
 
     /// Returns whether the thread is in a call of `--under`'s function. Called only on the agent's cold path.
     pub fn is_inside(&self, slab: u32) -> bool {
-        // Threads in the overflow slab cannot be tracked.
+        // Threads that share the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 

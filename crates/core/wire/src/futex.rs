@@ -42,7 +42,7 @@ pub const RULE: i32 = (1 << 26) - 1;
 
 /// The operation of a wait that a linked library reports; [`entry::VIA`] then holds the lock's label.
 pub const REPORTED: u32 = 0x7e;
-/// In the [`entry::VIA`] of a reported wait: the position of the eight bits of the lock's mode.
+/// In the [`entry::VIA`] of a reported wait: the position of the lock's mode, eight bits.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
@@ -57,7 +57,7 @@ pub mod hold {
     pub const LEAVES: i32 = 4 << 26;
     /// Takes the lock by spinning, perhaps with a call for each try.
     pub const SPINS: i32 = 5 << 26;
-    /// Releases a lock with one holder.
+    /// Releases a lock that only one thread can hold.
     pub const FREES: i32 = 6 << 26;
 }
 
@@ -66,8 +66,7 @@ pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
-    /// The next timed wait's number, counted by [`WAITS`]. The gaps between timed waits are random, with the mean
-    /// [`GAP`].
+    /// The next timed wait's number, counted by [`WAITS`].
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
     /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
@@ -84,7 +83,7 @@ pub mod head {
     /// The measured hold, five words: the lock or 0 (in the first cache line); the call site that took it; that call's
     /// frame; the time of taking in ticks, or 0; how often the thread has taken the lock.
     pub const MEASURED_HOLD: u32 = 7;
-    /// Mean number of waits skipped between timed ones. tiptoe writes it.
+    /// Mean of the random number of waits skipped between timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
     /// The next timed wait's weight; 0 while every wait is timed.
     pub const NEXT_WEIGHT: u32 = 13;
@@ -124,7 +123,7 @@ pub mod activity {
     /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
     /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
-    /// holder: how many earlier hand-overs ([`super::history`]) the lock's ring (low half) and family (high half) had.
+    /// holder: the earlier hand-overs ([`super::history`]) in its ring (low half) and family (high half).
     pub const WITHIN: u32 = 7;
 }
 
@@ -296,8 +295,8 @@ pub mod frames {
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// libc's functions that wait for locks that record their holders, two words each: start; end, with an [`owner`]
-    /// above, or 0.
+    /// libc's functions that wait for locks with a recorded holder, two words each: start; end, with an [`owner`]
+    /// above, or 0 if free.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
     /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };

@@ -1,8 +1,8 @@
-//! The sizes of a data segment's parts.
+//! The sizes of a data segment's parts. A *slab* is a thread's counters.
 
 use crate::{futex, hits, ring, scopes};
 
-/// Words in a page; few in models, where each is costly.
+/// Words in a page; few in models, where each word is costly.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 pub(crate) const ENTRY_WORDS: usize = 8;
 /// The most records, and results, of a request.
@@ -10,9 +10,9 @@ pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: u32 = 0;
 /// The most bytes of all slabs, unless [`MIN_SLABS`] need more.
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs. A thread without one takes the slow path at each hit, and unwritten slabs take no memory.
+/// The least number of slabs. Threads without a slab are slow at each hit, and unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;
-/// The most bytes of all slabs with rings. The bound is lower, because all these bytes may be written.
+/// The most bytes of all slabs with rings. Lower than [`MAX_SLAB_BYTES`], because rings are written whole.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | H: a hit is complete | [`Cell::complete`] | [`Hits::at`] |
 //! | I: a hit was read | [`Hits::set_tail`] | [`Hits::reserve`] |
-//! | K: something was missed | [`Hits::next_epoch`], [`Hits::set_resting`], [`Hits::set_waking`] | [`Hits::epoch`] |
+//! | K: a store may be missed | [`Hits::next_epoch`], [`Hits::set_resting`], [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! A writer blocks all signals but its breakpoints', so only the process's end or a debugger leaves a cell incomplete.
 //! The reader waits for such a cell until the session ends.
@@ -118,7 +118,7 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// A request for the agent's thread. No thread waits for the answer, which is late if all CPUs are busy.
+/// A request for the agent's thread. No thread waits for it. It is served late if all CPUs are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
     /// Enable the events: a new window began.
@@ -220,8 +220,7 @@ impl<'a> Hits<'a> {
 
     /// Sets [`Hits::is_resting`]. Returns whether that changed.
     pub fn set_resting(&self, rest: bool) -> bool {
-        // AcqRel: pairs with the Acquire in `epoch` (edge K). A thread that sees the flag cleared must see
-        // `IS_WAKING` set.
+        // AcqRel: pairs with `epoch` (edge K). A thread that sees the flag cleared must see `IS_WAKING` set.
         let word = self.0.at(head::IS_RESTING);
         let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
@@ -267,10 +266,10 @@ impl<'a> Hits<'a> {
     /// Reserves the next cell; `None` if the ring is full.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
-        // Bounded: losing CELLS exchanges means that CELLS writers were faster.
+        // Bounded: CELLS lost exchanges mean that CELLS writers were faster.
         for _ in 0..CELLS {
             let position = head.load(Relaxed); // the exchange decides
-            // Acquire: pairs with the Release in `set_tail` (edge I).
+            // Acquire: pairs with `set_tail` (edge I).
             if position.wrapping_sub(tail.load(Acquire)) >= CELLS as u64 {
                 return None;
             }
@@ -298,10 +297,10 @@ impl<'a> Hits<'a> {
         Some((self.0.futex(head::TAIL)?, tail))
     }
 
-    /// Returns the futex if writers waited. The caller must wake as many as the ring has room for.
+    /// Returns the futex if a writer has ever waited. The caller must wake as many writers as the ring has room for.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
-        // SeqCst: pairs with the one in `wait`. Adds 0, because a plain load could overtake the store of the tail.
+        // SeqCst: pairs with `wait`. Adds 0, because a plain load could overtake the store of the tail.
         let waited = self.0.at(head::WAITED_FOR)?.fetch_add(0, SeqCst) != 0;
         self.0.futex(head::TAIL).filter(|_| waited)
     }
@@ -313,14 +312,14 @@ impl<'a> Hits<'a> {
 
     fn at(&self, position: u64) -> Option<Words<'a>> {
         let words = self.cell(position)?;
-        // Acquire: pairs with the Release in `complete` (edge H).
+        // Acquire: pairs with `complete` (edge H).
         let mark = words.at(cell::MARK)?.load(Acquire);
         (mark == position.wrapping_add(1)).then_some(words)
     }
 
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.0.at(head::TAIL) {
-            // Release: pairs with the Acquire in `reserve` (edge I).
+            // Release: pairs with `reserve` (edge I).
             word.store(position, Release);
         }
     }
@@ -357,7 +356,7 @@ impl Cell<'_> {
     pub fn complete(self, bytes: u64) {
         self.words.store(cell::BYTES, bytes);
         if let Some(mark) = self.words.at(cell::MARK) {
-            // Release: pairs with the Acquire in `Hits::at` (edge H).
+            // Release: pairs with `Hits::at` (edge H).
             mark.store(self.position.wrapping_add(1), Release);
         }
     }

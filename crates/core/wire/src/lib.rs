@@ -55,11 +55,11 @@ pub const VERSION: u16 = 12;
 
 /// A thread's words, from %fs offset [`Hello::tls`] on.
 pub mod tls {
-    /// Low half: the agent's signals that the thread has blocked, which the kernel's mask omits. High half: the
-    /// generation in which this is valid, [`crate::Request::Prepare`]'s first result.
+    /// Low half: SIGTRAP and SIGILL, if the program blocks them; the kernel's mask omits them. High half: the
+    /// generation in which that is valid, [`crate::Request::Prepare`]'s first result.
     pub const BELIEVED: i64 = 8;
-    /// The hook clears this word; the agent sets it when it holds back a signal. A thread between hook and system call
-    /// then calls the hook again.
+    /// A system call's hook clears this word; the agent sets it when it holds back a signal. A thread between hook and
+    /// call then calls the hook again.
     pub const RECALL: i64 = 16;
     /// The current or last wait: the address after the system call; above it the call's number.
     pub const WAIT_CALL: i64 = 24;

@@ -125,7 +125,8 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The reader has the new thread: loom finds no other order for a thread that loads the number before it adds to it.
+/// The reader has the new thread: with the writer there, loom would find only one order, because the writer loads the
+/// number before it adds to it.
 fn moved(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();

@@ -1,4 +1,4 @@
-//! The plan segment: tiptoe's requests to the agent, one at a time.
+//! The plan segment: tiptoe's requests to the agent, one at a time. [`crate`] lists the edges.
 
 use crate::MAGIC;
 use crate::arena;
@@ -50,14 +50,16 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Let the agent's table find earlier records of sites again: their trampolines, ascending.
+    /// Make the agent's table find earlier records instead of later ones at the same addresses: their trampolines,
+    /// ascending.
     Recall = 21,
     /// For tests: restore and patch sites [`Plan::times`] times: addresses.
     Toggle = 10,
     /// The last request, after [`crate::State::Unhooked`]: tiptoe has blocked in each thread the signals of
     /// [`crate::tls::BELIEVED`].
     Settle = 12,
-    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]).
+    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). Results for 0: how many are in use, how
+    /// many exist.
     Thunks = 13,
     /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
@@ -322,8 +324,8 @@ impl<'a> Plan<'a> {
         self.0.load(LOCKED_LOOKUPS) != 0
     }
 
-    /// Makes the agent's thread sleep for ever when it next looks for requests. The thread restores nothing, because
-    /// a seccomp filter may kill the program at any other system call.
+    /// Makes the agent's thread sleep for ever at its next look for requests. The thread restores nothing, because a
+    /// seccomp filter may kill the program at any other system call.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
@@ -344,7 +346,7 @@ impl<'a> Plan<'a> {
         self.0.store(COUNT, count as u64);
         let next = self.0.load(SEQUENCE) + 1;
         if let Some(word) = self.0.at(SEQUENCE) {
-            // Release: pairs with the Acquire in `sequence` (edge A).
+            // Release: pairs with `sequence` (edge A).
             word.store(next, Release);
         }
         next
@@ -352,7 +354,7 @@ impl<'a> Plan<'a> {
 
     /// Returns the newest request's sequence, or 0.
     pub fn sequence(&self) -> u64 {
-        // Acquire: pairs with the Release in `publish` (edge A).
+        // Acquire: pairs with `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))
     }
 

@@ -17,7 +17,7 @@ pub struct Head {
     pub offset: u8,
     /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// Whether this is no head, but a byte of the first instruction that guards the site (`tiptoe_patch`).
+    /// Whether this is no head, but the first instruction's byte that guards the site (`tiptoe_patch`).
     pub is_guard: bool,
 }
 
@@ -44,7 +44,7 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// Reports a futex call, counts nothing. Together, the bits have no other meaning, because sites grouped by value
+    /// Reports a futex call, counts nothing. The two bits together are free for this, because sites grouped by value
     /// never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
@@ -59,14 +59,14 @@ impl SiteFlags {
     }
 }
 
-/// A site: original bytes, patched bytes, trampoline.
+/// A patched site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Its first byte.
     pub address: u64,
     /// The target of the patch's jump.
     pub trampoline: u64,
-    /// The 5-byte island of a 2-byte jump, or 0.
+    /// The *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
     pub island: u64,
     /// Counter in each slab; none for a hook.
     pub slot: u32,
@@ -109,15 +109,15 @@ impl Site {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a hook without a trap byte, for this session alone. Calls that block signals must
-    /// have such hooks, because a thread that blocks SIGTRAP dies of a trap.
+    /// Returns whether the site is a *guard*, the hook of a call that blocks signals, for this session alone. A guard
+    /// has no trap byte, because a thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a patch has no trap byte once it is complete. It needs
-    /// none while it is written if no thread runs.
+    /// Returns whether the patch displaces one instruction. Then it has no trap byte once complete, and needs none
+    /// while it is written if no thread runs.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }

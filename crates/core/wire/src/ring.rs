@@ -22,9 +22,8 @@
 //!
 //! # Cells that are never written
 //!
-//! A handler that jumps out of a write leaves the cell incomplete for ever. The reader gives the cell up after some
-//! readings. It also skips the cell in later laps, because the first writer might still write it. Each lap counts the
-//! cell as lost.
+//! A handler that jumps out of a write leaves the cell incomplete. The reader gives the cell up after some readings. It
+//! also skips the cell in later laps, because the first writer might still write it. Each lap counts the cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -54,7 +53,7 @@ pub mod words {
     pub const RECORDED: u32 = 0;
     /// Calls without room.
     pub const LOST: u32 = 1;
-    /// Calls without credit or ring.
+    /// Calls without a ring or credit ([`crate::Data::set_credit`]).
     pub const ONLY_COUNTED: u32 = 2;
     /// Number of words.
     pub const ALL: u32 = 3;
@@ -122,7 +121,7 @@ impl<'a> Ring<'a> {
             self.cells.store(at + word, cell[word]);
         }
         if let Some(word) = self.cells.at(at + 1) {
-            // Release: pairs with the Acquire in `at` (edge F).
+            // Release: pairs with `at` (edge F).
             word.store(cell[1] | mark(position), Release);
         }
         true
@@ -132,7 +131,7 @@ impl<'a> Ring<'a> {
         let (head, tail) = (self.slab.at(slab::HEAD)?, self.slab.at(slab::TAIL)?);
         loop {
             let position = head.load(Relaxed); // Relaxed: our own thread's word
-            // Acquire: pairs with the Release in `set_tail` (edge G).
+            // Acquire: pairs with `set_tail` (edge G).
             if position.wrapping_sub(tail.load(Acquire)) >= CELLS as u64 {
                 return None;
             }
@@ -159,7 +158,7 @@ impl<'a> Ring<'a> {
     /// Returns a cell's content; `None` while it is incomplete. (tiptoe)
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
-        // Acquire: pairs with the Release in `push` (edge F).
+        // Acquire: pairs with `push` (edge F).
         let word = self.cells.at(at + 1)?.load(Acquire);
         if word & !u64::from(u32::MAX) != mark(position) {
             return None;
@@ -180,7 +179,7 @@ impl<'a> Ring<'a> {
 
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.slab.at(slab::TAIL) {
-            // Release: pairs with the Acquire in `reserve` (edge G).
+            // Release: pairs with `reserve` (edge G).
             word.store(position, Release);
         }
     }

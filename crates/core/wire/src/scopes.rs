@@ -37,7 +37,7 @@ pub const NODE_WORDS: u32 = 2;
 pub const STAMP: u32 = 0;
 /// In slab 0: node numbers taken, from 1 on.
 pub const COUNT: u32 = 1;
-/// In slab 0: [`key`]s.
+/// In slab 0: the table of [`key`]s.
 pub const KEYS: u32 = 8;
 /// In slab 0: each node's [`record`].
 pub const RECORDS: u32 = (KEYS + (1 << BITS) + RUN).next_multiple_of(8);

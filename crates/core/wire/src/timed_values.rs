@@ -1,9 +1,9 @@
 //! Timed calls by an argument's value, in a thread's words from the probe's slot on.
 //!
-//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] more. Each of the latter has a key,
-//! from [`KEYS`] on: its value, or 0 if the set is free. A call counts in one set, whose number is in the call's frame.
-//! The search for a value begins at its hash. Only the thread writes its keys, each by one instruction, so that signal
-//! handlers find a set free or taken.
+//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] more, each with a key, from
+//! [`KEYS`] on: its value, or 0 if free. A call counts in one set, whose number is in the call's frame. The search for
+//! a value begins at its hash. Only the thread writes its keys, each by one instruction, so that signal handlers find a
+//! set free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
@@ -51,7 +51,7 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// Returns the set in slab `to` for the value of a set in slab `from`. Called only on the agent's cold path.
+/// Returns the set in slab `to` for the value of a set in slab `from`.
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

@@ -1,8 +1,8 @@
-//! Hits by an argument's value: a table in a thread's words, which begins at the probe's slot.
+//! Hits by an argument's value: a table in a thread's words, from the probe's slot on.
 //!
-//! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. 256
-//! values must fit. The table has twice as many entries; in a fuller one some values would reach no free entry.
-//! Trampolines take an entry by one instruction, so that signal handlers find it free or taken.
+//! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. The
+//! table, for 256 values, has twice as many entries; in a fuller one some values would find no free entry. Trampolines
+//! take an entry by one instruction, so that signal handlers find it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;

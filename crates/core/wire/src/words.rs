@@ -51,7 +51,7 @@ impl<'a> Words<'a> {
         self.0.get(index)
     }
 
-    /// Loads a word; 0 past the end. Relaxed: see the crate's edges.
+    /// Loads a word; 0 past the end. Relaxed: the crate's edges give the order.
     #[inline]
     pub fn load(&self, index: usize) -> u64 {
         self.at(index).map_or(0, |word| word.load(Relaxed))
@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
         #[cfg(not(any(tiptoe_loom, miri)))]
-        // SAFETY: a live, aligned word. Other threads only read it, and find the old or the new value.
+        // SAFETY: a live, aligned word. Other threads only read it: the old or the new value.
         unsafe {
             core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) count,
                              options(nostack));
@@ -140,8 +140,8 @@ impl<'a> Words<'a> {
     pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.at(index).map(|word| {
             let half = word.as_ptr().cast();
-            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics. No process stores
-            // with one size and accesses with the other.
+            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics. No process both
+            // stores a word with one size and accesses it with the other.
             unsafe { &*half }
         })
     }

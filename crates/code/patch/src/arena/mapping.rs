@@ -30,8 +30,7 @@ impl CallerArena {
 
 impl Arenas {
     /// Returns the ranges to map. Arenas in one free range share a mapping, because each mapping makes a fork slower.
-    /// Below 4 GiB only adjacent arenas share one, because a program may need the addresses between them for 32-bit
-    /// pointers.
+    /// Below 4 GiB only adjacent arenas do, because a program may need the addresses between for 32-bit pointers.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
         let is_mapped = |base: u64| self.space.mapped.iter().any(|range| range.contains(&base));

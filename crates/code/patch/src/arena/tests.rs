@@ -48,7 +48,7 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Regression: a jump with two fixed bytes had no room if the only offset in its reach was that of all arenas' index.
+/// Regression: a jump with two fixed bytes had no room if the one offset that it reaches was in each arena's index.
 #[test]
 fn each_offset_is_free_in_some_arena() {
     for page in 0..16 {

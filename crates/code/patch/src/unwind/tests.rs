@@ -180,10 +180,10 @@ fn a_followed_call_at_its_entry_and_exit() {
         let named = lines.iter().filter(|(known, ..)| known == name);
         named.map(|(_, _, depth)| *depth).collect()
     };
-    // Entries of the two known callers, their exit, entries of other callers.
+    // In order: entries from known callers, their exit, entries from other callers.
     assert_eq!(depths("rdtsc"), [0, 24, 24]);
     assert_eq!(depths("ret"), [0]);
-    // Calls of: the copy; the agent, for the time; the agent, for an odd return; the copy; the agent, for an entry.
+    // Calls in order: copy, agent (timing), agent (odd return), copy, agent (entry).
     assert_eq!(depths("call"), [-8, 24, 32, -8, 32]);
     assert_eq!(depths("sub"), [0, 24]);
     assert!(

@@ -1,6 +1,5 @@
 //! One encoding of each instruction that the decoder knows, with and without a memory operand. The operand's address is
-//! %rdi, or %rdi plus the elements of vector register 1. Bytes are tried and decoded, because the planner uses the
-//! decoder.
+//! %rdi, or %rdi plus the elements of vector register 1.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -37,7 +36,6 @@ pub fn missing() -> Vec<Code> {
 
 type EncodingMap = HashMap<(Code, bool), Encoding>;
 
-/// The stack pointer is tried last.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
 fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
@@ -57,7 +55,7 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
 
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // A displacement of four bytes makes the instruction so long that often no jump can be guarded there.
+        // Four bytes of displacement often make the instruction too long for a guarded jump.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // scale 1, index 1, base %rdi
             keep(

@@ -14,7 +14,7 @@ const ZMM: u32 = 6;
 /// The stack's compared bytes: above the return address, and below, where an instruction pushes.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// In the data page: the caller's stack pointer, a stack for the flags, the code's final stack pointer.
+/// In the data page: the caller's stack pointer, a stack for flags, the final stack pointer.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;

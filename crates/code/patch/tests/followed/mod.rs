@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Omits the stack pointer: with a wrong one no call returns.
+    /// Omits the stack pointer, without which no call returns.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);

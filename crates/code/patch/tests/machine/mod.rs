@@ -217,7 +217,7 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site. Threads that hit it execute the original instruction.
+    /// Sets a breakpoint on a patched site.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -351,7 +351,7 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl ForeignBreakpoint {
-    /// Continues at the original instruction, then after it. Returns `false` for other traps.
+    /// Steps over the original instruction, then sets the breakpoint again. Returns `false` for other traps.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.is_stepping {
             write(self.site, &self.armed);

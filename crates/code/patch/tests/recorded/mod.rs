@@ -1,4 +1,4 @@
-//! Trampolines that record, interrupted at each instruction. The shipped reader reads the records.
+//! Trampolines that record, interrupted at each instruction.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -66,7 +66,6 @@ impl Recorder {
         self.data().ring(0).expect("rings")
     }
 
-    /// Recorded, lost, only counted.
     fn counts(&self) -> [u64; 3] {
         let counts = [words::RECORDED, words::LOST, words::ONLY_COUNTED];
         counts.map(|word| self.data().counter(0, SLOT + word))
@@ -80,7 +79,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Omits the stack pointer: with a wrong one no call returns.
+    /// Omits the stack pointer, without which no call returns.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");

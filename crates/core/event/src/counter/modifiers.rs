@@ -19,9 +19,9 @@ pub struct Modifiers {
     pub host: bool,
     /// `I`: not in idle CPUs.
     pub not_idle: bool,
-    /// `D`: always counts or is in error.
+    /// `D`: keeps its counter, or is in error.
     pub pinned: bool,
-    /// `e`: alone on the CPU.
+    /// `e`: alone on its CPU.
     pub exclusive: bool,
     /// `p`, up to three times: how close a sample is to its instruction.
     pub precise: u8,

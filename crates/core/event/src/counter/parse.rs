@@ -47,7 +47,7 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
             modifiers: Modifiers::default(),
         },
         Some(inner) => {
-            // Braces between slashes belong to no group, so only the last brace closes this group.
+            // Braces between slashes belong to no group, so the last brace closes this group.
             let (events, after) = inner
                 .rsplit_once('}')
                 .ok_or_else(|| fault(CounterFault::NotClosed))?;

@@ -1,4 +1,5 @@
-//! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes.
+//! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes. [`crate`] lists
+//! the edges.
 //!
 //! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls those that load, and
 //! [`Data::serve`]. Only one thread loads libraries at a time, because it holds the loader's lock.
@@ -51,7 +52,7 @@ impl<'a> Data<'a> {
             self.words.store(SINCE, now);
         }
         if let Some(word) = self.words.at(REPORTED) {
-            // Release: pairs with the Acquire in `reported` (edge D).
+            // Release: pairs with `reported` (edge D).
             word.store(reported + 1, Release);
         }
         reported + 1
@@ -59,30 +60,30 @@ impl<'a> Data<'a> {
 
     /// Returns the number of reported changes.
     pub fn reported(&self) -> u64 {
-        // Acquire: pairs with the Release in `report` (edge D).
+        // Acquire: pairs with `report` (edge D).
         self.words.at(REPORTED).map_or(0, |word| word.load(Acquire))
     }
 
     /// Marks all changes up to `change` as done.
     pub fn serve(&self, change: u64) {
         if let Some(word) = self.words.at(SERVED) {
-            // Release: pairs with the Acquire in `served` (edge E).
+            // Release: pairs with `served` (edge E).
             word.store(change, Release);
         }
     }
 
     /// Returns the last change that is done.
     pub fn served(&self) -> u64 {
-        // Acquire: pairs with the Release in `serve` (edge E).
+        // Acquire: pairs with `serve` (edge E).
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the futex that each report raises.
+    /// Returns the futex on which tiptoe waits for reports.
     pub fn doorbell(&self) -> Option<&'a AtomicU32> {
         self.words.futex(REPORTED)
     }
 
-    /// Returns the futex that is raised whenever a loading thread may go on.
+    /// Returns the futex on which a loading thread waits for its probes.
     pub fn turn(&self) -> Option<&'a AtomicU32> {
         self.words.futex(TURN)
     }

@@ -1,4 +1,4 @@
-//! Statistics of the agent's address space (`tiptoe-uprobe`, `feed`).
+//! Statistics of the agent's model of the address space (`tiptoe-uprobe`, `feed`).
 //!
 //! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread writes
 //! [`Readings`].
@@ -10,17 +10,17 @@ use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// Counters in each slab.
 pub mod slots {
-    /// Lookups without shared writes.
+    /// Lookups of a trap's probe that wrote nothing shared.
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// Lookups that found no probe.
+    /// Lookups that found no probe for a trap at a known site.
     pub const MISSED: u32 = 10;
     /// Calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
     /// Calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
-    /// Lookups that were uncertain.
+    /// Such lookups while mappings changed, or the lock stayed taken.
     pub const UNSURE: u32 = 13;
 }
 
@@ -56,7 +56,7 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes where the agent's tables are, because tiptoe prices forks, which copy them.
+    /// Publishes where the agent's tables are. Forks copy them, and tiptoe estimates that cost.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
@@ -67,8 +67,8 @@ impl Data<'_> {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Records that the program mapped or moved this range of patched code to other addresses, without its patches. Any
-    /// thread of the program may call this.
+    /// Records that the program moved or mapped this range of patched code elsewhere, without its patches. Any thread
+    /// of the program may call this.
     pub fn put_unpatched(&self, code: Range<u64>) {
         let covers = |known: Range<u64>| known.start <= code.start && code.end <= known.end;
         if self.unpatched().is_none_or(|mut known| known.any(covers)) {
@@ -93,7 +93,7 @@ impl Data<'_> {
         let count = self
             .words
             .at(UNPATCHED)
-            .map_or(0, |word| word.load(Relaxed)); // Relaxed: a range's end says whether the range is complete
+            .map_or(0, |word| word.load(Relaxed)); // Relaxed: as in `put_unpatched`
         let count = usize::try_from(count)
             .ok()
             .filter(|count| *count <= MOST_UNPATCHED)?;

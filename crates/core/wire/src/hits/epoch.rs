@@ -1,4 +1,4 @@
-//! Epochs, in which a hit's old value is what the previous hit left.
+//! In an epoch, a hit's old value is what the previous hit left.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
@@ -30,8 +30,8 @@ impl Epoch {
 impl Hits<'_> {
     /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
-        // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in `set_waking` (edge K). The
-        // number must be loaded first and compared last; otherwise a gap in between is missed.
+        // Acquire, in this order: pairs with `next_epoch` and `set_waking` (edge K). The number must be loaded first
+        // and compared last; otherwise a gap in between is missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -44,7 +44,7 @@ impl Hits<'_> {
     /// Begins an epoch, because a store may have been missed.
     pub fn next_epoch(&self) {
         if let Some(word) = self.0.at(head::EPOCH) {
-            // AcqRel: pairs with the Acquire in `epoch` (edge K).
+            // AcqRel: pairs with `epoch` (edge K).
             word.fetch_add(1, AcqRel);
         }
     }
@@ -55,7 +55,7 @@ impl Hits<'_> {
             self.next_epoch();
         }
         if let Some(word) = self.0.at(head::IS_WAKING) {
-            // Release: pairs with the Acquire in `epoch` (edge K).
+            // Release: pairs with `epoch` (edge K).
             word.store(waking.into(), Release);
         }
     }

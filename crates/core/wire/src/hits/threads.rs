@@ -82,8 +82,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the number of registers of `all` that threads did not reserve, summed over the table's and the removed
-    /// threads.
+    /// Returns the sum of the registers of `all` that the table's and the removed threads did not reserve.
     pub fn unreserved(&self, all: u8) -> u64 {
         let entries = self.entries().map(|word| word.load(Relaxed));
         let living = entries.filter(|entry| *entry != 0);
@@ -91,7 +90,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns all those then reserved.
+    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns all that the thread then has.
     /// A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {

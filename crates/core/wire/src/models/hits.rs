@@ -1,6 +1,6 @@
-//! A ring of hits that two threads share: hits must be read whole, once, and in their thread's order.
+//! Hits must be read whole and once from a ring that two threads share.
 //!
-//! Edge I has no mutant, like edge G in `ring`.
+//! Edge I has no mutant, for the reason of edge G in `ring`.
 
 use std::vec::Vec;
 

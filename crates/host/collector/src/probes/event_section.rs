@@ -79,7 +79,7 @@ impl Probes<'_> {
         SessionCost {
             calibrated: kept.calibrated(),
             rejected_unit_ns: prices.of_rejected(&events).map(|cost| cost.ns),
-            ..SessionCost::estimated(hits, prices.sum(sum), session.cpu_ns)
+            ..SessionCost::estimated(hits, prices.capped(sum), session.cpu_ns)
         }
     }
 }

@@ -96,13 +96,13 @@ impl Prices {
     /// Returns the factor that makes costs fit the CPU time; 1 if they fit.
     pub fn payable_part(&self, costs: Cost) -> f64 {
         match costs.ns > 0.0 {
-            true => self.sum(costs).ns / costs.ns,
+            true => self.capped(costs).ns / costs.ns,
             false => 1.0,
         }
     }
 
     /// Limits a sum of costs to all CPU time.
-    pub fn sum(&self, costs: Cost) -> Cost {
+    pub fn capped(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,
             cpu_ns => costs.at_most(cpu_ns as f64),

@@ -131,7 +131,7 @@ impl<'m> Readers<'m> {
             let name = self.names(home).get(&slot).copied();
             let named = |(index, module): (usize, &'m Module)| {
                 let functions = name.map(|name| module.object.image.with_symbol(name));
-                let plain = functions.into_iter().flatten().filter(is_left_alone);
+                let plain = functions.into_iter().flatten().filter(is_readable);
                 plain.map(move |function| (index, function.address))
             };
             self.modules.iter().enumerate().flat_map(named).collect()
@@ -150,7 +150,7 @@ impl<'m> Readers<'m> {
 
 /// Returns whether a function's code shows what it reads. An IFUNC's code is unknown, and intercepted functions get
 /// their return address from the agent.
-fn is_left_alone(function: &&Function) -> bool {
+fn is_readable(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted
 }

@@ -203,7 +203,7 @@ mod tests {
             cpu_ns: 0,
             ..PRICES
         };
-        let cost = prices.sum(prices.of(&total(10, JUMP)));
+        let cost = prices.capped(prices.of(&total(10, JUMP)));
         assert!(cost.ns > 0.0 && cost.high_ns.is_finite());
         assert_eq!(prices.of(&total(0, JUMP)).ns, 0.0);
     }

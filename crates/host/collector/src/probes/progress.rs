@@ -62,7 +62,7 @@ impl Probes<'_> {
         let cost = self.prices.hits(prices_wanted(at)).map(|costs| {
             let prices = self.event_prices(costs, cpu_ns);
             let sum = all().fold(Cost::default(), |sum, total| sum.plus(prices.of(total)));
-            tiptoe_session::Cost::estimated(hits, prices.sum(sum), cpu_ns)
+            tiptoe_session::Cost::estimated(hits, prices.capped(sum), cpu_ns)
         });
         let counted = events.by_name.values();
         Ok(Progress {

@@ -165,7 +165,7 @@ pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns a map by its name and type. An error names `what`, the action that failed.
+/// An error names `what`, the action that failed.
 pub(crate) fn typed_map<'a, M>(bpf: &'a Ebpf, name: &str, what: &str) -> Result<M, Error>
 where
     M: TryFrom<&'a Map, Error = MapError>,

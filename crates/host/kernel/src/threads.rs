@@ -67,7 +67,7 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // The breakpoint is removed with the last event.
+            // Closed together, because the breakpoint stays until the last event is closed.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }

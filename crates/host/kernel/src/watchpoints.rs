@@ -7,9 +7,9 @@
 //! 1. Rows are sums since the start, never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
 //!    memory after the store, where another thread may have stored in between (a race).
-//! 3. A window of time has an allowance of hits. When it is used up, all CPUs' events are throttled after at most one
-//!    more hit each, until [`Watchpoints::refresh`]. Other processes' hits have their own allowance; once it is used
-//!    up, [`Watchpoints::move_to_threads`] helps.
+//! 3. A window of time has an allowance of hits. When it is used up, the CPUs' events are throttled until
+//!    [`Watchpoints::refresh`], after at most one more hit each; [`Watchpoints::rest`] disables threads' events. Other
+//!    processes' hits have their own allowance; [`Watchpoints::move_to_threads`] excludes these processes.
 //!
 //! Needs Linux 6.1, or 6.10 for events on CPUs.
 

@@ -58,7 +58,7 @@ impl Runner {
             .args([&program, &source])
             .status();
         assert!(built.expect("a C compiler").success());
-        // -R: with a random layout the heap may begin anywhere in the first GiB, where the runner needs some addresses.
+        // -R: a random layout may put the heap anywhere in the first GiB, where the runner needs addresses.
         let mut child = Command::new("setarch")
             .arg("-R")
             .args([&program, &code, &out])
@@ -89,7 +89,7 @@ impl Runner {
             .collect()
     }
 
-    /// Runs these instructions from a new file, because the kernel may still be removing probes from the last file.
+    /// Runs these instructions from a new file, because the kernel may still be removing probes from the previous file.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -127,7 +127,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // Not checked if the bare run faulted, because then the instruction ran any number of times.
+                // Not checked after a fault of the bare run, because the instruction then ran any number of times.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
-/// The system's root cgroup. A container's mount point shows another.
+/// The id of the system's root cgroup; a container's mount point has another root.
 const ROOT: u64 = 1;
 
 /// The version 2 cgroups.

@@ -58,8 +58,7 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would not fail
-/// when the parent exits.
+/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would never fail.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {

@@ -1,6 +1,6 @@
 //! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
-//! hostile, so a [`ReadBudget`] pays for each read. Two kinds of work are bounded before addr2line starts, because the
-//! budget does not pay for them: attributes of no bytes, and recursion for each function within an inlined one.
+//! hostile, so a [`ReadBudget`] pays for each read. The budget does not pay for attributes of no bytes, or for
+//! recursion into functions within inlined ones. So both are bounded before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -114,8 +114,7 @@ impl Origins<'_> {
 impl<'d> DebugData<'d> {
     /// Reads the extents of all units. `None` if units are damaged, or the budget cannot pay.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // addr2line must take extents from the units, as this function does, because `.debug_aranges` may contradict
-        // the units.
+        // addr2line must take extents from the units, too, because `.debug_aranges` may contradict them.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -192,7 +191,7 @@ fn ranges<'d>(
     Ok(ranges)
 }
 
-/// Exhausts the budget if there are too many units, or if an entry may have more attributes than compilers write.
+/// Exhausts the budget if there are too many units, or may be too many attributes in an entry.
 fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<()> {
     let mut tables = HashSet::new();
     let mut headers = dwarf.units();

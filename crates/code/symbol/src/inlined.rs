@@ -105,7 +105,6 @@ impl InlineSearch<'_> {
         Ok(())
     }
 
-    /// Returns whether the last entry has the wanted name, in the source or for the linker.
     fn is_named(&self, entries: &Entries<'_, '_>) -> bool {
         let Some(wanted) = self.name else {
             return false;

@@ -159,8 +159,7 @@ fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Optio
     };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // A loose fit also finds variables of functions, some without a location. So the error must prefer a local
-    // variable.
+    // A loose fit also finds functions' variables, some without a location. So the error must prefer a local variable.
     let found = match fit {
         NameMatch::Exact => gone.or(local),
         NameMatch::Suffix => local.or(gone),

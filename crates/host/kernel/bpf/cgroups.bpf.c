@@ -22,11 +22,11 @@
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept. Tasks with the same index replace each other. */
+/* Kept tasks. Tasks with the same index replace each other. */
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128
-/* The number of the first timed run. Earlier runs are slow. */
+/* The first timed run, because earlier runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -138,7 +138,7 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 }
 
 /*
- * Returns the entry at a task's index, which another task may occupy; 0 for idle tasks, which share an id.
+ * Returns the entry at a task's index, which another task may occupy; 0 for idle tasks.
  */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {

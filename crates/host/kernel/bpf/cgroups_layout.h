@@ -58,7 +58,7 @@ struct tiptoe_cpu {
 	u32 slot;
 	/* Set while a program that can be interrupted changes this state. */
 	u32 busy;
-	/* Switches from a task, where the switch to it was hidden; and those of them where no fields were kept. */
+	/* Switches from tasks to which the switch was hidden; of these, those without kept fields. */
 	u64 unseen;
 	u64 strangers;
 	/* Switches from a task whose move was not reported. */

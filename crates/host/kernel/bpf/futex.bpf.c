@@ -16,9 +16,9 @@
  * entry only the futex call's address is known. tiptoe may add a library's entries late, so a caller not found when a
  * wait begins is looked up again when it ends.
  *
- * A waking thread records the futex, its call site and the time in the cell of `wakers` that the futex's hash selects.
- * A waiter reads the cell after its wait (engines/futex/src/board.rs). A cell is TAKEN while it is written. Other
- * threads then skip it, because a program must not spin here.
+ * A waking thread records the futex, the time and its own call site in the cell of `wakers` that the futex's hash
+ * selects. A waiter reads the cell after its wait (engines/futex/src/board.rs). A cell is TAKEN while it is written.
+ * Other threads then skip it, because a program must not spin here.
  *
  * The futex call's tracepoints cost that call more than sys_enter would (two empty
  * programs: 480 ns instead of 170), but other calls less (60 ns).
@@ -48,7 +48,7 @@ const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
 /* Skips calls that return to a `patched` address. */
 const volatile u32 beside_agent = 0;
-/* An agent's thread, whose calls are not the program's. */
+/* An agent's thread, whose calls do not count. */
 const volatile u32 agent_thread = 0;
 /* The number of execs before the process runs the program to watch. */
 const volatile u32 expected_execs = 0;

@@ -141,7 +141,7 @@ impl Cgroups {
         let loaded =
             by_tasks.then(|| Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root));
         match loaded {
-            // Loading takes tens of milliseconds, enough to see how often tasks begin and end.
+            // Loading takes tens of milliseconds, enough for the meter.
             Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
             Some(Ok(cgroups)) => Ok(cgroups),
             // Loading fails if the kernel's tasks lack a field.
@@ -322,7 +322,7 @@ impl Cgroups {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns their own tasks' counts.
+    /// Forgets removed cgroups and frees their slots. Returns the counts of each cgroup's own tasks.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -375,7 +375,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // Reported paths start at the system's root. If the tree has another root, only a walk finds paths.
+                // Reported paths start at the system's root. If the tree has another root, a walk finds the paths.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),

@@ -90,7 +90,7 @@ pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
     links: Vec<Link>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<OwnedFd>,
 }
 

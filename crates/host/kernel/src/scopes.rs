@@ -59,14 +59,14 @@ pub struct NodeSums {
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Charges scopes, from [`Scopes::start`] until dropped.
+/// Charges scopes, from [`Scopes::start`] to [`Scopes::stop`].
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
     events: Vec<KernelEvent>,
     links: Vec<Link>,
     open: Vec<PerfEvent>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<OwnedFd>,
 }
 

@@ -6,10 +6,10 @@
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
-//! Perf events are used only if such BPF links are missing or forbidden, or the main thread has exited. Any other
-//! failure is an error, because perf events miss later threads. Perf events cannot have `inherit`: the target's
-//! clone(2) would fail with EFAULT, because the kernel reads the probe's path again, in the target's memory (seen on
-//! Linux 6.18).
+//! Perf events are used only if the kernel lacks BPF links to uprobes or forbids them, or the main thread has exited.
+//! Any other failure is an error, because perf events miss later threads. Perf events cannot have `inherit`: the
+//! target's clone(2) would fail with EFAULT, because the kernel reads the probe's path again, in the target's memory
+//! (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub enum CountedThreads {
     Threads(Vec<u32>),
 }
 
-/// Probes that count, until dropped.
+/// Probes that count until closed or dropped.
 #[derive(Debug)]
 pub struct UprobeSet {
     owner: ProbeOwner,
@@ -236,7 +236,7 @@ pub fn may_count_processes() -> bool {
     UprobeCounters::new(1).is_ok()
 }
 
-/// Returns whether the kernel lacks such programs, or forbids them to this user.
+/// Returns whether the kernel lacks BPF links to uprobes, or forbids them to this user.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -66,7 +66,7 @@ pub struct WaitSums {
     pub key: RowKey,
     /// The kernel's stack at the begin, innermost first; empty if not stored.
     pub stack: Vec<u64>,
-    /// The number and times.
+    /// The waits' number and times.
     pub waited: WaitCounts,
 }
 
@@ -76,7 +76,7 @@ pub struct Waits {
     bpf: Ebpf,
     watched: WaitSelection,
     links: Vec<Link>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<std::os::fd::OwnedFd>,
 }
 

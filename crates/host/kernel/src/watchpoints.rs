@@ -74,7 +74,7 @@ fn in_window(bpf: &Ebpf, cell: u32) -> Result<u64, Error> {
     window.get(&cell, 0).map_err(failed)
 }
 
-/// Breakpoints that count, from [`Watchpoints::start`] until dropped.
+/// Breakpoints that count, from [`Watchpoints::start`] to [`Watchpoints::stop`].
 #[derive(Debug)]
 pub struct Watchpoints {
     process: Process,
@@ -132,7 +132,8 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count. Variables with indices in `serving` get slots; the others wait for [`Watchpoints::serve`].
+    /// Prepares to count. Variables with indices in `serving` get debug registers (*slots*); the others wait for
+    /// [`Watchpoints::serve`].
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],

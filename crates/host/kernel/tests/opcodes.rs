@@ -1,8 +1,9 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! opcodes.c runs slots of code twice without probes, and once with them. A slot is `traps, instruction, nops, jmp
+//! opcodes.c runs slots of code three times without probes, then with them. A slot is `traps, instruction, nops, jmp
 //! FALL`. There are more nops than a uprobe copies bytes. They also serve as immediates, so that an instruction's
-//! length need not be known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
+//! length need not be known. Instructions that fault in the first run are skipped. Where the second and third runs
+//! differ, the probed run must only not fault.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -104,7 +104,7 @@ pub struct CountFaults {
     /// Hidden switches from tasks whose earlier fields were not kept; the tasks' first counts are missing. By tasks:
     /// tasks without room for a record.
     pub strangers: u64,
-    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the flush.
+    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the next charge.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
@@ -158,7 +158,7 @@ pub struct Times {
     pub rounds_ns: u64,
 }
 
-/// Runs of the program at switches: [0] within a cgroup, [1] to another.
+/// Runs of the BPF program at switches: [0] within a cgroup, [1] to another cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
     /// All runs.

@@ -25,7 +25,6 @@ impl LivesMeter {
         }
     }
 
-    /// Returns whether tasks begin and end so often that counting at switches costs less.
     pub(super) fn are_many(&self) -> bool {
         let both = self.begun.zip(counts());
         both.is_some_and(|([births, switches], now)| {

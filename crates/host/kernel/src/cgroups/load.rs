@@ -1,4 +1,4 @@
-//! Loads the programs and fills their arrays.
+//! Loads the BPF programs and fills their arrays.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;

@@ -167,7 +167,6 @@ mod tests {
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert!(tree.get(20).unwrap().is_removed && !tree.get(50).unwrap().is_removed);
-        // Cgroup 50's removal was not reported.
         tree.add(60, "/a/b");
         assert!(tree.get(50).unwrap().is_removed);
         tree.forget(60);

@@ -3,8 +3,8 @@
 //! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
 //! 1. A tiptoe writes its file, then reads the others, so that of two tiptoes at least one sees the other.
-//! 2. A file counts only while its writer lives: the process with the file's id and start time, in the same PID
-//!    namespace. After the writer has ended, the next tiptoe removes the file.
+//! 2. A file counts while its writer lives (the process with the file's id and start time, in the same PID namespace).
+//!    Afterwards the next tiptoe removes the file.
 //! 3. Only the kernel knows other programs' registers, so the kernel may refuse what is booked.
 
 use std::fmt;

@@ -14,7 +14,7 @@ pub struct WatchWanted {
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
-    /// Whether to skip accesses that surely changed nothing.
+    /// Whether to skip accesses that certainly changed nothing.
     pub only_changed: bool,
     /// Whether to report each access, too.
     pub one_by_one: bool,
@@ -83,7 +83,7 @@ pub enum Operator {
 pub struct Watchpoint {
     /// The name in messages.
     pub name: String,
-    /// Whether it keeps its debug register when others take turns.
+    /// Whether the variable keeps its debug register when others take turns.
     pub is_pinned: bool,
     /// The address, length and kind of access.
     pub at: Breakpoint,
@@ -126,7 +126,7 @@ pub struct WatchHits {
     pub changed: u64,
     /// Hits whose value was read from memory.
     pub read_from_memory: u64,
-    /// Hits with an unknown old value: the first after each gap in watching.
+    /// Hits with an unknown old value, as after each gap in watching.
     pub old_unknown: u64,
     /// The first hit's time, by CLOCK_MONOTONIC.
     pub first_ns: u64,

@@ -2,7 +2,7 @@
 //!
 //! A new thread inherits its parent's events. A thread that is born while its parent's events are opened may inherit
 //! only some, and tiptoe may then open those twice. So an opening that races with a birth ([`Births`]) is closed and
-//! repeated, until each thread has its events exactly once.
+//! repeated, until each thread has its events exactly once, for at most [`LONGEST`].
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};

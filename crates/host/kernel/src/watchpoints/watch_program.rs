@@ -1,4 +1,4 @@
-//! Loads the program at the breakpoints with its settings.
+//! Loads the BPF program of the breakpoints, with its settings.
 
 use aya::Ebpf;
 use aya::maps::MapError;

@@ -26,7 +26,7 @@ use super::price::{Price, decode, encode};
 
 const FAMILY: f64 = 1.25;
 const TRIES: usize = 3;
-/// The highest number of a state (7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
+/// The highest number of a state (yardstick 7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
 const LAST_STATE: f64 = 40.0;
 /// The most bytes of a file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;

@@ -37,7 +37,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Asks the child, and waits two seconds for the answer.
+    /// Asks the child, and waits at most two seconds for the answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;

@@ -93,7 +93,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: the mapping is our own, and generated code runs only while its owner is borrowed.
+        // SAFETY: the mapping is our own, and `Program::run` borrows the owner while generated code runs.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop, in 1 ms. It shows whether earlier prices still hold.
+/// Returns the time of a counted call in one loop. It shows whether earlier prices still hold. Takes 1 ms.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;

@@ -59,8 +59,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // `ret $8` replaces the agent's entries, which trampolines call only for a thread without counters, or at a
-        // system call.
+        // `ret $8` replaces the agent's entry points, which trampolines call only for a thread without counters, or at
+        // a system call.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,

@@ -9,7 +9,7 @@ const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. The caller decides whose file system to use (a container's, a test's).
 pub trait DebugSource {
-    /// Returns the image's path, links followed.
+    /// Returns the image's path, symbolic links resolved.
     fn image_path(&self) -> Option<&Path>;
 
     /// Returns a regular file's content, if readable.

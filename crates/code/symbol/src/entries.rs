@@ -173,7 +173,7 @@ impl<'d> Entries<'_, 'd> {
         found.map(Attribute::value)
     }
 
-    /// Returns where the code of the last entry's function starts; `None` if the function has no own code.
+    /// Returns where the code of the last entry's function starts; `None` if the function has no code of its own.
     pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
         for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
             if let Some(value) = self.value(name) {

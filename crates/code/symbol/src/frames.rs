@@ -17,7 +17,7 @@ pub(crate) struct Frame {
     pub(crate) size: u64,
     /// Whether it is a signal trampoline; its description may start a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the first rule is not that of a function's entry.
+    /// Whether the code begins inside a function, by the first rule.
     pub(crate) is_inside_function: bool,
     /// Whether the code saves %rax and %rdx, as only unwinders do.
     pub(crate) is_unwinder: bool,

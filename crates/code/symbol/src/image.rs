@@ -20,7 +20,7 @@ use crate::xz;
 
 const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
-/// A program or shared library, with its functions. It owns its data.
+/// A program or shared library, with its functions. Borrows nothing.
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,

@@ -29,7 +29,7 @@ const MOST: usize = 32;
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;
-/// The first number of a shared file's sections.
+/// Section numbers from here on are a shared file's.
 const SHARED: u16 = 1 << 10;
 /// The number of the empty section that replaces `.debug_aranges`.
 const NO_ARANGES: u16 = 1 << 11;
@@ -205,7 +205,6 @@ fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<(
         }
         let at = header.debug_abbrev_offset();
         if tables.insert(at.0) {
-            // addr2line stops at the same damage.
             let _ = check_table(dwarf, at, budget);
         }
     }

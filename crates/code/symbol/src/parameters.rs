@@ -12,7 +12,7 @@ use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most steps that are followed through a type's qualifiers and names, or through references.
+/// The most steps through a type's qualifiers and names, or through references.
 const MOST_STEPS: usize = 16;
 
 type EntryValue<'d> = AttributeValue<SectionPart<'d>>;

@@ -174,7 +174,7 @@ pub(crate) fn unpacked<'d>(
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     if packed.format != CompressionFormat::None {
         let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // A claim above the limit must fail, so more than any budget is charged.
+        // A claimed size above the limit must fail, so more than any budget is charged.
         let claimed = packed.uncompressed_size;
         content.spend(if claimed <= most { claimed } else { u64::MAX })?;
     }

@@ -32,7 +32,7 @@ pub(super) struct Unit<'d> {
     pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
-/// A unit's first entry, with defaults for all others.
+/// A unit's first entry, with defaults for the others.
 pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,

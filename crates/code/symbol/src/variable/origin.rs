@@ -23,7 +23,7 @@ impl<'d> Variables<'d> {
     pub(super) fn origin(&self, name: &Name) -> Result<VariableOrigin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
-            // The linker removed a variable whose address is outside the program, or 0.
+            // A variable at address 0, or outside the program, was removed by the linker.
             Location::Fixed(Start::Module(address)) => {
                 address == 0 || !self.image.layout().has_memory(address)
             }

@@ -145,7 +145,8 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and its descendants, until `show` returns `false`. Entries below its children have no attributes.
+    /// Shows an entry and its descendants, until `show` returns `false`. Grandchildren and their descendants come
+    /// without attributes.
     fn walk(
         &self,
         die: Die,

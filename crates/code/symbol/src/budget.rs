@@ -6,9 +6,9 @@ use std::cell::Cell;
 
 use crate::error::BudgetExceeded;
 
-/// The reads that a budget has for each byte.
+/// The reads that a budget allows for each byte.
 const PER_BYTE: u64 = 16;
-/// The reads that each budget has besides.
+/// The reads that any budget allows besides.
 const LEAST: u64 = 1 << 20;
 /// Searching this many bytes for a text's end takes as long as one read.
 const BYTES_PER_READ: usize = 16;

@@ -1,8 +1,8 @@
 //! The content of a file, read piece by piece into our memory.
 //!
 //! A mapped file may change while it is parsed: truncation raises SIGBUS, and a write makes every `&[u8]` over it
-//! undefined behaviour. So each piece is read once and kept until the [`Content`] is dropped. All pieces share a
-//! budget, because the sizes that a file claims must not decide how much is kept.
+//! undefined behaviour. So a piece that is borrowed is read once and kept until the [`Content`] is dropped. The kept
+//! pieces share a budget, because the sizes that a file claims must not decide how much is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

@@ -9,7 +9,7 @@ const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. The caller decides whose file system to use (a container's, a test's).
 pub trait DebugSource {
-    /// Returns the image's path, links followed.
+    /// Returns the image's path, symbolic links resolved.
     fn image_path(&self) -> Option<&Path>;
 
     /// Returns a regular file's content, if readable.
@@ -91,7 +91,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the CRC-32 of debug links, unless the file is too long.
+/// Returns a file's CRC-32; `None` if the file is too long or unreadable.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
     let mut crc = crc32fast::Hasher::new();
     content.stream(MOST_SUMMED, |part| crc.update(part))?;

@@ -76,7 +76,7 @@ fn cpp(name: &str) -> Option<DemangledName> {
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
     let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
-    // Of names without parameters, only lambdas' have a qualifier.
+    // Without parameters, only the names of lambdas still end with a qualifier.
     if bare.ends_with("operator() const") {
         bare.truncate(bare.len() - " const".len());
     }

@@ -38,8 +38,8 @@ pub(crate) struct Contents<'d> {
 /// A file with more headers is refused, because each section is compared with each segment.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The most sections, multiplied by the bytes of names. A lookup compares all names, which may overlap, so a small
-/// file could take hours.
+/// The limit of sections times bytes of names. A lookup compares all names; as names may overlap, a small file could
+/// take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
 /// Returns `None` if the file is not ELF, or has too many headers.
@@ -238,7 +238,6 @@ fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Optio
     eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
-/// Finds the section by name, or by `.eh_frame_hdr`.
 fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,

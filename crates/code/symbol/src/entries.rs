@@ -21,8 +21,7 @@ use crate::variable::Files;
 /// memory a byte.
 const MOST: u64 = 32 << 20;
 
-/// The most units, multiplied by the bytes of abbreviation tables. Each unit may have its own table, and tables may
-/// overlap.
+/// The limit of units times bytes of abbreviation tables. Each unit may have its own table, and tables may overlap.
 const MOST_TABLES: u64 = 2 << 30;
 
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +31,8 @@ pub(crate) enum Unread {
     Exceeded(#[from] BudgetExceeded),
 }
 
-/// Calls `look` with each unit's entries, up to damage in the unit. Fails if the file has more than can be read while
-/// users wait; by then `look` may have seen the first units.
+/// Calls `look` with each unit's entries, up to damage in the unit. Fails if there is more than can be read while users
+/// wait, perhaps after the first units.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
@@ -109,7 +108,7 @@ pub(crate) fn open<'d>(
             _ => {}
         }
     }
-    // The low address may be an index, so the base must be known first.
+    // The low address may be an index into `.debug_addr`, so that section's base must be known first.
     if let Some(low) = low {
         unit.low_pc = dwarf.attr_address(&unit, low)?.unwrap_or(0);
     }
@@ -174,7 +173,7 @@ impl<'d> Entries<'_, 'd> {
         found.map(Attribute::value)
     }
 
-    /// Returns where the code of the last entry's function starts; `None` without code of its own.
+    /// Returns where the code of the last entry's function starts; `None` if the function has no code of its own.
     pub(crate) fn start(&self) -> Result<Option<u64>, Unread> {
         for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
             if let Some(value) = self.value(name) {

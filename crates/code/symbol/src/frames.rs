@@ -15,9 +15,9 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// A signal trampoline's description starts a byte early.
+    /// Whether it is a signal trampoline; its description may start a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the first rule is not that of a function's entry.
+    /// Whether the code begins inside a function, by the first rule.
     pub(crate) is_inside_function: bool,
     /// Whether the code saves %rax and %rdx, as only unwinders do.
     pub(crate) is_unwinder: bool,
@@ -84,7 +84,7 @@ fn rules(
 ) -> [bool; 2] {
     let mut saved = [false; 2];
     let mut outermost = false;
-    // Assemblers may move instructions into the CIE.
+    // Assemblers may move instructions into the CIE, which several FDEs share.
     let common = fde.cie().instructions(eh_frame, bases);
     for mut instructions in [common, fde.instructions(eh_frame, bases)] {
         while let Ok(Some(instruction)) = instructions.next() {

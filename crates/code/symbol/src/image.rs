@@ -20,7 +20,7 @@ use crate::xz;
 
 const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
-/// A program or shared library, with its functions. It owns its data.
+/// A program or shared library, with its functions. Borrows nothing.
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
@@ -150,7 +150,7 @@ impl Image {
             return named;
         }
         let wanted = squeeze(name);
-        // The last word of `name` is in the mangled name.
+        // A mangled name contains the last word of `name`.
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let word = wanted.rsplit(|c| !is_word(c)).next().unwrap_or_default();
         let may_be = |v: &&Variable| v.name.contains(word);
@@ -184,8 +184,8 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`; a linked file must have the build-id
-/// or the link's check sum. Also returns whether a file was refused because it exceeds a limit.
+/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`; the latter must have the build-id or
+/// the link's check sum. Also returns whether a file was refused for its size.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,
@@ -203,7 +203,7 @@ pub(crate) fn debug_file(
         let link = header.debug_link.as_ref()?;
         let own = source.image_path();
         let others = debug::by_link(source, link).into_iter();
-        // The program itself, which may have the link's name and its build-id, must be excluded.
+        // The program itself has the build-id and may have the link's name, so it must be excluded.
         let mut others = others.filter(|path| Some(&**path) != own);
         others.find_map(|path| {
             let content = source.read(&path)?;

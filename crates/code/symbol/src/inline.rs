@@ -1,6 +1,6 @@
 //! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
-//! hostile, so a [`ReadBudget`] pays for each read. Two kinds of work are bounded before addr2line starts, because the
-//! budget does not pay for them: attributes of no bytes, and recursion for each function within an inlined one.
+//! hostile, so a [`ReadBudget`] pays for each read. The budget does not pay for attributes of no bytes, or for
+//! recursion into functions within inlined ones. So both are bounded before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ const MOST: usize = 32;
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;
-/// The first number of a shared file's sections.
+/// Section numbers from here on are a shared file's.
 const SHARED: u16 = 1 << 10;
 /// The number of the empty section that replaces `.debug_aranges`.
 const NO_ARANGES: u16 = 1 << 11;
@@ -114,8 +114,7 @@ impl Origins<'_> {
 impl<'d> DebugData<'d> {
     /// Reads the extents of all units. `None` if units are damaged, or the budget cannot pay.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // addr2line must take extents from the units, as this function does, because `.debug_aranges` may contradict
-        // the units.
+        // addr2line must take extents from the units, too, because `.debug_aranges` may contradict them.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -192,7 +191,7 @@ fn ranges<'d>(
     Ok(ranges)
 }
 
-/// Exhausts the budget if there are too many units, or if an entry may have more attributes than compilers write.
+/// Exhausts the budget if there are too many units, or may be too many attributes in an entry.
 fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<()> {
     let mut tables = HashSet::new();
     let mut headers = dwarf.units();
@@ -206,7 +205,6 @@ fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<(
         }
         let at = header.debug_abbrev_offset();
         if tables.insert(at.0) {
-            // addr2line stops at the same damage.
             let _ = check_table(dwarf, at, budget);
         }
     }

@@ -38,8 +38,8 @@ impl Image {
         Ok(InlineSearch::run(bytes, source, None)?.of_functions())
     }
 
-    /// Returns where functions of this name were inlined, if they have no own code. Fails if there is too much debug
-    /// information.
+    /// Returns where functions of this name were inlined, if they have no code of their own. Fails if there is too much
+    /// debug information.
     pub fn inlined_everywhere(
         &self,
         name: &str,
@@ -105,7 +105,6 @@ impl InlineSearch<'_> {
         Ok(())
     }
 
-    /// Returns whether the last entry has the wanted name, in the source or for the linker.
     fn is_named(&self, entries: &Entries<'_, '_>) -> bool {
         let Some(wanted) = self.name else {
             return false;

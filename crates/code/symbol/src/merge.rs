@@ -26,7 +26,6 @@ pub(crate) fn merge(
     functions
 }
 
-/// Makes functions at addresses that have code in the file.
 struct FunctionBuilder<'l> {
     layout: &'l Layout,
     file_size: u64,

@@ -1,5 +1,5 @@
-//! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. A function is excluded if
-//! the registers of a parameter or of its result depend on a structure, if it takes `…`, or if its entry is damaged.
+//! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. Excluded are functions with
+//! `…`, with a damaged entry, or with a parameter or result whose registers depend on a structure.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::entries::{Entries, Entry, Unread, each_unit};
 use crate::image::Image;
 use crate::reader::SectionPart;
 
-/// The most steps that are followed through a type's qualifiers and names, or through references.
+/// The most steps through a type's qualifiers and names, or through references.
 const MOST_STEPS: usize = 16;
 
 type EntryValue<'d> = AttributeValue<SectionPart<'d>>;

@@ -1,4 +1,4 @@
-//! A section of a file. Only a window is in memory, because debug information may exceed tiptoe's memory;
+//! A section of a file. Only a part (*window*) is in memory, because debug information may exceed tiptoe's memory; but
 //! a compressed section is unpacked whole. The file may change between two reads, so the bytes of each read must be
 //! checked anew.
 
@@ -19,7 +19,7 @@ const WINDOW: usize = 16 << 10;
 /// The longest section. Limited because each byte may be searched.
 const MOST: u64 = 1 << 30;
 const MOST_AT_ONCE: usize = 1 << 20;
-/// The bytes of a string that are read first; few strings are longer.
+/// A string's bytes that are read first; few strings have more.
 const STRING: usize = 128;
 
 /// A section; empty if the file lacks it.
@@ -86,7 +86,8 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Makes a budget pay for each read, and enlarges it by the section's bytes. Reads fail once it is exceeded.
+    /// Makes a budget pay for each read, and enlarges the budget by the section's bytes. Once it is exceeded, reads
+    /// fail.
     pub(crate) fn paid_by(self, budget: &Rc<ReadBudget>, price: usize) -> Section<'d> {
         budget.add(self.len as u64);
         let budget = Some((Rc::clone(budget), price));
@@ -173,7 +174,7 @@ pub(crate) fn unpacked<'d>(
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     if packed.format != CompressionFormat::None {
         let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // A claim above the limit must fail, so more than any budget is charged.
+        // A claimed size above the limit must fail, so more than any budget is charged.
         let claimed = packed.uncompressed_size;
         content.spend(if claimed <= most { claimed } else { u64::MAX })?;
     }
@@ -207,7 +208,7 @@ impl<'d> SectionPart<'d> {
     }
 }
 
-/// An id has the offset in this many low bits, and the section's number above.
+/// A reader's id has the offset in this many low bits, and the section's number in the higher ones.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {

@@ -17,10 +17,10 @@ const MAX_RELOCATIONS: usize = 4_000_000;
 pub(crate) struct Slots {
     /// Pairs of an imported name and its slot, ascending.
     imported: Vec<(Box<str>, u64)>,
-    /// A word that gets the image's number among images with thread-local variables.
+    /// The word in which the loader stores the image's number among images with thread-local variables.
     pub(crate) module_number: Option<u64>,
-    /// A word and an offset in the image's thread-local block. The loader stores in the word how far the offset is from
-    /// the thread pointer.
+    /// A word, and an offset in the image's thread-local block. The loader stores in the word the offset's distance
+    /// from the thread pointer.
     pub(crate) thread_offset: Option<(u64, u64)>,
 }
 

@@ -30,7 +30,7 @@ const CALLS_BACK: [&str; 12] = [
 /// Rust's crates; those with the prefix [`PARKING_LOT`] count, too.
 const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
 const PARKING_LOT: &str = "parking_lot";
-/// Parts of the names of Rust functions that only call the program's functions.
+/// As [`CALLS_BACK`], for Rust.
 const RUST_CALLS_BACK: [&str; 6] = [
     "ops::function::",
     "short_backtrace",

@@ -35,7 +35,6 @@ mod tests {
         check(0x3df0, 0x11, 8, 0x18);
         check(0x3dc0, 0x44, 64, 0x80);
         check(0x3df0, 0x11, 0, 0x11);
-        // The address is 8 after a multiple of 64.
         check(0x3dc8, 0x10, 64, 0x38);
     }
 }

@@ -308,7 +308,7 @@ fn long_names_of_types_were_free() {
             dwarf.entry(parameter, &[&pointer.to_le_bytes()]);
         }
         dwarf.end();
-        // The types of inlined functions are not needed.
+        // Inlined places are found without any type.
         check(dwarf, NO_SECTION, [wanted, Some(1)]);
     }
 }

@@ -130,7 +130,7 @@ impl RunningProgram {
         })
     }
 
-    /// Each pair has our text, and gdb's if that differs.
+    /// Each pair has our expression, and gdb's if that differs.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -169,7 +169,7 @@ impl RunningProgram {
     }
 }
 
-/// gdb's structures and arrays are equal to anything, because ours are one number.
+/// gdb's text of a structure or array is not compared, because ours is one number.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours

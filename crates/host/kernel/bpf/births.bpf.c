@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have perf events. tiptoe opens one thread's events after another's; each such *opening*
- * has a number. Meanwhile threads start and exit, and a new thread inherits its parent's events.
+ * Finds which threads have perf events. tiptoe opens the events of one thread after another. Each thread's
+ * *opening* has a number. Meanwhile threads start and exit, and a new thread inherits its parent's events.
  *
  * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done
  * copied all events; a clone that ended before the opening copied none. A clone that overlaps the opening may
- * have done either (a race), so it spoils the opening: tiptoe closes the opening's events, inherited ones too.
+ * have copied some (a race), and *spoils* it: tiptoe then closes the opening's events, inherited ones too.
  *
  * All events of a thread are from one opening. Times are by CLOCK_MONOTONIC.
  *
@@ -32,13 +32,13 @@ enum {
 /* A flag of bpf_ringbuf_output: no thread waits for the record. */
 #define NO_WAKEUP 1
 
-/* Settings, written before the program is loaded. */
+/* Settings, written before loading. */
 const volatile u32 process = 0;
 
-/* Threads born without events. */
+/* How many threads were born without events. */
 volatile u32 without;
 
-/* The opening of each thread's events; 0 if born without. */
+/* The number of the opening of each thread's events; 0 for a thread born without events. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, u32);
 } threads SEC(".maps");
 
-/* When each opening was done. */
+/* When each opening was done, by its number; or `UNDER_WAY`. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -76,7 +76,7 @@ struct {
 	UINT(max_entries, 1 << 20);
 } changes SEC(".maps");
 
-/* Words: whether all openings are done; and the births and ends for which `changes` had no room. */
+/* The cells of `words`: whether all openings are done; births, then ends, that found no room in `changes`. */
 enum { ARE_DONE, LOST_BIRTHS, LOST_ENDS, WORDS };
 struct {
 	UINT(type, MAP_ARRAY);
@@ -112,7 +112,7 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 /* The size of `struct upid`. A thread has such an id in each PID namespace; the innermost's is last. */
 #define UPID 16
 
-/* Returns a thread's id in tiptoe's PID namespace, which is the process's innermost. */
+/* Returns a thread's id in its innermost PID namespace, which must be tiptoe's. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

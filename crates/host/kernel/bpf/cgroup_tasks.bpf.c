@@ -2,10 +2,10 @@
 /*
  * Counts for cgroups by their tasks' own fields.
  *
- * The kernel counts run time, faults, switches and migrations in fields of each task, so no
- * BPF program needs to run at switches. The growth of these fields is charged when tiptoe
- * reads counts, when the task changes its cgroup, and when the task's memory is freed, after
- * its last switch. The recorded cgroup is charged, because the task may have moved since.
+ * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program needs to run at
+ * switches. The growth of these fields is added to a cgroup's counts (*charged*) when tiptoe reads counts, when the
+ * task changes its cgroup, and when its memory is freed, after its last switch. The cgroup of the last charge gets the
+ * growth, because the task may have moved since.
  *
  * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present
  * one, and charges the difference. The differences add up to the last value minus the first.
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * When the count started, by CLOCK_MONOTONIC: after the programs were attached, before they first ran over all tasks.
+ * When the count started, by CLOCK_MONOTONIC: after the programs were attached, before the first round over all tasks.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* The earlier task here was freed in an interrupt of a task that the kernel hides, so `ended` did not run. */
+	/* `ended` did not run for the address's earlier task, which was freed while the CPU ran a hidden task. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -216,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* Counts a task that begins to end, but still runs for a while. */
+/* Counts a task that begins to end, but still runs. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {
@@ -234,7 +234,7 @@ int ending(u64 *args)
 	return 0;
 }
 
-/* Charges a task for the last time; it was reaped an RCU grace period ago. */
+/* Charges a task for the last time, an RCU grace period after it was reaped. */
 SEC("tp_btf/sched_process_free")
 int ended(u64 *args)
 {
@@ -256,7 +256,7 @@ int ended(u64 *args)
 	return 0;
 }
 
-/* The most threads of a moved process charged at once. */
+/* The most threads charged at a process's move; beyond them, tiptoe charges all tasks. */
 #define THREADS 1024
 
 GLOBAL int charge_thread(u64 address, u64 id)

@@ -4,16 +4,16 @@
  *
  * At a switch, `switched` charges the growth of the previous task's fields (run
  * time, faults). Events are read only if the cgroup changes. Their growth is
- * charged to the cgroup *recorded* at the previous change. The task's present
- * cgroup would be wrong, because a moved task would take its earlier counts along.
+ * charged to the cgroup *recorded* at the previous change, because the task may
+ * have moved since.
  *
- * Charges are in a flat array, with a line for each CPU and slot. tiptoe maps the array, adds
- * up descendants and names cgroups.
+ * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index. tiptoe
+ * maps the array, names cgroups, and adds the descendants' charges to theirs.
  *
- * The kernel *hides* some tasks' switches: it runs no program there. So `switched` keeps each
- * task's last fields. Their growth is charged at the task's next seen switch, because only a
- * running task's fields grow. The task's slot is kept, too, until a task is moved or a cgroup made.
- * A kept slot saves a lookup, which would miss the cache at each switch among a thousand cgroups.
+ * The kernel *hides* some switches: it runs no program at them. So `switched` keeps each task's last fields, which
+ * grow only while the task runs. Growth found at its next seen switch is from a hidden run, and is charged then. The
+ * task's slot is kept, too, until a task is moved or a cgroup made. A kept slot saves a lookup, which would miss the
+ * cache among a thousand cgroups.
  *
  * `switched` runs with interrupts off. `flush` runs in an interrupt, or on tiptoe's own CPU,
  * where no task can preempt it. So the two never race. A program that can be interrupted
@@ -22,11 +22,11 @@
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept. Tasks with the same index replace each other. */
+/* Kept tasks. Tasks with the same index replace each other. */
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128
-/* The number of the first timed run. Earlier runs are slow. */
+/* The first timed run, because earlier runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, struct tiptoe_cpu);
 } states SEC(".maps");
 
-/* All events of a line, then those of the next line. */
+/* The counts of all events of one line, then those of the next line. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);
@@ -138,7 +138,7 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 }
 
 /*
- * Returns the entry at a task's index, which another task may occupy; 0 for idle tasks, which share an id.
+ * Returns the entry at a task's index, which another task may occupy; 0 for idle tasks.
  */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
@@ -199,8 +199,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * If the kernel hid that a task was scheduled in, charges its growth since its last seen switch. All
- * events since the last reading will be charged to its cgroup, too, because they cannot be split.
+ * If the kernel hid the switch to a task, charges the task's growth since its last seen switch. Its
+ * cgroup will also be charged for all events since the last reading, because they cannot be split.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task while no switch is possible. If the kernel hid its scheduling in, charges cgroup `id`. */
+/* Charges the running task, while no switch is possible. `id` is its cgroup if the switch to it was hidden. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
@@ -359,7 +359,7 @@ int seeded(struct bpf_iter__task *args)
 	return 0;
 }
 
-/* Counts a migration on the CPU that decides it. A task migrates only while it does not run. */
+/* Counts a migration in the line of the CPU that decides it, because a migrating task runs on no CPU. */
 SEC("tp_btf/sched_migrate_task")
 int migrated(u64 *args)
 {

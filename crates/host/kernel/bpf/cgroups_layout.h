@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* Slots that no cgroup owns: for idle tasks, and for all cgroups that found no free slot. */
+/* A slot is the index of a cgroup's counts. The first two are for idle tasks, and for cgroups that found none free. */
 enum { IDLE, OTHERS, FIRST };
 
 /* What a cgroup's own tasks did on one CPU. */
@@ -58,7 +58,7 @@ struct tiptoe_cpu {
 	u32 slot;
 	/* Set while a program that can be interrupted changes this state. */
 	u32 busy;
-	/* Switches from a task whose scheduling in was hidden, and how many of these tasks had no kept fields. */
+	/* Switches from tasks to which the switch was hidden; of these, those without kept fields. */
 	u64 unseen;
 	u64 strangers;
 	/* Switches from a task whose move was not reported. */

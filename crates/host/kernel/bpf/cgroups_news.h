@@ -17,7 +17,7 @@ struct {
 	TYPE(value, struct tiptoe_news);
 } scratch SEC(".maps");
 
-/* Reports without room in the ring. */
+/* How many reports found no room in the ring. */
 volatile u32 untold;
 
 /* How often a task was moved, or a cgroup made. */
@@ -41,9 +41,9 @@ INLINE void tell(u64 kind, u64 id, const char *path)
 	piece->id = id;
 	if (path)
 		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
-	/* Kept in one register, because the verifier before Linux 6.2 does not relate a sum to its checked part. */
+	/* Kept in one register, because the verifier before Linux 6.2 forgets in a sum what was checked of `length`. */
 	KEEP(length);
-	/* An error is negative, so as an unsigned number it is larger. */
+	/* An error is negative, so as an unsigned number it is above the limit. */
 	if (length > sizeof(piece->path))
 		length = 0;
 	KEEP(length);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The slot of each cgroup, and its sums. tiptoe gives slots to the cgroups
- * at the start; a later cgroup gets one when its first task is charged.
+ * The slot of each cgroup, and the slot's sums. At the start tiptoe gives each
+ * cgroup a slot; a later cgroup gets one when its first task is charged.
  */
 #pragma once
 
 #include "cgroups_layout.h"
 
-/* The initial number; tiptoe sets the real one. */
+/* The number of slots, until tiptoe sets the real one. */
 #define SLOTS 64
 
-/* All slots of a CPU, then those of the next. */
+/* The lines of all slots of one CPU, then those of the next CPU. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);

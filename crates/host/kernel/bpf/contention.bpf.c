@@ -2,7 +2,7 @@
 /*
  * Times waits for the kernel's own locks, and keeps their histograms.
  *
- * A wait's begin and end have the lock's address, but only the begin has the lock's type. It is stored:
+ * A wait's begin and end have the lock's address, but only the begin has the lock's type. So the begin is stored:
  *
  *   waiting                       where the begin is stored                    keyed by
  *   a thread that may sleep       `waits`, a hash                              thread and lock
@@ -15,7 +15,7 @@
  * the begin, because the thread then waits anyway; at the end it holds the lock.
  *
  * Our map operations take locks, whose contention may lead back here. `busy`
- * prevents that recursion, and drops both ends of such a wait.
+ * prevents that recursion; the begin and the end of such a wait are dropped.
  */
 #include "rows.h"
 

@@ -8,20 +8,20 @@
  *   waits                         that call returns                            when the begin was recorded
  *
  * The kernel reports an interrupted call's end before a signal handler runs, so a thread is in
- * at most one wait. A restarted call counts as another call; restart_syscall is not seen.
- * A begin that finds a wait in progress proves that the end of that wait was missed.
+ * at most one wait. A restarted call counts as another call; restart_syscall is not seen. A
+ * begin that finds a wait in progress proves that the wait's end was missed.
  *
- * `frames` leads to the call site in libc's user. Its keys are addresses in libc where a thread may
- * be, or to which a thread returns. A value is the distance from the stack pointer to the caller's
- * frame. Without an entry only the call's address is known. tiptoe may add a library after the
- * program's first calls, so a caller not found at the begin is looked up again at the end.
+ * `frames` leads from libc to the call site in the code that called libc (its *user*). A key is an address in libc
+ * where a thread may be or return to. A value is the distance from the stack pointer to the caller's frame. Without an
+ * entry only the futex call's address is known. tiptoe may add a library's entries late, so a caller not found when a
+ * wait begins is looked up again when it ends.
  *
- * A waking thread records the futex, its call site and the time in a cell of `wakers`, by the
- * futex's hash. A thread reads the cell after its wait (engines/futex/src/board.rs). A cell is
- * TAKEN while it is written. Other threads then skip it, because a program must not spin here.
+ * A waking thread records the futex, the time and its own call site in the cell of `wakers` that the futex's hash
+ * selects. A waiter reads the cell after its wait (engines/futex/src/board.rs). A cell is TAKEN while it is written.
+ * Other threads then skip it, because a program must not spin here.
  *
- * The tracepoints of the futex call cost that call more than sys_enter would (two empty
- * programs: 480 ns instead of 170), but all other calls less (60 ns instead of 170).
+ * The futex call's tracepoints cost that call more than sys_enter would (two empty
+ * programs: 480 ns instead of 170), but other calls less (60 ns).
  */
 #include "ids.h"
 #include "futex_layout.h"
@@ -48,7 +48,7 @@ const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
 /* Skips calls that return to a `patched` address. */
 const volatile u32 beside_agent = 0;
-/* An agent's thread, whose calls are not the program's. */
+/* An agent's thread, whose calls do not count. */
 const volatile u32 agent_thread = 0;
 /* The number of execs before the process runs the program to watch. */
 const volatile u32 expected_execs = 0;
@@ -120,7 +120,7 @@ struct exit_futex {
 	s64 result;
 };
 
-/* A program's result: 0 would hide the event from other users. */
+/* A program's result: 0 would hide the event from the tracepoint's other users. */
 #define PASS 1
 
 INLINE u64 word(u64 at)

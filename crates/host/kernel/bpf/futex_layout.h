@@ -57,7 +57,7 @@ enum drop {
 	DROPS,
 };
 
-/* A wait if `since` is not 0, and its episode. */
+/* A thread's wait, if `since` is not 0, and its last episode (futex.bpf.c). */
 struct tiptoe_thread {
 	u64 since;
 	u64 address;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel's interface: helpers by their fixed numbers, and the fields that are read, at the running kernel's
- * offsets (CO-RE).
+ * The kernel's interface: helpers by their fixed numbers, and fields at the running kernel's offsets
+ * (CO-RE).
  */
 #pragma once
 

@@ -14,7 +14,7 @@
  */
 #include "rows.h"
 
-/* A program's result: 0 would hide the event from other users. */
+/* A program's result: 0 would hide the event from the tracepoint's other users. */
 #define PASS 1
 
 /* A wait's flag: by its reports, the thread holds the lock for writing. */

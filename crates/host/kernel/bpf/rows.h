@@ -9,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* If a wait ends within this time after its begin was recorded, the lock was already free. */
+/* A wait that ends within this time after its begin was recorded counts as ended during the recording. */
 #define FREE_NS 500
 #define SLOTS 4
 
@@ -82,9 +82,9 @@ INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
 }
 
 /*
- * Returns a wait's time. Recording the begin walks a stack, which may take longer
- * than a short wait and runs during a long one. If the lock was still held
- * afterwards, all the time was waited; otherwise the recording is subtracted.
+ * Returns a wait's time. Recording the begin walks a stack, which may take longer than a short wait. If the wait ended
+ * soon after the recording (`FREE_NS`), the recording is subtracted. Otherwise the thread waited during the recording,
+ * too.
  */
 INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 {
@@ -93,7 +93,7 @@ INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 	return rest < FREE_NS ? rest : rest + (s64)wait->own_ns;
 }
 
-/* Makes the row of a key, named after its process, or its thread if grouped by it. */
+/* Makes a key's row, named after the process, or after the thread if each thread has rows. */
 NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -109,7 +109,7 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 	return bpf_map_lookup_elem(&rows, key);
 }
 
-/* Counts a wait, or with DOWNGRADED an event without one. */
+/* Counts a wait, or with DOWNGRADED a change of mode without a wait. */
 INLINE void count(struct cpu *cpu, const struct tiptoe_wait *wait, u64 lock, u32 outcome, s64 ns)
 {
 	u64 ids = current_ids();

@@ -2,11 +2,11 @@
 /*
  * Charges scopes for the events of a process's threads, and for their time off the CPU.
  *
- * The agent keeps the node of a thread's scope in the thread's slab. The thread pointer leads to
- * a descriptor, and the descriptor to the slab, so a change of scope needs no notification. The
- * agent measures times in scopes; these programs measure only how long a thread did not run.
+ * A scope within its outer scopes is a *node* (core/wire/src/scopes.rs). The agent stores a thread's node in the
+ * thread's memory (*slab*), to which the thread pointer leads by a descriptor, so a change of scope needs no
+ * notification. The agent measures times in scopes; these programs measure only how long a thread did not run.
  *
- * The process's data must not be trusted, so an invalid node counts as the last node, which is for all others.
+ * The process's data must not be trusted. An unreadable node counts as 0 (no scope), one too high as the last.
  */
 #include "ids.h"
 #include "scopes_layout.h"

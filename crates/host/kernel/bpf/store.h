@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What an access did to a variable: the values before and after,
- * decoded from the storing instruction, and whether it meets the conditions.
+ * A variable's values before and after an access, decoded from the storing
+ * instruction, and whether the access meets the conditions.
  */
 #pragma once
 
@@ -188,7 +188,7 @@ INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *
 		right = condition[4 * i + 2] == OLD ? old : new;
 		if (condition[4 * i + 2] == CONSTANT)
 			right = condition[4 * i + 3];
-		/* An unknown old value may meet the condition. */
+		/* An unknown old value counts as meeting the condition. */
 		if (access->is_old_unknown && (condition[4 * i] == OLD || condition[4 * i + 2] == OLD))
 			continue;
 		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))

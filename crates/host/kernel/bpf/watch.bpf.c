@@ -5,13 +5,13 @@
  *
  * The processor traps after an access, when another thread may already have stored
  * there (a race). So the value is computed from the storing instruction, if `stores`
- * has it. tiptoe decodes an instruction, and adds it to `stores`, after its first hit.
+ * has it. tiptoe decodes an instruction for `stores` after the first hit.
  *
  * `rules` lead from an address to its caller. tiptoe fills them, from unwind information, for the
  * addresses that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
  *
- * Once the program returns 1 for a hit, the event stops until tiptoe refreshes it. The program
- * counts the hits of all CPUs, so that the CPUs share the allowance of a window of time.
+ * All CPUs share an allowance of hits in a window of time. When it is used up, the program
+ * returns 1, and an event on a CPU stops (PERF_EVENT_IOC_REFRESH) until tiptoe refreshes it.
  */
 #include "ids.h"
 #include "store.h"
@@ -88,8 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * The window: hits on all CPUs; the limit (0 for none); whether hits count; whether an event stopped, so that
- * stores are missed; other processes' hits, which have the same limit; whether those hits stopped an event.
+ * The window's cells: hits on all CPUs; their limit, or 0; whether counting has started; whether an event has stopped,
+ * so that stores are missed; other processes' hits, with the same limit; whether those stopped an event.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -130,8 +130,8 @@ struct frame {
 enum step { CALLER, OUTERMOST, NOT_KNOWN };
 
 /*
- * Steps to the caller by a rule of code/stack. Its bits: the register (0-1), the CFA's distance
- * above that (2-14), the distance of the saved %rbp below the CFA (15-25), both in words.
+ * Steps to the caller by a rule of code/stack. A rule's bits: the base register (0-1); the CFA's distance above the
+ * base (2-14) and the saved %rbp's distance below the CFA (15-25), in words.
  */
 GLOBAL int step(struct frame *frame)
 {
@@ -294,8 +294,8 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 }
 
 /*
- * Makes `new` the next hit's old value. Returns whether `previous` is this hit's old value. The
- * state must be read before the value, because a hit stores the value before it sets FOLLOWED.
+ * Makes `new` the next hit's old value. Returns whether `previous` is this hit's old value. The state must be read
+ * before the value, because a hit on another CPU stores the value before it sets FOLLOWED.
  */
 GLOBAL int follow(u32 index, u64 new, u64 *previous)
 {

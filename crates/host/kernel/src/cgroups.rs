@@ -1,17 +1,16 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs charge cgroups for what the kernel counts in each task. If
-//!   [`ExtraCounts`] needs more, or too many tasks begin and end, counting is at switches.
-//! - **At switches** (`bpf/cgroups.bpf.c`), for events and for counts per CPU: at each switch, a BPF program charges
-//!   the previous task's cgroup for the CPU's work. The cgroups' counts add up to the system's, because the events are
-//!   never rescheduled.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs *charge* each task's cgroup for what the kernel counts in
+//!   the task. If events or [`ExtraCounts`] need more, or too many tasks begin and end, counting is at switches.
+//! - **At switches** (`bpf/cgroups.bpf.c`): at each switch, a BPF program charges the previous task's cgroup for the
+//!   CPU's work. The cgroups' counts add up to the system's, because each CPU's events count all the time.
 //!
 //! For both:
 //!
 //! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
 //! - A cgroup's counts are of its own tasks only; a caller adds them to the ancestors ([`Tree::line`]).
 //! - Later cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
-//! - If another task moves a running task, all tasks are charged at once; [`CountFaults`] counts late charges.
+//! - When a task moves a running task, tiptoe charges all running tasks; [`CountFaults`] counts late charges.
 //!
 //! `docs/src/costs.md` has the cost.
 
@@ -81,7 +80,6 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    /// The program `ending`.
     ending: Option<Link>,
     wanted: ExtraCounts,
     flush: Arc<Flush>,
@@ -135,7 +133,7 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // In another PID namespace tiptoe does not see all tasks.
+        // In a container's PID namespace tiptoe does not see all tasks.
         let has_all_by_tasks = count == 0 && !wanted.has_cgroup_switches && !wanted.per_cpu;
         let by_tasks = has_all_by_tasks && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
@@ -143,7 +141,7 @@ impl Cgroups {
         let loaded =
             by_tasks.then(|| Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root));
         match loaded {
-            // Loading takes tens of milliseconds, enough to see how often tasks begin and end.
+            // Loading takes tens of milliseconds, enough for the meter.
             Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
             Some(Ok(cgroups)) => Ok(cgroups),
             // Loading fails if the kernel's tasks lack a field.
@@ -271,7 +269,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares the tasks' switches with the system's. The system's were `before` when the last reading began.
+    /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
@@ -324,7 +322,7 @@ impl Cgroups {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns their own tasks' counts.
+    /// Forgets removed cgroups and frees their slots. Returns the counts of each cgroup's own tasks.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -334,7 +332,7 @@ impl Cgroups {
             self.tree.forget(*id);
             let Some(slot) = slot else { continue };
             let before = self.before.remove(&slot);
-            // The next owner's count starts where this one's ends.
+            // The count of the slot's next owner starts at these sums.
             did.push((*id, since(self.begin(slot), before.as_deref())));
             let mut slots: HashMap<_, u64, u32> = typed_map_mut(&mut self.bpf, "slot_of", READ)?;
             slots.remove(id).map_err(failed)?;
@@ -377,7 +375,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // Reported paths start at the system's root. If the tree has another root, only a walk finds paths.
+                // Reported paths start at the system's root. If the tree has another root, a walk finds the paths.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),

@@ -1,5 +1,5 @@
-//! Closes probes in the background. The kernel disarms a probe within 0.2 ms, then waits 15 to 90 ms (measured on Linux
-//! 6.18), so a thread is started for each.
+//! Closes probes in the background. A close disarms probes within 0.2 ms, then waits 15 to 90 ms in the kernel
+//! (measured on Linux 6.18). So each close has a thread, up to [`MOST`].
 
 use std::thread::JoinHandle;
 

@@ -1,4 +1,4 @@
-//! Sets of perf events on CPUs, processes, or a command from its exec on.
+//! Sets of perf events on CPUs, cgroups, processes, threads, or a command from its exec on.
 //!
 //! An event that this machine lacks, or for which its group has no room, is omitted. Each event has a descriptor per
 //! CPU or thread; later threads inherit it, and add their counts when they exit.
@@ -30,7 +30,7 @@ pub(crate) use tracepoint::id as tracepoint_id;
 pub enum CountTarget {
     /// These CPUs; all online ones if empty.
     Cpus(Vec<u32>),
-    /// A cgroup and its descendants, by the directory in perf's hierarchy. The kernel reschedules such events at each
+    /// A cgroup and its descendants, by the directory in perf's hierarchy. The kernel reschedules its events at each
     /// switch of cgroups.
     Cgroup(PathBuf),
     /// These processes, with threads and descendants.
@@ -41,7 +41,6 @@ pub enum CountTarget {
     AtExec(u32),
 }
 
-/// The most tries to open events while threads are being created.
 const TRIES: usize = 20;
 
 /// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for an event in error.
@@ -95,7 +94,7 @@ impl CounterSet {
         }
     }
 
-    /// Returns whether no thread was created during the opening. Otherwise a new thread might be missed.
+    /// Returns `false` if threads were created or ended during the opening, so that a new thread may be missed.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -338,7 +337,7 @@ fn cpu_of(on: &CountedOn) -> Option<u32> {
     }
 }
 
-/// Needs a cgroup's `directory`.
+/// Returns where to count. [`CountTarget::Cgroup`] needs the `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

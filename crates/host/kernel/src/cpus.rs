@@ -1,5 +1,3 @@
-//! The CPUs of this machine.
-
 use crate::Error;
 
 pub(crate) fn online_cpus() -> Result<Vec<u32>, Error> {

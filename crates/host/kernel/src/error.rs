@@ -59,7 +59,7 @@ pub enum Error {
         /// The failed action.
         what: String,
     },
-    /// Before Linux 6.10, an event that has a limit of hits stops after any hit, whatever its program returns.
+    /// Before Linux 6.10, an event with a limit of hits stops after any hit, whatever its program returns.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.

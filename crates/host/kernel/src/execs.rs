@@ -1,4 +1,4 @@
-//! Detects that a process runs another program, because uprobes count in any program that maps the same files.
+//! Detects that a process runs another program, in which uprobes go on counting if the program maps the same files.
 
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, CountedOn, PerfEvent, abi};

@@ -2,9 +2,10 @@
 //! and the call site of each wake. While the BPF programs are attached, each system call of the machine also checks
 //! for tracepoints.
 //!
-//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
+//! 1. The program for ends must be attached before the one for begins, and detached after it; otherwise waits would
+//!    seem never to end.
 //! 2. Rows are sums since the start, never removed.
-//! 3. Callers must refuse 32-bit programs, because the kernel does not report their calls here.
+//! 3. Callers must refuse 32-bit programs, because these tracepoints do not report their calls.
 //!
 //! Needs Linux 5.15.
 
@@ -32,7 +33,7 @@ const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 const LOAD: &str = "load the BPF programs that time futex calls";
 const READ: &str = "read the futex calls";
 
-/// Programs with their tracepoints; a wait's end first.
+/// Programs with their tracepoints; a wait's end before its begin.
 const PLACES: [[&str; 3]; 4] = [
     ["program_exec", "sched", "sched_process_exec"],
     ["thread_exit", "sched", "sched_process_exit"],
@@ -89,7 +90,7 @@ pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
     links: Vec<Link>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<OwnedFd>,
 }
 
@@ -126,8 +127,9 @@ impl Futexes {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over libc's functions to the user's call site. `frames` has addresses in libc where a
-    /// thread may be, or to which a thread returns. If the map is full, further functions count as the user's.
+    /// Makes the programs step over libc's functions to the call site in the code that called libc. `frames` has
+    /// addresses in libc where a thread may be or return to. If the map is full, further functions are taken for that
+    /// code.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),

@@ -1,11 +1,11 @@
 //! How uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! The kernel single-steps a copy of the instruction, and emulates a few. It refuses some with ENOTSUPP if the code is
-//! already mapped. If the code is mapped later, it refuses silently, and the probe never counts. It runs others
-//! wrongly, so that the program crashes or miscomputes (`tests/opcodes.rs`).
+//! The kernel emulates a few instructions, and single-steps a copy of the others. It refuses some: with ENOTSUPP if the
+//! code is mapped already, else silently, so that the probe never counts. It runs some wrongly, so that the program
+//! crashes or miscomputes (`tests/opcodes.rs`).
 //!
 //! The kernel replaces one no-operation with a call, which needs no trap: up to Linux 7.1 the no-operation of five
-//! bytes, from 7.2 on the one of ten. [`optimised`] tries which, because distributions backport changes.
+//! bytes, from 7.2 on the one of ten. [`optimised`] finds out by trial, because distributions backport changes.
 
 use std::sync::OnceLock;
 
@@ -51,7 +51,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel ignores these prefixes, so it takes the opcode for another instruction's.
+        // The kernel ignores these prefixes, and takes the opcode for another instruction's.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }

@@ -2,7 +2,6 @@
 
 use object::{Object, ObjectSection};
 
-/// A struct's size, and its fields with their offsets.
 pub(crate) type Layout = (usize, Vec<(String, usize)>);
 
 macro_rules! same_layout {

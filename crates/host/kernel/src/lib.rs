@@ -8,7 +8,8 @@
 //! Invariants:
 //!
 //! - A reading loses nothing: exited threads' counts stay.
-//! - Only the given process counts. Forked children do not, though they pay for inherited breakpoints until exec.
+//! - [`UprobeSet`], [`Futexes`] and [`Watchpoints`] count the given process only, not its forked children, which still
+//!   pay for inherited breakpoints until exec.
 //! - A set is disarmed when dropped, or when tiptoe dies.
 //!
 //! A caller must not arm an address that the agent patched; otherwise the kernel would resume the program inside our

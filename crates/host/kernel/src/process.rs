@@ -1,7 +1,7 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! A link arms a list of places in a file, or none if the kernel refuses one. A refused list is halved until each
-//! refused place is alone. Each try takes milliseconds, so lists are short.
+//! A link arms all places of a list in a file, or none of them if the kernel refuses one. A refused list is halved
+//! until each refused place is alone. Each try takes milliseconds, so lists are short.
 //!
 //! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If there are at
 //! most [`ALONE`] places, each has its own link, so that closing one disarms no other place.

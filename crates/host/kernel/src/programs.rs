@@ -1,4 +1,4 @@
-//! Loads and attaches programs, and reads their time.
+//! Loads and attaches BPF programs, and reads their time.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,12 +20,12 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
 
-/// Programs' runs.
+/// Runs of BPF programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
     /// The runs.
     pub runs: u64,
-    /// Their time.
+    /// The runs' time.
     pub run_ns: u64,
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-/// Returns a map by its name and type. An error names `what`, the action that failed.
+/// An error names `what`, the action that failed.
 pub(crate) fn typed_map<'a, M>(bpf: &'a Ebpf, name: &str, what: &str) -> Result<M, Error>
 where
     M: TryFrom<&'a Map, Error = MapError>,

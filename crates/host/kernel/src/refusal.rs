@@ -17,7 +17,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns whether the verifier rejected the program. If so, the user has the right to load programs.
+/// Returns whether the verifier rejected the program, which shows that the user may load programs.
 fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),

@@ -1,7 +1,7 @@
-//! Counts the events of a process's threads, by scope.
+//! Counts the events of a process's threads by scope, a label on what the threads do.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory, so a change of scope needs no
-//! notification. The agent measures times in scopes; only times off the CPU are counted here.
+//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory. The agent measures times in scopes; only
+//! times off the CPU are counted here.
 //!
 //! The switches of all processes run these programs. [`Scopes::times_of_all`] returns their time.
 
@@ -28,7 +28,7 @@ const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The most scope nodes with own counts.
+/// The number of nodes (scopes within their outer scopes); the last is for scopes without room.
 pub const NODES: u32 = 1024;
 /// The most charged events.
 pub const MOST_EVENTS: usize = 8;
@@ -59,14 +59,14 @@ pub struct NodeSums {
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Charges scopes, from [`Scopes::start`] until dropped.
+/// Charges scopes, from [`Scopes::start`] to [`Scopes::stop`].
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
     events: Vec<KernelEvent>,
     links: Vec<Link>,
     open: Vec<PerfEvent>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<OwnedFd>,
 }
 

@@ -1,5 +1,5 @@
-//! Counts probes with a perf event per probe and thread. It is for few probes, because closing one takes about 80 ms in
-//! the kernel (measured on Linux 6.18). A paused probe must be closed, because a disabled event still traps.
+//! Counts few probes, with a perf event per probe and thread. Closing a probe takes about 80 ms in the kernel (measured
+//! on Linux 6.18). A paused probe must be closed, because a disabled event still traps.
 
 use std::ffi::CString;
 use std::io;
@@ -67,12 +67,12 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // The breakpoint is removed with the last event.
+            // Closed together, because the breakpoint stays until the last event is closed.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }
 
-    /// Arms a closed place in its living threads. Returns whether it is armed.
+    /// Arms a closed place in living threads. Returns whether the place is armed.
     pub(crate) fn open_again(
         &mut self,
         probes: &[KernelProbe],

@@ -1,14 +1,15 @@
-//! Counts with uprobes: the kernel writes a breakpoint where the target maps the file's offset, and a thread that hits
-//! it increments a counter.
+//! Counts with uprobes: the kernel writes a breakpoint where the target maps the file's offset, and each hit increments
+//! a counter.
 //!
 //! | means | needs | counts |
 //! |---|---|---|
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
-//! Perf events are used only if BPF is not allowed, or the main thread exited. Any other failure is an error, because
-//! perf events miss later threads. They cannot have `inherit`: the target's clone(2) would fail with EFAULT, because
-//! the kernel reads the probe's path again, in the target's memory (seen on Linux 6.18).
+//! Perf events are used only if the kernel lacks BPF links to uprobes or forbids them, or the main thread has exited.
+//! Any other failure is an error, because perf events miss later threads. Perf events cannot have `inherit`: the
+//! target's clone(2) would fail with EFAULT, because the kernel reads the probe's path again, in the target's memory
+//! (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ pub enum CountedThreads {
     Threads(Vec<u32>),
 }
 
-/// Probes that count, until dropped.
+/// Probes that count until closed or dropped.
 #[derive(Debug)]
 pub struct UprobeSet {
     owner: ProbeOwner,
@@ -50,7 +51,6 @@ pub struct UprobeSet {
 struct DisarmedTime {
     /// The sum of a probe's disarmed times before it was last armed.
     before: Duration,
-    /// Since when the probe is disarmed.
     since: Option<Instant>,
 }
 
@@ -125,8 +125,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes within 0.2 ms, because hits are expensive. Other probes of the same link (`process` module)
-    /// do not count for about 15 ms; their readings say `at_least`.
+    /// Disarms these probes within 0.2 ms. Other probes of the same link (`process` module) do not count for about 15
+    /// ms; their readings say `at_least`.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.owner {
@@ -151,7 +151,7 @@ impl UprobeSet {
         }
     }
 
-    /// Arms a closed probe. Returns whether it is armed; `false` if the process has ended.
+    /// Arms a closed probe of a set from [`UprobeSet::open`]. Returns whether the probe is armed.
     pub fn open_again(&mut self, place: usize) -> bool {
         let done = match (&mut self.owner, self.process) {
             (ProbeOwner::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
@@ -217,7 +217,7 @@ impl UprobeSet {
         }
     }
 
-    /// Returns whether the main thread has called exec, as far as its events report. The probes still count in a
+    /// Returns whether the main thread has called exec; `false` if that cannot be observed. The probes still count in a
     /// program that maps the same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
@@ -236,7 +236,7 @@ pub fn may_count_processes() -> bool {
     UprobeCounters::new(1).is_ok()
 }
 
-/// Returns whether the kernel lacks such programs, or forbids them to this user.
+/// Returns whether the kernel lacks BPF links to uprobes, or forbids them to this user.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -244,7 +244,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether the kernel refused all with EINVAL, as Linux 6.1 does: it loads the program, but has no such links.
+/// Returns whether the kernel refused all with EINVAL, as Linux 6.1 does ([`may_count_processes`]).
 fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)

@@ -6,13 +6,15 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs return at once if a lock's flags show that it is not wanted, or if the process is not wanted.
-//! [`Waits::times_of_all`] includes these runs.
+//! The programs return at once if the lock's flags or the process are not wanted. [`Waits::times_of_all`] includes
+//! these runs.
 //!
-//! 1. A wait's end must be attached before its begin and detached after it; otherwise waits would seem never to end.
+//! 1. The program for ends must be attached before the one for begins, and detached after it; otherwise waits would
+//!    seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //!
-//! A thread that gets a sleeping lock by spinning never reaches these tracepoints.
+//! A writer that gets a semaphore by spinning does not reach these tracepoints
+//! (`rwsem_down_write_slowpath`).
 
 use std::collections::HashMap as Stacks;
 
@@ -64,7 +66,7 @@ pub struct WaitSums {
     pub key: RowKey,
     /// The kernel's stack at the begin, innermost first; empty if not stored.
     pub stack: Vec<u64>,
-    /// The number and times.
+    /// The waits' number and times.
     pub waited: WaitCounts,
 }
 
@@ -74,7 +76,7 @@ pub struct Waits {
     bpf: Ebpf,
     watched: WaitSelection,
     links: Vec<Link>,
-    /// The kernel measures programs while this is open.
+    /// Makes the kernel measure programs.
     stats: Option<std::os::fd::OwnedFd>,
 }
 
@@ -219,7 +221,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Programs with their tracepoints; a wait's end first.
+/// Programs with their tracepoints, the wait's end first.
 fn places(watched: WaitSelection) -> [[&'static str; 3]; 2] {
     match watched {
         WaitSelection::EveryMmap => [

@@ -7,9 +7,9 @@
 //! 1. Rows are sums since the start, never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
 //!    memory after the store, where another thread may have stored in between (a race).
-//! 3. A window of time has an allowance of hits. When it is used up, all CPUs' events are throttled after at most one
-//!    more hit each, until [`Watchpoints::refresh`]. Other processes' hits have their own allowance; once it is used
-//!    up, [`Watchpoints::move_to_threads`] helps.
+//! 3. A window of time has an allowance of hits. When it is used up, the CPUs' events are throttled until
+//!    [`Watchpoints::refresh`], after at most one more hit each; [`Watchpoints::rest`] disables threads' events. Other
+//!    processes' hits have their own allowance; [`Watchpoints::move_to_threads`] excludes these processes.
 //!
 //! Needs Linux 6.1, or 6.10 for events on CPUs.
 
@@ -74,7 +74,7 @@ fn in_window(bpf: &Ebpf, cell: u32) -> Result<u64, Error> {
     window.get(&cell, 0).map_err(failed)
 }
 
-/// Breakpoints that count, from [`Watchpoints::start`] until dropped.
+/// Breakpoints that count, from [`Watchpoints::start`] to [`Watchpoints::stop`].
 #[derive(Debug)]
 pub struct Watchpoints {
     process: Process,
@@ -132,7 +132,8 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count. Variables with indices in `serving` get slots; the others wait for [`Watchpoints::serve`].
+    /// Prepares to count. Variables with indices in `serving` get debug registers (*slots*); the others wait for
+    /// [`Watchpoints::serve`].
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],

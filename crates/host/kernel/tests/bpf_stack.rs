@@ -9,7 +9,7 @@ mod bpf_stack;
 
 use bpf_stack::stack_bytes;
 
-/// Sections of programs at uprobes, or at an event that a user names, which may be a uprobe.
+/// Sections of programs at uprobes, or at events that users name, which may be uprobes.
 const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepoint"];
 /// The start of sections that name a tracepoint, which is no uprobe.
 const NAMED: &str = "tracepoint/";

@@ -1,9 +1,9 @@
 /*
  * Runs each instruction of a file of code and records what it changed.
  *
- * Arguments: FILE OF CODE, OUTPUT. For each number N on standard input the program maps the file, runs
- * its first N slots REPEAT times, writes a result for each slot, and unmaps the file. All addresses are
- * fixed and below 4 GiB, because the code contains 32-bit addresses. opcodes.rs has a slot's layout.
+ * Arguments: FILE OF CODE, OUTPUT. For each number N on standard input it maps the file, runs the first
+ * N slots REPEAT times, writes each slot's result, and unmaps the file. All addresses are fixed and
+ * below 4 GiB, because the code contains 32-bit addresses. opcodes.rs has a slot's layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct result {
     uint64_t registers[16], flags, exit, signal, vectors, memory;
 };
 
-/* At fixed offsets for the assembly below. */
+/* The assembly below uses the fields' offsets. */
 struct state {
     uint64_t in[16], out[16], flags, exit, target, stack, base;
     uint64_t padding[3];
@@ -171,7 +171,7 @@ static struct result run(uint64_t slot) {
     run_instruction();
     memcpy(result.registers, state.out, sizeof state.out);
     result.flags = state.flags, result.exit = state.exit, result.signal = signal_seen;
-    /* Cleared, because a probe may change it: the x87's last address, and which parts of the state are in use. */
+    /* Cleared, because a probe may change them: the x87's last address, and which parts of the state are in use. */
     memset(state.after + 8, 0, 8), memset(state.after + 512, 0, 64);
     result.vectors = mix(0, state.after, sizeof state.after);
     result.memory = mix(0, (void *)(uintptr_t)DATA, DATA_LEN);

@@ -1,8 +1,9 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
-//! opcodes.c runs slots of code twice without probes, and once with them. A slot is `traps, instruction, nops, jmp
+//! opcodes.c runs slots of code three times without probes, then with them. A slot is `traps, instruction, nops, jmp
 //! FALL`. There are more nops than a uprobe copies bytes. They also serve as immediates, so that an instruction's
-//! length need not be known. Instructions that fault without a probe, or whose first two runs differ, are skipped.
+//! length need not be known. Instructions that fault in the first run are skipped. Where the second and third runs
+//! differ, the probed run must only not fault.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Runner {
             .args([&program, &source])
             .status();
         assert!(built.expect("a C compiler").success());
-        // -R: with a random layout the heap may begin anywhere in the first GiB, where the runner needs some addresses.
+        // -R: a random layout may put the heap anywhere in the first GiB, where the runner needs addresses.
         let mut child = Command::new("setarch")
             .arg("-R")
             .args([&program, &code, &out])
@@ -89,7 +90,7 @@ impl Runner {
             .collect()
     }
 
-    /// Runs these instructions from a new file, because the kernel may still be removing probes from the last file.
+    /// Runs these instructions from a new file, because the kernel may still be removing probes from the previous file.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -127,7 +128,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // Not checked if the bare run faulted, because then the instruction ran any number of times.
+                // Not checked after a fault of the bare run, because the instruction then ran any number of times.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }

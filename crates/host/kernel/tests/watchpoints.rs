@@ -93,7 +93,8 @@ fn all_stores_of_all_threads_are_counted() {
     );
     let hits = set.hits(0).expect("hits");
     assert_eq!((hits.all, hits.wanted), (all, all));
-    // Each thread's first 7 and its number change the value, except thread 7's number and thread 8's first 7.
+    // Each thread's first 7 and its number change the value, except where it is 7 already: at thread 7's number and
+    // thread 8's first 7.
     let changed = rows.iter().map(|row| row.changed).sum::<u64>();
     assert_eq!(changed, 2 * THREADS - 2, "{rows:#?}");
     let sevens = rows.iter().flat_map(|row| &row.values);
@@ -114,12 +115,12 @@ fn threads_have_breakpoints_of_their_own() {
     let all = THREADS * (STORES + 1);
     let counted = rows.iter().map(|row| row.count).sum::<u64>();
     assert_eq!(counted, all, "{rows:#?}");
-    // At least this thread and the test runner's.
+    // This thread and the test runner's have events.
     let attached = set.attached().expect("how they got them");
     assert!(attached.threads >= 2, "{attached:?}");
     let unreserved = set.follow_births().expect("births");
     let [of_threads, _] = set.reservations().expect("reservations");
-    // Later threads are accounted for, too. Other tests of this process may start more.
+    // Later threads are accounted for, too, also those of other tests.
     let accounted = of_threads.reservations + unreserved.registers;
     let threads = u64::from(attached.threads) + THREADS;
     assert!(accounted >= threads, "{of_threads:?}, {unreserved:?}");

@@ -7,9 +7,9 @@
 //! more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a busy
 //! machine changes between a few states.
 //!
-//! The yardstick is measured before and after a price. If the two differ, the price is measured again, at most
-//! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
-//! kept for the later yardstick's state, because the state may have changed since the files were read.
+//! The yardstick is measured before and after a price. If the two differ, the price is measured again, up to [`TRIES`]
+//! times in all. After that it is used but not kept, and the report says so. A price is kept for the state after its
+//! measurement, because the state may have changed since the files were read.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -26,7 +26,7 @@ use super::price::{Price, decode, encode};
 
 const FAMILY: f64 = 1.25;
 const TRIES: usize = 3;
-/// The highest number of a state (7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
+/// The highest number of a state (yardstick 7.5 us). The lowest is `-LAST_STATE` (0.1 ps).
 const LAST_STATE: f64 = 40.0;
 /// The most bytes of a file: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
@@ -57,8 +57,7 @@ impl PriceCache {
         }
     }
 
-    /// Returns whether all prices were cached or some were measured, and whether the state was steady; `None` before
-    /// the first price.
+    /// Returns how the prices were found; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
@@ -85,8 +84,8 @@ impl PriceCache {
             .set(self.calibrated.get().max(Some(calibration)));
     }
 
-    /// Returns the price, the yardstick after its measurement, and whether the state was steady. The yardstick is
-    /// `None` if it was unknown before or after the measurement.
+    /// Returns the price, the yardstick after it (`None` if that or the one before is unknown), and whether the state
+    /// was steady.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;
@@ -120,7 +119,7 @@ impl PriceCache {
     fn keep<P: Price>(&self, price: &P, yardstick: f64) {
         let Some(path) = &self.folder else { return };
         let text = encode(&self.key, yardstick, price);
-        // A text that no run would accept must not replace a file.
+        // A text that [`decode`] refuses must not replace a file.
         if decode::<P>(&self.key, text.as_bytes()).is_none() {
             return;
         }
@@ -150,8 +149,8 @@ fn key() -> io::Result<String> {
     Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
 }
 
-/// Returns what identifies a build: its file, and the time of change (ctime), which no user can set. A hash would take
-/// longer than the measurements.
+/// Returns what identifies a build: its file, and the file's time of change (ctime), which no user can set. Hashing the
+/// file would take longer than the measurements.
 fn file_identity(path: &Path) -> io::Result<String> {
     let file = path.metadata()?;
     let (device, inode, len) = (file.dev(), file.ino(), file.len());

@@ -37,7 +37,7 @@ impl Child {
         self.pid as u32
     }
 
-    /// Asks the child, and waits two seconds for the answer.
+    /// Asks the child, and waits at most two seconds for the answer.
     pub fn ask(&mut self, question: u8) -> io::Result<f64> {
         let mut answer = [0; 8];
         self.line.write_all(&[question])?;
@@ -58,8 +58,7 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would not fail
-/// when the parent exits.
+/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would never fail.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {

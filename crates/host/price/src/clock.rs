@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::raw::monotonic_ns;
 
 const FIRST_SPAN: Duration = Duration::from_millis(1);
-/// After this time the rate is used, however slow reading the clocks is.
+/// After this time the rate is used, even if reading the clocks is slow.
 const SPAN: Duration = Duration::from_millis(20);
 /// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error below
 /// 0.01%.

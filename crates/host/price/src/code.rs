@@ -7,8 +7,8 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// A trampoline may be 800 MiB below its site, because the jump's displacement must have a trap byte where an old
-/// instruction began.
+/// A trampoline may be 800 MiB below its site: where an instruction began, a jump's displacement must have the trap
+/// byte 0xcc, perhaps as its highest byte.
 const RESERVED: usize = 1 << 30;
 /// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
@@ -23,8 +23,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Layouts have functions at different addresses, because a function's address
-    /// changes its speed (branch predictors use addresses).
+    /// Reserves addresses, without memory. Layouts have functions at different addresses, because a function's speed
+    /// depends on its address (branch predictors).
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -93,7 +93,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: the mapping is our own, and generated code runs only while its owner is borrowed.
+        // SAFETY: the mapping is our own, and `Program::run` borrows the owner while generated code runs.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }

@@ -1,5 +1,5 @@
-//! The cost of a hit, by the time since the last hit of the same function (the gap). The more code ran in between, the
-//! less of the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits.
+//! The cost of a hit, by the time since the function's last hit (the *gap*). The more code ran in between, the less of
+//! the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits.
 
 use tiptoe_event::Cost;
 
@@ -8,7 +8,7 @@ use super::median;
 
 /// The lowest cost, because a store and two jumps are never quite free.
 pub const FLOOR_NS: f64 = 0.05;
-/// The interval's low end, as a part of the hottest loop's cost.
+/// The interval's low end, as a part of the cost in the hottest loop.
 const CHEAPER: f64 = 0.7;
 /// The interval's high end, as a multiple of the dearest surrounding's cost.
 const DEARER: f64 = 2.0;
@@ -35,7 +35,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns a curve from the ns that a hit added in each loop on other machines. It is equal in all surroundings.
+    /// Returns a curve, equal in all surroundings, from the ns that a hit added in each loop on other machines.
     pub(super) const fn elsewhere(added: [f64; LOOPS.len()]) -> Curve {
         let mut points = [Point {
             gap_ns: 0.0,
@@ -79,8 +79,8 @@ impl Curve {
     }
 }
 
-/// Returns the price. Below the first point it is proportional to the gap; between two points it is linear in the
-/// gap's logarithm; above the last point it is constant.
+/// Returns the price: proportional to the gap below the first point, linear in the gap's logarithm between two points,
+/// constant above the last.
 fn price(points: &Points, gap_ns: f64) -> f64 {
     let [first, .., last] = points;
     match points.iter().position(|point| gap_ns <= point.gap_ns) {
@@ -94,7 +94,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price. Above the last point it is proportional to the gap, up to [`COLD_NS`].
+/// Returns the highest price, before [`DEARER`] multiplies it. Above the last point it is proportional to the gap, up
+/// to [`COLD_NS`] / [`DEARER`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

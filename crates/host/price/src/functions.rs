@@ -13,7 +13,7 @@ pub(super) enum Surrounding {
     /// Long functions with branches, whose code and branch targets overflow the first caches.
     Code,
     Compute,
-    /// Functions that also access memory at random, which hides what a probe costs.
+    /// Functions that also access memory at random; the accesses hide a probe's cost.
     Memory,
 }
 

@@ -15,11 +15,9 @@ use super::median;
 use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
-/// Timings of each version in each layout.
 const REPEATS: usize = 3;
 /// Several, because costs differed by a tenth between two layouts.
 const LAYOUTS: u8 = 3;
-/// About how long a timing takes.
 const BLOCK_NS: f64 = 80_000.0;
 /// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
@@ -36,7 +34,7 @@ const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 /// The ns of a call in a loop: of an unpatched call, then what each patched version adds.
 pub(super) type LoopTimes = [f64; VERSIONS.len()];
 
-/// By loop, surrounding and version.
+/// Times by loop, surrounding and version.
 pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
 pub(super) fn measure() -> io::Result<InProcess> {
@@ -57,7 +55,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop, which shows whether earlier prices still hold. Takes 1 ms.
+/// Returns the time of a counted call in one loop. It shows whether earlier prices still hold. Takes 1 ms.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;

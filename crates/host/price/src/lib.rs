@@ -2,11 +2,11 @@
 //!
 //! # How
 //! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A
-//! trampoline's jumps and increment are nearly free in a hot loop, but not over a thousand functions. So loops of 1 to
-//! 1,024 functions are timed, for a [`Curve`] of costs by the time between hits.
+//! trampoline is nearly free in a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are
+//! timed, for a [`Curve`] of costs by the time between hits.
 //!
 //! Loops have three *surroundings*: code, computation, and memory. The estimate is their median. The interval reaches
-//! from a hot loop's cost to the dearest surrounding's, with a margin for real programs.
+//! from the cost in a hot loop to the dearest surrounding's, with a margin for real programs.
 //!
 //! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
 //!
@@ -187,12 +187,13 @@ impl TrapAlternatives {
 }
 
 /// Returns the cost of a call followed to its return: a counted call, two more detours, and a frame pushed and popped.
-/// A followed call took 2.8 ns in a hot loop, and 6.6 ns over 256 functions. A counted call took 0.6 and 2.5 ns.
+/// In a hot loop and over 256 functions, a followed call took 2.8 and 6.6 ns, a counted one 0.6 and 2.5 ns.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// Returns the cost of a timed call: a followed call and two readings of the clock, which partly overlap with the call.
+/// Returns the cost of a timed call: a followed call and two readings of the clock, which overlap with the call in
+/// part.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
@@ -204,8 +205,8 @@ pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a followed call of `--under`'s function. Two more atomic changes took less than 1 ns in a hot
-/// loop.
+/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two atomic changes more, which
+/// took less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }

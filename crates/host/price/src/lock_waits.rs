@@ -1,6 +1,7 @@
-//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. Waits for
-//! one lock end as if they returned at once, waits for 200 locks as if they had slept. Waits that sampling skips are
-//! measured separately. The call into the agent is not included, because it overlaps with the system call.
+//! Measures the cost of recording a wait for a lock, and a wake, by the agent's engine on memory of our own. The cheap
+//! case is one lock, whose waits return at once; the expensive case is 200 locks, whose waits slept. Waits that
+//! sampling skips are measured separately. The call into the agent is not included, because it overlaps with the system
+//! call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -116,7 +117,7 @@ impl CallRecorder<'_> {
             at: 0,
             is_timed: true,
         };
-        // A holder is charged only for a sleep.
+        // A lock's holder is recorded only for a wait that slept.
         let lock = || (result == 0).then_some(OwnedLock::Mutex);
         self.thread.begins(&call, lock, clock::ticks, |_| HOLDER);
         if operation == WAIT {

@@ -41,8 +41,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
-/// its time would be added, too.
+/// Calls `run`, which reaps a helper, and adds the helper's CPU time. Another child must not be reaped meanwhile;
+/// otherwise its time would be added, too.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -51,7 +51,7 @@ pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Records that a target's thread was stopped or borrowed for this long.
+/// Records for how long a target's thread was stopped, or ran calls for tiptoe.
 pub fn note_stop(lasted: Duration) {
     LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
 }

@@ -1,6 +1,6 @@
 //! The generated program and its patches. Its versions take turns at the same addresses, because equal code differs in
-//! speed at other addresses. No thread may run the program while its version changes, so only the thread that changes
-//! the version runs the program.
+//! speed at other addresses. The program must not run while its version changes, so only the thread that changes the
+//! version runs the program.
 
 use std::io;
 use std::ops::Range;
@@ -30,7 +30,6 @@ pub(super) enum Version {
 pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
 
 const PAGE: u64 = 4096;
-/// The alignment of functions, as compilers choose it.
 const ALIGN: usize = 16;
 const FILLER: u8 = 0xcc;
 
@@ -46,7 +45,6 @@ struct Edit {
     bytes: [u8; 5],
 }
 
-/// A function's address and bytes, with the filler.
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
@@ -61,8 +59,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // `ret $8` replaces the agent's entries, which trampolines call only for a thread without counters, or at a
-        // system call.
+        // `ret $8` replaces the agent's entry points, which trampolines call only for a thread without counters, or at
+        // a system call.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,

@@ -1,5 +1,5 @@
-//! Measures the cost of entering and leaving a scope, by the agent's engine on memory of our own: first one scope,
-//! then 100 scopes in turns. The call into the agent is not included.
+//! Measures the cost of entering and leaving a scope, by the agent's engine on memory of our own: one scope, then 100
+//! scopes in turns. The call into the agent is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

@@ -58,7 +58,6 @@ extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");
 }
 
-/// The instruction that the trap displaces.
 #[unsafe(naked)]
 extern "C" fn displaced() {
     naked_asm!("ret");

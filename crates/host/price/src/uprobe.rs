@@ -14,8 +14,7 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// The ns of a hit at a no-operation that the kernel may replace, at an emulated `push`, and at a single-stepped
-/// instruction.
+/// The ns of a hit at a replaceable no-operation, an emulated `push`, and a single-stepped instruction.
 #[derive(Debug)]
 pub(super) struct Steps(pub(super) [f64; 3]);
 

@@ -20,19 +20,19 @@ pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// The most bytes of kept tables, which take ten times as much memory.
+/// Kept tables above this many bytes are dropped. In memory they are ten times as long.
 const MOST_KEPT: usize = 4 << 20;
-/// How often kept tables may be dropped. Afterwards all are kept; otherwise units that alternate between tables would
-/// read them over and over.
+/// How often kept tables are dropped. Afterwards all are kept; otherwise units that alternate between tables would read
+/// them over and over.
 const MOST_DROPS: u32 = 1 << 10;
 
-/// One compiler run's output, or a part shared by several.
+/// The entries of one compiler run, or a part that several runs share.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
     pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
-/// A unit's first entry, with defaults for all others.
+/// A unit's first entry, with defaults for the others.
 pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,
@@ -40,7 +40,7 @@ pub(super) struct RootEntry<'d> {
     pub(super) is_skeleton: bool,
 }
 
-/// Units of `.debug_types` are last.
+/// The units of a file; those of `.debug_types` are last.
 pub(super) struct FileUnits<'d> {
     pub(super) sections: &'d Sections<'d>,
     pub(super) units: Vec<Unit<'d>>,
@@ -146,7 +146,7 @@ pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
     EndianSlice::new(bytes, LittleEndian)
 }
 
-/// Returns the default base in `.debug_str_offsets` or `.debug_addr`.
+/// Returns a header's length, which is the default base in `.debug_str_offsets` and `.debug_addr`.
 pub(super) fn header_length(format: Format) -> usize {
     match format {
         Format::Dwarf32 => 8,

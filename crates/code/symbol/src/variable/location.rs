@@ -10,7 +10,7 @@ use crate::error::variable_error::{AddressForm, Constant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
-    /// At one address, or at one in each thread.
+    /// At one address, or at one address in each thread.
     Fixed(Start),
     /// Defined in another file, or only in this file's symbol table.
     Declared,

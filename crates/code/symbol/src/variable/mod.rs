@@ -1,7 +1,7 @@
 //! Finds the address of a variable in a process from its name.
 //!
-//! A [`Watch`] is parsed text. [`Variables::plan`] makes a [`Plan`] from it with a file's symbols and DWARF: start
-//! address, pointers to follow, type. [`Plan::locate`] follows it in a process's memory, which the caller reads.
+//! A [`Watch`] is parsed text. With a file's symbols and DWARF, [`Variables::plan`] makes a [`Plan`]: start address,
+//! pointers to follow, type. [`Plan::locate`] carries it out in a process's memory, which the caller reads.
 //!
 //! A lookup reads all entries, also those within functions, because functions contain statics. Only data about units
 //! is kept.

@@ -1,7 +1,7 @@
 //! Finds the variables with a name.
 //!
-//! A variable's path is the namespaces, classes and functions around it, and its name. A name fits exactly if it is
-//! the whole path, optional namespaces aside. It fits loosely if the path ends with it: `counter` finds
+//! A variable's path has the namespaces, classes and functions around the variable, then its name. A name fits exactly
+//! if it is the whole path, optional namespaces aside, and loosely if the path ends with it: `counter` finds
 //! `main::counter` if no variable is `counter` alone.
 
 use gimli::DwTag;
@@ -114,7 +114,8 @@ fn is_called<'d>(
     Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
 }
 
-/// Returns the entries that may have an entry's missing attributes: its declaration, or the function that it copies.
+/// Returns the entries that may have an entry's missing attributes: the entry's declaration, or the function that the
+/// entry copies.
 pub(super) fn origins<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,

@@ -23,7 +23,7 @@ impl<'d> Variables<'d> {
     pub(super) fn origin(&self, name: &Name) -> Result<VariableOrigin, VariableError> {
         let mut found = names::find(&self.units, name)?;
         let dropped = |found: &NamedVariable<'d>| match found.location {
-            // The linker removed a variable whose address is outside the program, or 0.
+            // A variable at address 0, or outside the program, was removed by the linker.
             Location::Fixed(Start::Module(address)) => {
                 address == 0 || !self.image.layout().has_memory(address)
             }
@@ -159,8 +159,7 @@ fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Optio
     };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // A loose fit also finds variables of functions, some without a location. So the error must prefer a local
-    // variable.
+    // A loose fit also finds functions' variables, some without a location. So the error must prefer a local variable.
     let found = match fit {
         NameMatch::Exact => gone.or(local),
         NameMatch::Suffix => local.or(gone),

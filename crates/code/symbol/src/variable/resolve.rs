@@ -101,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators. The first `used` operators belong to the variable's name, as in Go.
+    /// Plans the operators after the first `used`, which belong to a Go variable's name ([`of_go`]).
     fn plan_operators(
         &self,
         origin: &VariableOrigin,
@@ -214,7 +214,7 @@ impl<'v, 'd> Walk<'v, 'd> {
             element: target, ..
         } = shape
         {
-            // As in gdb: `.` and `->` are the same, and an array decays.
+            // As in gdb, `.` and `->` are the same, and an array stands for its first element.
             if matches!(shape, Shape::Pointer(_)) {
                 self.load(at, target);
             }

@@ -1,6 +1,6 @@
 //! Searches a unit for a variable by reading all its entries in order. Most entries do not match, so their attributes
-//! are read only up to the name. All offsets of the wanted text in `.debug_str` are found first, so that names are
-//! compared by their offsets.
+//! are read only up to the name. The wanted text's offsets in `.debug_str` are found first, so that names are compared
+//! by offsets.
 
 use gimli::constants as dw;
 use gimli::{

@@ -1,7 +1,7 @@
 //! Finds the block of a file's thread-local variables in a thread.
 //!
 //! On x86-64 the program's block ends at the thread pointer. A library's block is found by a word of the library's
-//! offset table, so of the loader's structures only a thread's table of blocks must be known. The word has:
+//! offset table. So only one structure of the loader must be known, a thread's table of blocks. The word has:
 //!
 //! - in libraries loaded with the program, a variable's distance from the thread pointer (`R_X86_64_TPOFF64`);
 //! - otherwise the library's number (`R_X86_64_DTPMOD64`), an index in the table of blocks. In glibc and musl, the

@@ -145,7 +145,8 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and its descendants, until `show` returns `false`. Entries below its children have no attributes.
+    /// Shows an entry and its descendants, until `show` returns `false`. Grandchildren and their descendants come
+    /// without attributes.
     fn walk(
         &self,
         die: Die,
@@ -277,7 +278,7 @@ impl<'d> Units<'d> {
         let text = self.text(die, name, MAX_NAME)?;
         let end = text.iter().position(|&byte| byte == 0);
         let text = &text[..end.unwrap_or(text.len())];
-        // A name's length is paid for each time, because many entries may share it.
+        // A name is paid for each time, because many entries may share it.
         self.budget.pay(text.len() / 4).ok()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }

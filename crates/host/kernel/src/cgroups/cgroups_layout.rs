@@ -5,13 +5,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, transmute, transmute_mut};
 
 use crate::name::name_of;
 
-/// Slots without a cgroup, and the first with one.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
 pub(super) const LINE: usize = size_of::<TaskLine>() / 8;
-/// Count, time enabled, time running.
+/// The words of an event: count, time enabled, time running.
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = size_of::<CpuState>() / 8;
 pub(super) const ROUND: usize = size_of::<RoundCounts>() / 8;
@@ -95,15 +94,17 @@ impl CpuCounts {
     }
 }
 
-/// What may be wrong with counts at switches, or *by tasks*. Lost reports and missed runs concern both.
+/// What may be wrong with counts: with those at switches, unless it says *by tasks*. `lost_reports` and `missed`
+/// concern both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
-    /// Switches that the kernel hid. The tasks' fields were charged later; events may be in other cgroups' counts.
+    /// *Hidden* switches, at which the kernel ran no program. The tasks' fields were charged later; events may be in
+    /// other cgroups' counts.
     pub unseen: u64,
-    /// Hidden switches from tasks without earlier fields, whose first counts are missing. By tasks: tasks without room
-    /// for a record.
+    /// Hidden switches from tasks whose earlier fields were not kept; the tasks' first counts are missing. By tasks:
+    /// tasks without room for a record.
     pub strangers: u64,
-    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the flush.
+    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the next charge.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
@@ -157,7 +158,7 @@ pub struct Times {
     pub rounds_ns: u64,
 }
 
-/// Runs of the program at switches: [0] within a cgroup, [1] to another.
+/// Runs of the BPF program at switches: [0] within a cgroup, [1] to another cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
     /// All runs.
@@ -206,7 +207,7 @@ pub(super) fn add_cpu(state: [u64; CPU], checks: &mut CountFaults, times: &mut S
 pub(super) enum CgroupChange {
     /// A cgroup, with its path.
     Created(u64, String),
-    /// Tasks were moved, perhaps while they ran. CPUs must be flushed, because the old cgroup is charged until then.
+    /// Tasks were moved, perhaps while they ran. CPUs must be flushed; until then the old cgroup is charged.
     Moved,
     Removed(u64),
 }

@@ -25,7 +25,7 @@ pub(super) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
 pub(super) enum Flush {
-    /// A program that charges the task of the CPU on which it runs.
+    /// Charges the task of the CPU on which it runs.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
 }
@@ -62,8 +62,7 @@ impl Flush {
     }
 
     /// Charges all tasks a last time, once the program `ending` is detached. A round over all tasks does not see a
-    /// reaped task; `ended` charges such a task when the kernel frees it, an RCU grace period later. Returns how many
-    /// tasks were not charged in time.
+    /// reaped task, which `ended` charges an RCU grace period later. Returns how many tasks were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);

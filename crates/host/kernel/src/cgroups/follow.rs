@@ -1,4 +1,4 @@
-//! A thread that receives the programs' reports. After a move of tasks that may run, it makes the programs charge
+//! A thread that receives the BPF programs' reports. After a move of tasks that may run, it makes the programs charge
 //! running tasks.
 
 use std::io::{PipeReader, PipeWriter, pipe};

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 
-/// The rough cost of counting: by tasks for each birth and end, at switches for each switch (`tiptoe-dev bench
-/// cgroup`).
+/// The rough cost of a task's birth and end if counting is by tasks, and of a switch if counting is at switches
+/// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
-/// Births and ends may always cost 1/`SHARE` of a CPU's time.
+/// Below 1/`SHARE` of a CPU's time, births and ends are never too many.
 const SHARE: u64 = 100;
 
 #[derive(Debug)]
@@ -25,7 +25,6 @@ impl LivesMeter {
         }
     }
 
-    /// Returns whether tasks begin and end so often that counting at switches costs less.
     pub(super) fn are_many(&self) -> bool {
         let both = self.begun.zip(counts());
         both.is_some_and(|([births, switches], now)| {

@@ -1,4 +1,4 @@
-//! Loads the programs and fills their arrays.
+//! Loads the BPF programs and fills their arrays.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Returns the size of the `known` map. A place costs 16 bytes, and more once a task is recorded.
+/// A place of the map `known` costs 16 bytes, and more once a task is recorded.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32

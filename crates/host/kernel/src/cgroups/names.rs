@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
-/// The system's root cgroup. A container's mount point shows another.
+/// The id of the system's root cgroup; a container's mount point has another root.
 const ROOT: u64 = 1;
 
 /// The version 2 cgroups.
@@ -167,7 +167,6 @@ mod tests {
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert!(tree.get(20).unwrap().is_removed && !tree.get(50).unwrap().is_removed);
-        // Cgroup 50's removal was not reported.
         tree.add(60, "/a/b");
         assert!(tree.get(50).unwrap().is_removed);
         tree.forget(60);

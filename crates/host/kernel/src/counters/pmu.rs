@@ -11,7 +11,7 @@ use tiptoe_sys::host::perf::{self, Attr};
 use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// The most levels of named events. An event's terms must not name another event.
+/// An event's terms must not name another event, so named events have one level.
 const DEEPEST: usize = 1;
 const MOST_NAMED: usize = 12;
 
@@ -137,8 +137,8 @@ impl Pmu {
     }
 }
 
-/// Returns a word's index, and `value` in the word's bits, by a format like `config:0-7,32-35`; `None` if it does not
-/// fit.
+/// Returns the index of the word that a format like `config:0-7,32-35` names, and `value` in its bits; `None` if the
+/// value does not fit.
 fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, bits) = format.split_once(':')?;
     let word = ["config", "config1", "config2"]

@@ -19,9 +19,9 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Whether the text names a PMU, and no modifier mentions guests.
+    /// Whether the text names a PMU, and no modifier selects guests or the host.
     pub(super) is_of_own_pmu: bool,
-    /// CPUs that count for others, too; `None` if each counts for itself.
+    /// The CPUs that count, each for its socket; `None` if each CPU counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
 }
 
@@ -31,7 +31,6 @@ impl KernelEvent {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }
 
-    /// Returns whether `on` counts the event; one CPU counts for its socket.
     pub(super) fn is_counted_on(&self, on: CountedOn) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), CountedOn::Cpu(cpu)) => cpus.contains(&cpu),

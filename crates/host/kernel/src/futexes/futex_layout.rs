@@ -19,7 +19,7 @@ const _: () = assert!(size_of::<Waker>() == 24 && size_of::<FutexThread>() == 64
 pub struct FutexKey {
     /// The futex.
     pub address: u64,
-    /// The user's call site.
+    /// The call site in the code that called libc.
     pub site: u64,
     /// The last address in libc and the operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
@@ -61,7 +61,7 @@ pub struct FutexEnds {
 pub struct FutexCounts {
     /// The calls.
     pub ends: FutexEnds,
-    /// The user's contended calls; one may wait several times.
+    /// Lock calls that had to wait; one may wait several times.
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,

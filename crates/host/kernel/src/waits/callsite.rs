@@ -57,8 +57,8 @@ impl Callsites {
         self.symbols.is_hidden()
     }
 
-    /// Returns a stack (innermost frame first) from the call site on. Empty if symbols are hidden, because the lock's
-    /// code is then unknown.
+    /// Returns a stack (innermost frame first) from the call site on; empty if symbols are hidden, because the lock's
+    /// code is unknown.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
         if self.are_hidden() {
             return &[];

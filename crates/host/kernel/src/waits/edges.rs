@@ -104,7 +104,7 @@ fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
         return;
     };
     assert_eq!(waits.times().expect("times").runs, 0);
-    // The flags fit; only the address shows that it is not this process's mmap_lock.
+    // The flags fit; only the address shows that the lock is not this process's mmap_lock.
     let waits = run(
         WaitSelection::ContendedMmap,
         &[Begin(LOCK, READER), Begin(LOCK, WRITER)],

@@ -1,5 +1,5 @@
 //! Loads `bpf/births.bpf.c`. An *opening* opens a thread's perf events. The program records which threads inherited
-//! events from which opening, and which openings overlapped with a clone(2) (*spoilt*).
+//! which opening's events, and which openings overlapped with a clone(2) (*spoilt*).
 
 use std::collections::HashSet;
 
@@ -73,13 +73,13 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones, because all openings are done. Returns the threads with events. [`Births::changes`]
-    /// returns all later changes, and may repeat some of this result.
+    /// Stops watching for clones, once all openings are done. Returns the threads with events; [`Births::changes`] may
+    /// repeat some of them.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
         self.links.pop(); // `clone_begins`, which runs at each system call
-        self.changes()?; // discarded, because the map has all
+        self.changes()?; // discarded, because `threads` has the result
         self.threads_with_events()
     }
 

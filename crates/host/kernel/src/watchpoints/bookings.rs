@@ -2,10 +2,10 @@
 //!
 //! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
-//! 1. A tiptoe writes its file before it reads the others, so that of two tiptoes at least one sees the other.
-//! 2. A file counts only while its writer lives: the process with the file's id and start time, in the same PID
-//!    namespace. After the writer has ended, the next tiptoe removes the file.
-//! 3. Only the kernel knows other programs' registers, so it may refuse what is booked.
+//! 1. A tiptoe writes its file, then reads the others, so that of two tiptoes at least one sees the other.
+//! 2. A file counts while its writer lives (the process with the file's id and start time, in the same PID namespace).
+//!    Afterwards the next tiptoe removes the file.
+//! 3. Only the kernel knows other programs' registers, so the kernel may refuse what is booked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -169,7 +169,7 @@ fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let holders: Vec<(&Entry, &String)> = holders.collect();
     for (id, (entry, _)) in (0..).zip(&holders) {
         let reserved = accounting.reserve(&Request::new(entry.target(), Kind::Data, id));
-        // Only ours can be refused: the kernel already granted what others hold.
+        // Only a refusal of ours counts, because the kernel already granted what others hold.
         if let Err(AccountingError::NoSlot(conflict)) = reserved
             && std::ptr::eq(*entry, own)
         {

@@ -1,4 +1,4 @@
-//! Measures a hit's cost: the trap without the program's work.
+//! Measures a hit's cost: the trap, without the BPF program's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
     Ok((timed(&word), sees_kernel))
 }
 
-/// Returns the cost of a breakpoint that raises a signal, with the agent's handling.
+/// Returns the cost of a breakpoint's signal, with the agent's handling.
 pub fn signal_cost() -> Result<Cost, Error> {
     let word = AtomicU64::new(0);
     let at = stores_to(&word);

@@ -14,7 +14,7 @@ pub struct WatchWanted {
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
-    /// Whether to skip accesses that surely changed nothing.
+    /// Whether to skip accesses that certainly changed nothing.
     pub only_changed: bool,
     /// Whether to report each access, too.
     pub one_by_one: bool,
@@ -83,7 +83,7 @@ pub enum Operator {
 pub struct Watchpoint {
     /// The name in messages.
     pub name: String,
-    /// Whether it keeps its debug register when others take turns.
+    /// Whether the variable keeps its debug register when others take turns.
     pub is_pinned: bool,
     /// The address, length and kind of access.
     pub at: Breakpoint,
@@ -126,7 +126,7 @@ pub struct WatchHits {
     pub changed: u64,
     /// Hits whose value was read from memory.
     pub read_from_memory: u64,
-    /// Hits with an unknown old value: the first after each gap in watching.
+    /// Hits with an unknown old value, as after each gap in watching.
     pub old_unknown: u64,
     /// The first hit's time, by CLOCK_MONOTONIC.
     pub first_ns: u64,
@@ -159,7 +159,7 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory, and may be another thread's.
+    /// Whether `new` was read from memory, where another thread may have stored it.
     pub is_read_from_memory: bool,
     /// The row.
     pub key: WatchKey,

@@ -1,8 +1,8 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
-//! A new thread inherits its parent's events. One that is born while its parent's events are opened may inherit only
-//! some of them, and tiptoe may open them again. So an opening that races with a birth ([`Births`]) is closed and
-//! repeated, until each thread has its events exactly once.
+//! A new thread inherits its parent's events. A thread that is born while its parent's events are opened may inherit
+//! only some, and tiptoe may then open those twice. So an opening that races with a birth ([`Births`]) is closed and
+//! repeated, until each thread has its events exactly once, for at most [`LONGEST`].
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ const MANY: usize = 32;
 /// Attaching ends after this many scans without news, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A thread whose birth is not reported within this time was born before the BPF programs were loaded.
+/// A thread whose birth is not reported within this time is older than the BPF programs.
 const OLD: Duration = Duration::from_millis(20);
 /// The longest wait for a clone(2) to end. A clone that failed is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
@@ -45,8 +45,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether debug registers are reserved, as they are while the thread lives. After the attach [`Heirs`] accounts
-    /// for the registers.
+    /// Whether debug registers are reserved: while the thread lives. After the attach [`Heirs`] accounts for them.
     is_accounted: bool,
 }
 
@@ -57,7 +56,7 @@ pub struct AttachSummary {
     pub threads: u32,
     /// Openings repeated after a race with a birth.
     pub again: u32,
-    /// Threads without events: they lived too briefly.
+    /// Threads that still had no events when attaching gave up, after `LONGEST`.
     pub without: u32,
     /// How long attaching took.
     pub took: Duration,
@@ -117,7 +116,7 @@ impl Tasks {
         })
     }
 
-    /// Enables all events, twice, because a thread may be born during the first pass.
+    /// Enables all events, twice, because a thread that is born during the first pass may inherit disabled events.
     pub(super) fn enable(&self) -> Result<(), Error> {
         for _ in 0..2 {
             let mut events = self.events();
@@ -176,7 +175,7 @@ struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads for which opening was tried. If [`Births`] does not know such a thread, it has ended.
+    /// Threads for which opening was tried. One that [`Births`] does not know has ended.
     tried: HashSet<u32>,
     /// Threads without a reported birth, and since when the list is unchanged.
     undecided: Vec<u32>,
@@ -233,8 +232,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes openings that raced with a birth, and opens missing events. Returns whether it found nothing to do and
-    /// cannot have missed anything.
+    /// Closes openings that raced with a birth, and opens missing events. Returns whether nothing was left to do and no
+    /// clone may be running.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;

@@ -9,7 +9,7 @@ use super::{Access, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
-/// Words before the values.
+/// A row's words before its values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
 const READY: u64 = 2;

@@ -80,7 +80,7 @@ impl CpuEvents {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Disables a slot's events, so that none stops at its limit meanwhile.
+    /// Disables a slot's events, so that none stops before [`CpuEvents::serve`].
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());

@@ -41,7 +41,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run's cache. All measurements give this yardstick until the next call.
+    /// Returns a run's cache, whose yardstick stays until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {

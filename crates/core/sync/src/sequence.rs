@@ -12,8 +12,8 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read; `None` if a writer is inside. A reader that waits for the writer may deadlock, because it may
-    /// be a signal handler that interrupted the writer.
+    /// Begins a read; `None` if a writer is inside. The caller must not wait for the writer, because a signal handler
+    /// that interrupted the writer would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with `write_end` (edge E).

@@ -69,7 +69,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// A change without a hook is in doubt.
+/// No hook sees the unmapping, so the space is in doubt.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel) = world();

@@ -26,7 +26,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns a block, if it exists. The block may be free, or taken for other data, because readers take no lock.
+    /// Returns a block, if it exists. The block may be free, or in use for other data.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)

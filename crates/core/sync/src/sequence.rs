@@ -33,7 +33,7 @@ impl SeqCount {
     pub fn write_begin(&self) {
         let even = self.0.load(Ordering::Relaxed); // written under the writers' lock
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
-        // Release: a reader that sees a later store finds the count odd or moved; pairs with `retry` (edge F).
+        // Release: a reader that sees a later store finds the count odd or raised; pairs with `retry` (edge F).
         fence(Ordering::Release);
     }
 

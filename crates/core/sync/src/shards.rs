@@ -2,7 +2,7 @@
 //!
 //! 1. A thread that needs one shard takes its mutex, and no other.
 //! 2. A thread that needs all takes them in ascending order, otherwise two could deadlock.
-//! 3. So data that is changed only under all shards does not change while a thread holds one of them.
+//! 3. So data that changes only under all shards stays unchanged while a thread holds one.
 //!
 //! The holder of an `AWAITED` shard must wake a thread at the release, because threads may be parked. The holder of a
 //! `HELD` shard wakes none: either no thread is parked, or a thread that was woken earlier is about to set `AWAITED`.

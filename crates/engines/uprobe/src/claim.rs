@@ -1,7 +1,7 @@
 //! Which thread counts in which slab.
 //!
 //! A thread's first hit claims a *descriptor* for the thread's life. Trampolines read the address of the thread's slab
-//! of counters from the descriptor's first word; if that is 0, they take the cold path.
+//! of counters from the descriptor's first word; if that is 0, they call the agent.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
@@ -23,8 +23,8 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without it an exchange could succeed
-    /// although a new thread with the same, reused id had claimed the descriptor.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without this number an exchange could
+    /// succeed although a new thread with a reused id had claimed the descriptor.
     owner: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ const LOOKS: usize = 4;
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// The number of descriptors ever taken; wiped on fork, like the descriptors.
+    /// The number of descriptors ever taken; wiped on fork, too.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.

@@ -215,8 +215,8 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Takes the returning call's frame; returns its position, too. Passes to `left` each later frame that the thread
-    /// has left.
+    /// Takes the returning call's frame, and returns it with its position. Passes to `left` each later frame that the
+    /// thread has left.
     pub fn pop(
         &self,
         end: usize,

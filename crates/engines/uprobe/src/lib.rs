@@ -8,7 +8,7 @@
 //! - [`frames`]: each thread's followed calls in progress.
 //! - [`claim`] gives threads slabs of counters. A hit is then an increment: 0.2 to 1 ns, including the jumps.
 //! - [`lookup`]: an address's probe while mappings change; [`feed`] keeps it up to date.
-//! - [`window`]: whether a site still has the patch.
+//! - [`window`]: whether a site still has the code that was patched.
 //!
 //! Two threads must not patch one site. So one thread of the *agent*, tiptoe's library inside the program, patches and
 //! writes [`table`].

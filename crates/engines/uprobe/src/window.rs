@@ -1,4 +1,4 @@
-//! Whether a site still has a patch's bytes.
+//! Whether the memory at a site may still be the code that was patched, armed or not.
 //!
 //! For a trap at a site that a lookup in the address space ([`crate::feed`]) did not find. Other memory may be mapped
 //! there, with trap bytes of its own or a copy of the code.

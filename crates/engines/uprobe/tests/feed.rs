@@ -79,7 +79,6 @@ fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     )
 }
 
-/// Maps and unmaps; some mappings stay after the last round.
 fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     let fd = file.as_raw_fd() as u64;
     for round in 0..rounds {

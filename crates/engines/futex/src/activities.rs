@@ -68,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait if any wait was left without a return, because it cannot be in progress
-    /// at the stack pointer `sp`.
+    /// If some wait cannot be in progress at the stack pointer `sp`, the thread has left it and all waits inside. Then
+    /// removes and returns the innermost wait.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -173,8 +173,8 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as in progress at `since`, if `beginning` is still its beginning. Beginnings are unique, so no
-    /// later wait is marked instead. Called only by tiptoe.
+    /// Marks a wait as seen twice, with beginning `since`, if `beginning` is still its recorded beginning. Beginnings
+    /// are unique, so no later wait is marked. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()

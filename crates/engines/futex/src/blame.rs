@@ -134,8 +134,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Records the lock's present holder if this thread, which waits for the lock again, is recorded as its holder:
-    /// another thread was faster.
+    /// If this thread is recorded as the lock's holder, but waits for the lock again, another thread was faster. Then
+    /// records the present holder.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

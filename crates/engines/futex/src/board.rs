@@ -17,7 +17,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells, in slab 0 of the shared memory, which belongs to no thread.
+/// The cells, in slab 0.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 

@@ -1,4 +1,4 @@
-//! Samples waits: decides which are timed when the budget does not pay for all.
+//! Samples waits: selects those that are timed when the budget does not pay for all.
 //!
 //! A *skipped* wait is counted, but the clock, which is most of a timed wait's cost, is not read. The gaps between
 //! timed waits are random, with the mean that tiptoe sets. So each wait of a repeated pattern is equally likely to be
@@ -7,7 +7,7 @@
 //!
 //! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
 //! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. The mark
-//! of a skipped wait has an approximate beginning.
+//! of a skipped wait has an estimated beginning.
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
 //! signal handler waits while its thread decides whether to time a wait, the handler's wait may be timed instead, or
@@ -27,7 +27,7 @@ pub enum Beginning {
     Unknown,
     /// The beginning in ticks.
     At(u64),
-    /// The time in ticks at which tiptoe found the wait, which began earlier.
+    /// The beginning in ticks of a marked wait; an estimate if the wait was skipped.
     LongAgo(u64),
 }
 

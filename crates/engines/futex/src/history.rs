@@ -142,7 +142,7 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be older than `after`, or
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be from before `after`, or
     /// 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);

@@ -2,8 +2,9 @@
 //!
 //! Hooks run only around a futex system call, which costs 100 ns or more. A lock's fast path is unchanged.
 //!
-//! This code changes only words of slabs ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal
-//! handler may interrupt it anywhere and run it again.
+//! A *slab* is a thread's part of the memory shared with tiptoe, the tracing process; slab 0 is common to all threads.
+//! This code changes only slabs ([`tiptoe_wire::futex`]), takes no lock, and calls nothing outside. A signal handler
+//! may interrupt it anywhere and run it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,7 +1,7 @@
 //! Finds the user's call site: the first return address outside the runtime's libraries.
 //!
 //! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0 that describe how to return from the
-//! runtime's functions ([`tiptoe_stack`]). A return address outside all libraries in the tables is the user's.
+//! runtime's functions ([`tiptoe_stack`]).
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first

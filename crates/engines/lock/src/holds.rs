@@ -87,7 +87,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: only this thread stores or removes its number.
+        // Relaxed: only this thread stores its number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;

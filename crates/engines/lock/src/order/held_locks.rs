@@ -25,7 +25,7 @@ thread_local! {
 
 /// Releases (lock, number) by threads that received the guard from another thread, whose list still has the lock. That
 /// thread removes its entry if the release's number is above `since`. If several threads read the lock, one that still
-/// holds it may do so instead.
+/// holds it may remove its entry instead.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);

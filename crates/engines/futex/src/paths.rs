@@ -3,8 +3,8 @@
 //! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
 //! mostly take one path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on
 //! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack there,
-//! and compares. Only the last one, the user's, may differ. If it is near the runtime's libraries, it is looked up in
-//! them.
+//! and compares. Only the last address, the user's, may differ. If it is near the runtime's libraries, it is looked up
+//! in them.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because the code of a library that is added
 //! later counts as the user's before. A signal handler may run anywhere, so a slot is taken by storing its first word,

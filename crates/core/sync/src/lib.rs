@@ -1,8 +1,8 @@
-//! Synchronization for the engines, without system calls or allocation. A signal handler that waited for the thread it
-//! interrupted would deadlock. So all waits are bounded, except those of [`Shards`], where handlers must only try.
+//! Synchronization without system calls or allocation. A signal handler that waited for the thread it interrupted would
+//! deadlock. So all waits are bounded, except those for [`Shards`], which a handler must only try to lock.
 //!
-//! - [`SeqCount`]: readers check after a read whether anything changed.
-//! - [`RwLock`]: for readers that must not speculate.
+//! - [`SeqCount`]: a reader checks after a read whether a writer changed anything.
+//! - [`RwLock`]: for readers that cannot read again.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
 //! - [`ThreadLock`]: held by a thread until the kernel has ended that thread.
 //! - [`Pool`]: blocks of words, reused only as blocks.
@@ -15,8 +15,8 @@
 //! | H: a shard was released | drop of a guard of [`Shards`] | every way to take a shard |
 //! | I: a thread lock was released | [`ThreadLock::unlock`], the kernel at a thread's end | every way to take it |
 //!
-//! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed accesses suffice, because
-//! edges E and F order them.
+//! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed suffices, because edges E and
+//! F order the accesses.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

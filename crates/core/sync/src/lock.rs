@@ -1,8 +1,9 @@
 //! A reader-writer lock without unbounded waits.
 //!
-//! 1. The word's top bit is the writer; the others count readers.
+//! 1. The word's top bit is set while a writer holds the lock or waits for readers; the others count readers.
 //! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
-//! 3. A thread that reads may call `try_read` again, also in a signal handler, because the wait is bounded.
+//! 3. A thread with a read guard may call `try_read` again, also in a signal handler. If a writer waits, the call fails
+//!    instead of deadlocking.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -18,7 +19,7 @@ impl RwLock {
         RwLock(AtomicU64::new(0))
     }
 
-    /// Takes the lock to read; `None` if a writer is inside at each of `looks` checks.
+    /// Takes the lock to read; `None` if a writer has the bit set at each of `looks` checks.
     pub fn try_read(&self, looks: u32) -> Option<ReadGuard<'_>> {
         for _ in 0..looks {
             // Relaxed: the load only saves an addition that would be undone.
@@ -34,7 +35,7 @@ impl RwLock {
         None
     }
 
-    /// Takes the lock to write; `None` if another thread stays inside for `looks` checks.
+    /// Takes the lock to write; `None` if the lock is still held after `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
         // Acquire: as in `try_read` (edge G).
@@ -45,7 +46,7 @@ impl RwLock {
         let guard = WriteGuard(self);
         // Acquire: pairs with readers' guards (edge G).
         while self.0.load(Ordering::Acquire) != WRITER {
-            left = left.checked_sub(1)?; // the guard clears the bit
+            left = left.checked_sub(1)?; // on `None` the guard's drop clears the bit
             spin_loop();
         }
         Some(guard)

@@ -7,10 +7,10 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// Threads park only if the word is unchanged, so a lost wake is a deadlock, which loom reports.
+/// A thread parks only while the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether a wake is for one thread. All words share one queue, so a model whose threads park at different words
-    /// must wake all.
+    /// Whether a wake is for one thread. All words share one queue, so a model whose threads park at several words must
+    /// wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,

@@ -5,7 +5,7 @@ use crate::mutant::{AtomicU32, AtomicU64, Edge, Ordering::*, lose};
 use crate::thread_lock::ENDING;
 use crate::{ThreadLock, ThreadLockState as State};
 
-/// A process with a session. Only the lock's holder may change `words`, which are equal unless torn.
+/// A process with a session. Only the lock's holder may change `words`; two threads at once would make them differ.
 #[derive(Default)]
 struct Process {
     word: AtomicU32,
@@ -33,7 +33,7 @@ impl Process {
         spawn(move || process.serve(id))
     }
 
-    /// Does what the kernel does when the agent's thread has ended.
+    /// Releases the lock, as the kernel does when the agent's thread has ended.
     fn end(&self) {
         let _guard = self.end.0.lock();
         self.word.store(0, Release);
@@ -48,7 +48,7 @@ impl Process {
         }
     }
 
-    /// Runs the agent's thread until it is asked to end. Returns whether it is never asked.
+    /// Runs the agent's thread for two changes. Returns `false` if another thread asked this thread to end.
     fn serve(&self, id: u32) -> bool {
         for _ in 0..2 {
             self.change();

@@ -1,8 +1,8 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
-//! A model proves something only if wrong code fails it. Its mutants run the shipped code, without test hooks,
-//! but one thread has [lost](lose) an [`Edge`]. Models of signal handlers run once for each access, with the handler
-//! [before](interrupt) it.
+//! A model proves something only if it fails for wrong code. So its *mutants*, which must fail, run the shipped code in
+//! threads that have [lost](lose) an [`Edge`]. Models of signal handlers run once for each access, with the handler
+//! [before](interrupt) that access.
 
 extern crate std;
 
@@ -14,11 +14,11 @@ pub use loom::sync::atomic::Ordering;
 /// A guarantee that a thread can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// Fences do nothing.
+    /// Without it, fences do nothing.
     Fence(Ordering),
-    /// Accesses are relaxed.
+    /// Without it, accesses are relaxed.
     Access(Ordering),
-    /// Exchanges are torn in two.
+    /// Without it, an exchange is a load, then a store.
     Exchange,
 }
 
@@ -29,7 +29,7 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Makes the calling thread lose only `edge`; with `None`, nothing.
+/// Makes the calling thread lose `edge`, and regain all others.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
@@ -85,7 +85,7 @@ macro_rules! atomic {
         pub struct $name(loom::sync::atomic::$name);
 
         impl $name {
-            /// Returns a new one.
+            /// Returns a new integer.
             pub fn new(value: $value) -> Self {
                 $name(loom::sync::atomic::$name::new(value))
             }

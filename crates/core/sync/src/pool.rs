@@ -1,7 +1,7 @@
 //! Type-stable blocks of words.
 //!
-//! A freed block is reused only as a block, so a reader with an old index never reads other memory. Only the holder of
-//! a lock may take and free blocks; any thread may read.
+//! A freed block is reused only as a block, so a reader with an old index never reads other memory. The caller needs a
+//! lock to take and free blocks; any thread may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
@@ -9,7 +9,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The index of the block freed last, plus one. Each free block's first word continues the list.
+    /// The index of the block freed last, plus one, or 0. A freed block's first word links the block freed before it.
     given: AtomicU64,
     fresh: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// Returns a block, if it exists. It may be free, or taken again, because readers take no lock.
+    /// Returns a block, if it exists. The block may be free, or in use for other data.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)
@@ -45,7 +45,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         Some(index)
     }
 
-    /// Frees a block, whose last reference must have been removed.
+    /// Frees a block, to which the caller's data must no longer refer.
     pub fn give(&self, index: u64) {
         if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);

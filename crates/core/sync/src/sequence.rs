@@ -12,8 +12,8 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read; `None` if a writer is inside. A reader that waits for the writer may deadlock, because it may
-    /// be a signal handler that interrupted the writer.
+    /// Begins a read; `None` if a writer is inside. The caller must not wait for the writer, because a signal handler
+    /// that interrupted the writer would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with `write_end` (edge E).
@@ -33,7 +33,7 @@ impl SeqCount {
     pub fn write_begin(&self) {
         let even = self.0.load(Ordering::Relaxed); // written under the writers' lock
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
-        // Release: a reader that sees a later store finds the count odd or moved; pairs with `retry` (edge F).
+        // Release: a reader that sees a later store finds the count odd or raised; pairs with `retry` (edge F).
         fence(Ordering::Release);
     }
 

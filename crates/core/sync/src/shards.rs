@@ -2,13 +2,10 @@
 //!
 //! 1. A thread that needs one shard takes its mutex, and no other.
 //! 2. A thread that needs all takes them in ascending order, otherwise two could deadlock.
-//! 3. So data that is changed only under all shards does not change while a thread holds one of them.
+//! 3. So data that changes only under all shards stays unchanged while a thread holds one.
 //!
-//! A separate reader lock would cost each reader two more exchanges.
-//!
-//! `HELD`: the shard's holder wakes no thread at the release, because no thread is parked, or one that was just woken
-//! sets `AWAITED` before it parks again. `AWAITED`: the holder must wake a thread at the release, because threads may
-//! be parked.
+//! The holder of an `AWAITED` shard must wake a thread at the release, because threads may be parked. The holder of a
+//! `HELD` shard wakes none: either no thread is parked, or a thread that was woken earlier is about to set `AWAITED`.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -21,7 +18,7 @@ pub trait Wait {
     /// How often a thread checks a word before it parks.
     const LOOKS: u32;
 
-    /// Parks the calling thread while `word` is `seen`; may return early. A futex on the low half is enough.
+    /// Parks the calling thread while `word` is `seen`; may return early. A futex on the word's low half suffices.
     fn park(&self, word: &AtomicU64, seen: u64);
 
     /// Wakes a thread parked at `word`, if any.
@@ -174,8 +171,8 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: edge H. The word becomes `AWAITED` even if this thread takes the shard, because others may be
-        // parked, and the holder must wake them.
+        // Acquire: edge H. The word becomes `AWAITED` even if this thread takes the shard, because other threads may be
+        // parked, and must be woken at the release.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

@@ -32,9 +32,10 @@ pub enum ThreadLockState {
     Own,
     /// Another thread borrows the lock, and releases it soon.
     Borrowed,
-    /// The thread with this id has been asked to end. [`ThreadLock::withdraw`] may still withdraw the request.
+    /// The holder with this id has been asked to end. [`ThreadLock::withdraw`] can take back the request.
     Requested(u32),
-    /// The thread with this id is ending. The caller must not give up, because otherwise no thread would replace it.
+    /// The holder with this id is ending. The caller must wait for the lock, because otherwise no thread might replace
+    /// the holder.
     Ending(u32),
 }
 
@@ -57,7 +58,7 @@ impl<'a> ThreadLock<'a> {
 
     /// Returns whether the calling thread was started with the lock.
     pub fn is_own(&self, id: u32) -> bool {
-        self.0.load(Ordering::Relaxed) & !(REQUESTED | ENDING) == id // Relaxed: no other thread has this id
+        self.0.load(Ordering::Relaxed) & !(REQUESTED | ENDING) == id // Relaxed: set before the caller started
     }
 
     /// Takes the lock for a piece of work, if the lock is free.
@@ -70,8 +71,8 @@ impl<'a> ThreadLock<'a> {
         self.0.store(0, Ordering::Release); // pairs with `exchange` (edge I)
     }
 
-    /// Takes the lock if it is free, and otherwise asks its thread to end. Must be repeated until the lock is taken,
-    /// because another thread may have withdrawn the request.
+    /// Takes the lock if it is free, and otherwise asks its thread to end. The caller must repeat this until it has the
+    /// lock, because another thread may withdraw the request.
     pub fn request(&self, id: u32) -> ThreadLockState {
         loop {
             let Err(word) = self.exchange(0, id | BORROWED) else {

@@ -1,5 +1,5 @@
-//! Counts waits that their thread left, by cancellation or a signal handler's jump. No hook runs then, so the end's
-//! time is unknown.
+//! Counts waits that their thread left by cancellation or a signal handler's jump. No hook runs then, so nobody knows
+//! when they ended.
 
 use tiptoe_wire::futex::entry;
 

@@ -1,8 +1,8 @@
 //! The stack of a thread's waits, outermost first: one wait, and those of signal handlers that interrupted it.
 //!
 //! A wait is identified by its position on the stack: the canonical frame address of the function that makes the call,
-//! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled or left by a handler's jump
-//! never returns. It keeps its slot until the thread waits at that position or above, because only then it has
+//! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a handler's
+//! jump, never returns. It keeps its slot until the thread waits at its position or above, because only then has it
 //! certainly ended.
 //!
 //! A signal handler may interrupt anywhere. So `push` stores the stack position first, which takes the slot, and the
@@ -35,7 +35,7 @@ pub struct Activity {
     pub frame: u64,
     /// The checksum of wakes of this address when the wait began ([`crate::board`]).
     pub seen: u64,
-    /// For a wait that a library reports: the last futex on which the thread slept inside it, or 0; `seen` is then that
+    /// For a wait that a library reports: the last futex on which the thread slept inside it, or 0; `seen` is this
     /// futex's checksum. For a lock that records its holder: the [`crate::history::History::mark`].
     pub within: u64,
 }
@@ -68,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait, if the thread has left that wait or one around it without a return. The
-    /// thread has left each wait that cannot be in progress at the stack pointer `sp`.
+    /// If some wait cannot be in progress at the stack pointer `sp`, the thread has left it and all waits inside. Then
+    /// removes and returns the innermost wait.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -78,7 +78,7 @@ impl<'a> Activities<'a> {
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
         self.0.store(sp_word(innermost), 0);
-        // Without an address the wait never began: the thread was interrupted in `push`.
+        // A slot without an address holds no wait, because a handler interrupted `push`.
         wait.or_else(|| self.pop_left(sp))
     }
 
@@ -101,7 +101,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(sp_word(index), wait.sp);
-        // The slot's former wait has ended, and so have the waits inside it.
+        // The slot's former wait and the waits inside it have ended.
         if index + 1 < activity::DEPTH {
             self.0.store(sp_word(index + 1), 0);
         }
@@ -124,8 +124,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum
-    /// there, because the thread that wakes the last futex ends that wait.
+    /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum in
+    /// that wait, because the thread that wakes the last futex ends the wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
@@ -161,7 +161,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// Returns the waits' beginnings. Called only from outside the traced program.
+    /// Returns the waits' beginnings. Called only by tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -173,8 +173,8 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as in progress at `since`, if `beginning` is still its beginning. Beginnings are unique, so a later
-    /// wait is never marked instead. Called only from outside the traced program.
+    /// Marks a wait as seen twice, with beginning `since`, if `beginning` is still its recorded beginning. Beginnings
+    /// are unique, so no later wait is marked. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()

@@ -1,8 +1,8 @@
-//! Charges a wait to the threads that held the lock during the wait.
+//! Charges a wait's time to the threads that held the lock meanwhile.
 //!
-//! A thread reads the lock's holder before it waits. Threads that woke up recorded each later hand-over
-//! ([`crate::history`]). The time between two hand-overs is charged to one holder, at the call site where this holder
-//! released the lock. Time without a known holder is charged to [`holder::UNKNOWN`].
+//! A thread reads the lock's holder before it waits. Woken threads record each later hand-over ([`crate::history`]).
+//! The time between two hand-overs is charged to one holder, at the call site where this holder released the lock, or
+//! to [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
@@ -11,14 +11,14 @@
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
-//! A releasing thread reads the clock only if it slept before it took the lock. Otherwise it is charged up to the
-//! wake-up.
+//! A thread that releases a lock reads the clock only if it slept before it took the lock. Otherwise the time up to the
+//! wake-up is charged to this thread, too.
 //!
-//! A thread that takes a free lock records nothing. So other threads may have held a lock that a woken thread finds
-//! free; many, if the woken thread had to wait for a CPU.
+//! A thread that takes a free lock records nothing. So other threads may have held the lock before a woken thread found
+//! it free; many, if that thread had to wait for a CPU.
 //!
-//! The holder is read shortly after the clock, so a thread is rarely preempted in between. A thread that is preempted
-//! there records a later holder, which is charged too much.
+//! The holder is read right after the clock. A thread that is preempted in between, which is rare, records a later
+//! holder, which is charged too much.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -37,9 +37,9 @@ fn short(lock: u64) -> u64 {
 
 /// A wait, charged from its end to its beginning.
 struct Parts<'c, C> {
-    /// The end of the next part.
+    /// The end of the part that is charged next.
     until: u64,
-    /// The release that ended the part.
+    /// The release that ended this part.
     release: Release,
     /// The thread that took the lock at `until`, if it was faster than the woken thread.
     faster: Option<u32>,
@@ -105,8 +105,7 @@ impl Thread<'_> {
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
         let hand_overs = self.history().since(lock, wait.mark(), ended.since);
-        // The hand-over is recorded before the wait is charged, because charging takes long and other waiters need the
-        // record.
+        // The hand-over is recorded first, because charging takes long and other waiters need the record.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -135,8 +134,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Records the lock's present holder, if this thread is recorded as its holder. The thread waits for the lock
-    /// again, so another thread was faster.
+    /// If this thread is recorded as the lock's holder, but waits for the lock again, another thread was faster. Then
+    /// records the present holder.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {
@@ -163,7 +162,7 @@ impl Thread<'_> {
         self.takes(0);
     }
 
-    /// Records the release of the lock that this thread took after a sleep, if the call wakes the lock's waiters.
+    /// Records a release if the call wakes the waiters of the lock that this thread took after a sleep.
     #[cold]
     #[inline(never)]
     pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {

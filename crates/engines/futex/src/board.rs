@@ -1,15 +1,15 @@
 //! The last wake at each address, from which a waiter learns the call site that ended its wait.
 //!
 //! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores the words one by one,
-//! with their checksum. Readers ignore torn cells, so the words need no ordering. An exchange would make the waker wait
-//! for another CPU's cache line and its own earlier stores.
+//! with their checksum. Readers ignore torn cells, so the words need no ordering. With an exchange the waker would wait
+//! for the cache line and for its own earlier stores.
 //!
 //! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards, another
 //! thread woke that address in between. No times are compared, so a wake need not read the clock, which would double
 //! the cost of a wake.
 //!
 //! INVARIANT: the checksum of a cell with words of two wakes does not match. If only one word is of another wake, this
-//! is certain, because a change of one word changes the checksum. Otherwise a match has a chance of one in 2^64.
+//! is certain, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -17,7 +17,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells, in slab 0 of the shared memory, which belongs to no thread.
+/// The cells, in slab 0.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
@@ -61,8 +61,8 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns when the one lock that the user named (`--hold`) was last released, in ticks, or 0. Only the lock's
-    /// holder may call this, because then no other thread releases the lock.
+    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only the lock's holder may call this, so
+    /// that no other thread releases the lock meanwhile.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)

@@ -1,7 +1,7 @@
 //! Hooks before and after a futex call.
 //!
 //! A woken thread may find the lock taken and wait again. All such waits for one lock in one call by the user's code
-//! are an *episode*. It ends when the thread waits for another lock, or wakes the lock's waiters. A thread that has
+//! are an *episode*, which ends when the thread waits for another lock or wakes the lock's waiters. A thread that has
 //! waited for a mutex always makes a wake call when it unlocks that mutex.
 
 use tiptoe_wire::Words;
@@ -113,7 +113,6 @@ impl Activity {
         OwnedLock::decode(self.operation >> LOCK_SHIFT & LOCK)
     }
 
-    /// Returns the wait's [`crate::history::History::mark`].
     pub(crate) fn mark(&self) -> u64 {
         self.within
     }
@@ -142,16 +141,16 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
-    /// Returns whether the call is a wait that is probably timed. Then the hook reads the clock before it looks for the
-    /// call site, because the search hides how long the clock takes.
+    /// Returns whether the call is a wait that is probably timed. Then the hook reads the clock before it searches for
+    /// the call site, because the CPU can search while it reads the clock.
     #[inline(always)]
     pub fn is_next_timed(&self, operation: u32) -> bool {
         Kind::of(operation) == Kind::Wait && Gaps::new(self.own).is_next_timed()
     }
 
-    /// Records a call before it is made. For a wait, `lock` returns the kind of the lock, if it records its holder, and
-    /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases after a
-    /// sleep.
+    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its holder, and
+    /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases of a lock
+    /// taken after a sleep.
     #[inline(always)]
     pub fn begins(
         &self,
@@ -186,7 +185,8 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // The mark must be read first, so that the holder is newer than all hand-overs before the mark.
+                // The history's mark must be read first, so that the holder is newer than all hand-overs before the
+                // mark.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -282,8 +282,8 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning, because they did not wait, or began before the hooks were installed.
-    /// Does not time waits that returned at once or were skipped, because reading the clock would dominate their cost.
+    /// Ignores calls without a recorded beginning, which did not wait or began before the hooks were installed. Does
+    /// not time waits that returned at once or were skipped, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -330,7 +330,7 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if no hook saw the real
+        // A skipped wait saved no checksum, so the last recorded waker is blamed, wrongly if no hook saw the real
         // waker.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
@@ -408,13 +408,13 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Returns a stamp that is unique among the wakes of living threads, until this thread has made 2^40 more.
+/// Returns a stamp that no other wake of a living thread has, until this thread has made 2^40 more wakes.
 #[inline(always)]
 fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks a branch as cold, so that a skipped wait takes no jump.
+/// Marks a branch as cold, so that skipped waits run without a jump.
 #[cold]
 fn cold_branch() {}
 

@@ -1,7 +1,7 @@
 //! A thread's sums of its waits, by address and call site.
 //!
-//! An entry is taken by storing its address, before the rest of its key. A signal handler in between takes another
-//! entry for the same key, so the collector must add up equal keys. Each addition is one instruction, because otherwise
+//! A thread takes an entry by storing its address, then stores the rest of the key. A signal handler in between takes
+//! another entry for the same key, so the collector must add up equal keys. Each addition is one instruction; otherwise
 //! a handler's addition could be lost.
 
 use tiptoe_event::bucket_of;
@@ -95,7 +95,7 @@ impl Entry<'_> {
         self.0.store(word as usize, value);
     }
 
-    /// Adds to a number of the entry.
+    /// Adds to a word of the entry.
     pub fn add(&self, word: u32, count: u64) {
         self.0.add_own(word as usize, count);
     }
@@ -132,7 +132,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`], if the holder has a slot or one is free.
+    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`] that has a slot or gets a free one.
     pub fn held_by(&self, holder: u64, ns: u64, weight: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
         self.shared(slots, holder, ns, weight);

@@ -1,17 +1,17 @@
-//! Samples waits: decides which are timed when the budget does not pay for all.
+//! Samples waits: selects those that are timed when the budget does not pay for all.
 //!
 //! A *skipped* wait is counted, but the clock, which is most of a timed wait's cost, is not read. The gaps between
-//! timed waits are random, with the mean that tiptoe sets. So each wait is equally likely to be timed, whatever the
-//! pattern of waits. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are
-//! unbiased, also when the mean changes.
+//! timed waits are random, with the mean that tiptoe sets. So each wait of a repeated pattern is equally likely to be
+//! timed. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are unbiased, also
+//! when the mean changes.
 //!
 //! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
-//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If it was
-//! skipped, the mark records an approximate beginning.
+//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. The mark
+//! of a skipped wait has an estimated beginning.
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
-//! signal handler waits while its thread decides, the handler's wait may be timed instead of the thread's, or both,
-//! which is harmless. All accesses are relaxed, because these words order nothing.
+//! signal handler waits while its thread decides whether to time a wait, the handler's wait may be timed instead, or
+//! both, which is harmless. All accesses are relaxed, because these words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -23,11 +23,11 @@ pub const MOST: u64 = 63;
 /// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped: its word is only its number.
+    /// The wait was skipped, so its word is only its number.
     Unknown,
     /// The beginning in ticks.
     At(u64),
-    /// The time in ticks at which tiptoe found the wait, which began earlier.
+    /// The beginning in ticks of a marked wait; an estimate if the wait was skipped.
     LongAgo(u64),
 }
 
@@ -95,7 +95,7 @@ impl<'a> Gaps<'a> {
             return self.0.store(NEXT_WEIGHT as usize, 0);
         }
         let seed = self.0.load(SEED as usize).wrapping_add(now);
-        // A linear congruential generator: its upper bits are good.
+        // A linear congruential generator, whose upper bits are random.
         let seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

@@ -1,23 +1,23 @@
-//! Hand-overs of locks: which thread holds a lock from which time on. Threads that slept for the lock record them.
+//! Hand-overs of locks: which thread holds a lock from which time on.
 //!
-//! A release of a lock for which threads sleep wakes one of them. The woken thread finds out whether it or a faster
-//! thread holds the lock now. So all hand-overs during a wait were recorded by threads that woke up during the wait.
-//! A sleep costs far more than a record.
+//! A release of a lock for which threads sleep wakes one of them. The woken thread records whether it or a faster
+//! thread holds the lock now. A thread that took the lock after a sleep also records its release. A sleep costs far
+//! more than a record.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
-//! there one by one, with a checksum. Readers skip a place whose checksum differs, because another thread has begun to
-//! overwrite it. So the words need no ordering.
+//! there one by one, with a checksum. Readers skip a place whose checksum differs, because it is being overwritten. So
+//! the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
 //! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
-//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as the lock's family
-//! counted since the mark, none was overwritten. If it finds fewer, and more places were taken since the mark than the
-//! ring has, some may have been overwritten, even while it read them.
+//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as the family counted
+//! since the mark, none was overwritten. If it finds fewer, and the ring has fewer places than were taken since the
+//! mark, some may have been overwritten, perhaps during the reading.
 //!
-//! A preempted thread may count its hand-over before a wait's mark, and take its place after the mark. Such a hand-over
-//! is older than the wait, so it is skipped.
+//! A thread may be preempted after it counted its hand-over, and take its place only after another thread's mark. This
+//! hand-over is older than the other thread's wait, so it is skipped.
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -36,7 +36,7 @@ use crate::primitive::fence;
 /// The holder of a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
-    /// In ticks.
+    /// The time in ticks.
     pub at: u64,
     /// A thread's id, `READERS`, `NOBODY`, or 0 if unknown.
     pub holder: u32,
@@ -55,7 +55,7 @@ pub struct Release {
     pub site: u64,
 }
 
-/// Views the rings in slab 0.
+/// The rings in slab 0.
 #[derive(Clone, Copy)]
 pub struct History<'a>(Words<'a>);
 
@@ -68,15 +68,15 @@ pub struct HandOvers<'a> {
     last: u64,
     mark: u32,
     after: u64,
-    /// How many of the family's hand-overs are not found yet.
+    /// How many of the family's hand-overs were not found yet.
     left: u32,
 }
 
-/// How far a record may be from its place in the order of time.
+/// How many records are sorted by time at once.
 const AHEAD: usize = 4;
 
-/// Hand-overs, newest first. A thread preempted after it read the clock records late, so the iterator returns the
-/// newest of the next [`AHEAD`] records each time.
+/// Hand-overs, newest first. A thread that is preempted after it read the clock records late. So the iterator always
+/// returns the newest of the next [`AHEAD`] records.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
@@ -142,7 +142,7 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be older than `after`, or
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be from before `after`, or
     /// 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
@@ -328,8 +328,8 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// Regression: hand-overs overwritten after a wait had read the ring's count were not noticed. The wait's own
-    /// hand-over, which is recorded first, may overwrite one.
+    /// Regression: overwriting after a wait had read the ring's count was not noticed. The wait's own hand-over, which
+    /// is recorded first, may overwrite another.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
@@ -343,7 +343,7 @@ mod tests {
         assert!(all.is_cut());
     }
 
-    /// Regression: a thread preempted after it had counted its hand-over hid a later one.
+    /// Regression: a thread that was preempted after it counted its hand-over hid a later hand-over.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn a_hand_over_from_before_the_mark_hid_a_later_one() {
@@ -351,7 +351,7 @@ mod tests {
         let history = history(&room);
         let [lock, _, other] = locks();
         for (others, want) in [(0, &[20][..]), (u64::from(COUNT) - 1, &[])] {
-            // The mark has counted the hand-over that is recorded last.
+            // The mark already counts the hand-over that is recorded last.
             let mark = history.mark(lock) + (1 << 32);
             history.push(lock, &hand_over(20));
             (0..others).for_each(|at| history.push(other, &hand_over(at)));

@@ -1,13 +1,13 @@
-//! Times how long a thread holds the one lock that the user named.
+//! Times how long a thread holds the lock that `--hold` names.
 //!
 //! Hooks see calls of libc's functions that take and release the lock, but not their returns. A hold begins with the
 //! call that takes the lock, or at the end of the last wait inside this call. It ends with the call that releases the
 //! lock. Only the release shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait
-//! releases the lock, perhaps through an unlock function, and then holds it again.
+//! releases the lock, perhaps through an unlock function, and takes it again.
 //!
-//! No hook sees a call spin. But an exclusive hold cannot begin before the lock's last release, whose time all threads
-//! share. A spin lock's function may jump to its start, and so to the hook, for each try. So the last try begins the
-//! hold.
+//! No hook sees a call spin. But an exclusive hold begins at the earliest at the lock's last release, whose time all
+//! threads share. A spin lock's function may jump to its start, and so to the hook, for each try. So the last try
+//! begins the hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -28,13 +28,13 @@ pub enum LockOperation {
     Takes,
     /// Takes the lock, or fails.
     Tries,
-    /// Releases the lock.
+    /// Releases a lock that may have several holders.
     Gives,
     /// Releases the lock, waits for a condition, and takes the lock again.
     Leaves,
     /// Takes the lock by spinning; the hook may run for each try.
     Spins,
-    /// Releases an exclusive lock.
+    /// Releases a lock with one holder.
     Frees,
 }
 
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Records (operation, lock, site, time); returns (site, ticks).
+    /// Records each (operation, lock, site, time); returns each hold's (site, ticks).
     fn holds(operations: &[(LockOperation, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
@@ -255,7 +255,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // Without a sleep the new hold's start is unknown.
+        // If the thread does not sleep, the new hold's start is unknown.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

@@ -1,5 +1,4 @@
-//! Models of the board under two wakers and a waiter, and of a thread's waits with a signal handler before each
-//! access.
+//! Models of the board with two wakers and a waiter, and of a thread's waits with a signal handler before each access.
 
 extern crate std;
 
@@ -59,7 +58,7 @@ fn wakes_do_not_mix(find: Waker) {
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Both share a cell, so at most one is left.
+        // Both wakes share a cell, so at most one is left.
         let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
@@ -140,7 +139,6 @@ pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'sta
     assert!(nth > 8, "the thread made only {nth} accesses");
 }
 
-/// A handler waits while its thread pushes or pops a wait.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {

@@ -53,7 +53,6 @@ fn calls(own: Words<'static>, site: u64) -> u64 {
     mine.map(|block| word(block, entry::CALLS)).sum()
 }
 
-/// A handler waits at a futex before each access.
 fn a_reported_wait_counts_once(frame_end: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -73,8 +72,7 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// Mutant: a reported wait's position is the start of the library's own frame. It must be above the futex waits inside,
-/// but futex calls from that frame have the same position.
+/// Mutant: a reported wait's position is the start of the library's frame, which is not above the futex waits inside.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

@@ -1,4 +1,4 @@
-//! What a futex call does, and its end.
+//! What a futex call does, and how a wait ends.
 
 use tiptoe_wire::futex::{REPORTED, entry};
 
@@ -44,13 +44,13 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum End {
-    /// Another thread woke it.
+    /// Another thread woke the waiter.
     Woken = entry::WOKEN,
-    /// The word had changed.
+    /// The futex word had changed before the wait.
     AtOnce = entry::AT_ONCE,
     /// The time-out expired.
     TimedOut = entry::TIMED_OUT,
-    /// A signal interrupted it.
+    /// A signal interrupted the wait.
     Interrupted = entry::INTERRUPTED,
     /// Any other error.
     Other = entry::OTHER,

@@ -1,7 +1,8 @@
 //! Reads which thread holds a lock, if the lock records it.
 //!
 //! glibc's mutexes and rwlocks contain the id of the thread that holds them exclusively. These layouts cannot change,
-//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's own) record no holder.
+//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's internal ones) record no
+//! holder.
 //!
 //! The word may contain anything, so readers must check that it can be a thread's id.
 
@@ -16,7 +17,7 @@ pub const MUTEX_OWNER: u64 = 8;
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// The value of a contended mutex, for which libc waits. A robust mutex has its holder's id and [`WAITERS`].
+/// The value of a mutex with waiters. A robust mutex has its holder's id and [`WAITERS`] instead.
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 
@@ -42,13 +43,13 @@ pub(crate) const LOCK_SHIFT: u32 = HOLDER;
 /// In [`LockState`]: the lower bits are a thread's id, not the number of readers.
 const IS_THREAD: u32 = 1 << (HOLDER - 1);
 
-/// What a waiting thread found. The upper bits are the kind of lock, if it records a holder; the lower bits are the
-/// holder or the number of readers.
+/// The lock's state as a waiting thread found it. Upper bits: the kind of a lock that records its holder, or 0. Lower
+/// bits: the holder or the number of readers.
 pub type LockState = u32;
 
 impl OwnedLock {
     /// Returns for which kind of lock a futex call waits; `None` if the lock records no holder. `function` is the
-    /// [`owner`] value of the libc function that makes the call.
+    /// calling libc function's [`owner`] value.
     #[inline(always)]
     pub fn of(function: u64, address: u64, operation: u32, value: u32) -> Option<OwnedLock> {
         let operation = operation & 0x7f;
@@ -57,7 +58,7 @@ impl OwnedLock {
             owner::MUTEX | owner::CONDITION if inherits => Some(OwnedLock::Inheriting),
             owner::MUTEX => Some(OwnedLock::Mutex),
             owner::CONDITION => {
-                // The condition's own futexes never have these values.
+                // A wait for the condition itself has another operation or value.
                 let is_mutex =
                     operation == FUTEX_WAIT && (value == CONTENDED || value & WAITERS != 0);
                 is_mutex.then_some(OwnedLock::Mutex)

@@ -1,14 +1,14 @@
-//! Caches walks: the paths through the runtime's libraries that a thread took before.
+//! Caches the results of [walks](crate::walk) through the runtime's libraries, for each thread.
 //!
 //! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
 //! mostly take one path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on
-//! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack at
-//! these distances, and compares. Only the last address, the user's, may differ. If it is between the runtime's
-//! libraries, it is looked up, because it may be in a standard library.
+//! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack there,
+//! and compares. Only the last address, the user's, may differ. If it is near the runtime's libraries, it is looked up
+//! in them.
 //!
-//! Paths are in the thread's words and never removed. The number of known libraries is part of the key, because the
-//! code of a library that is not added yet counts as the user's. A signal handler may run anywhere, so a slot is taken
-//! by its first word, and complete once its last word is stored.
+//! Paths are never removed. The key contains the number of known libraries, because the code of a library that is added
+//! later counts as the user's before. A signal handler may run anywhere, so a slot is taken by storing its first word,
+//! and complete once its last word is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -121,7 +121,7 @@ impl PathSlot<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// Returns the last return address and its frame; `None` if another address differs from the cached one.
+    /// Returns the last return address and its frame; `None` if an earlier address differs from the cached one.
     #[inline(always)]
     fn follow(&self, begins: &PathBeginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
@@ -216,12 +216,12 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses with each rule in each library, and user's addresses in a library, between both, and far from both.
+    /// Addresses with each rule in each library; then the user's: in the mixed library, between both, and far from
+    /// both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
 
-    /// Cached paths must equal walks.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn paths_lead_where_walks_do() {

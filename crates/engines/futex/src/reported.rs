@@ -1,8 +1,8 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
-//! Such a wait is all that the library does to get the lock (spinning, futex calls). It counts as one wait, without the
-//! futex calls inside it. Its waker is the last call's waker. Its position is the end of the caller's frame, because
-//! all calls inside it are below.
+//! All that the library does to get the lock (spinning, futex calls) counts as one wait. The waker of the last futex
+//! call is the wait's waker. The wait's stack position is the end of the caller's frame, because all calls inside are
+//! below that.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -17,7 +17,7 @@ use crate::paths::Caller;
 pub struct ReportedWait {
     /// The lock's address.
     pub address: u64,
-    /// How the lock is taken.
+    /// How the lock is taken (`tiptoe_port::mode`).
     pub mode: u64,
     /// The lock's label; its name is read at the end.
     pub label: u64,
@@ -91,7 +91,7 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut to the room. The length is stored last, so that a reader finds the whole name.
+    /// Stores a name, cut to the room. Stores the length last, so that a reader finds the whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {

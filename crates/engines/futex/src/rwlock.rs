@@ -1,9 +1,9 @@
-//! glibc's rwlock since 2.25. Its layout cannot change, because `struct_rwlock.h` compiles it into programs.
+//! glibc's rwlock since 2.25 (`struct_rwlock.h`). Its layout cannot change ([`crate::owner`]).
 //!
 //! | bytes | hold |
 //! |---|---|
 //! | 0 to 3 | flags; from bit 3 on, how many threads read or want to read |
-//! | 8 to 11 | the futex of threads that wait for the other phase |
+//! | 8 to 11 | the futex of readers, and of the next writer, that wait for their turn |
 //! | 12 to 15 | the futex of waiting writers |
 //! | 24 to 27 | the thread that writes |
 
@@ -11,7 +11,7 @@ const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
 /// Offset of the writing thread.
 pub const WRITER: u64 = 24;
-/// In the first word: it is the writers' turn.
+/// In the first word: it is a writer's turn.
 const WRITE_PHASE: u32 = 1;
 /// In the first word: readers wait at this word for a writer.
 const READERS_WAIT: u32 = 4;
@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock whose waiter expects `word`. Readers that give way to a writer wait at the
-/// rwlock's first word, and mark it.
+/// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that let a writer go
+/// first wait at the rwlock's first word, and mark it.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

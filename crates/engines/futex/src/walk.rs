@@ -1,15 +1,14 @@
 //! Finds the user's call site: the first return address outside the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. So tiptoe has put tables into slab 0, which say how to return from the
-//! runtime's functions ([`tiptoe_stack`]). A return address outside all libraries in the tables is the user's.
+//! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0 that describe how to return from the
+//! runtime's functions ([`tiptoe_stack`]).
 //!
-//! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is a
-//! [`RuntimePart::Mixed`] library, with rows only for these functions. A walk ends at the first function without a row.
-//! A walk that finds no such function returns the innermost call in the mixed library.
+//! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
+//! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
+//! function without a row. If it finds none, it returns the innermost call in the mixed library.
 //!
-//! All waits need the same few rows, so results are cached by a hash of the return address. A result is two words in
-//! the hash's first free place, which the result keeps for ever. tiptoe adds libraries while threads walk, and never
-//! removes one.
+//! All waits need the same few rows, so results are cached for ever, by a hash of the return address. tiptoe adds
+//! libraries while threads walk, and never removes one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -49,7 +48,7 @@ pub struct Library {
 /// A part of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library, whose functions show the kind of lock.
+    /// The C library. The function that waits shows the kind of lock.
     Libc,
     /// Another library.
     Other,
@@ -147,7 +146,7 @@ impl<'a> Frames<'a> {
     /// Returns a return address with the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
-        // A call may be its function's last instruction.
+        // A call may be its function's last instruction; then the return address is in the next function.
         let call = via.wrapping_sub(1);
         for number in 0..OWNER_COUNT {
             let place = (OWNERS + number * OWNER_WORDS) as usize;
@@ -185,7 +184,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
-        // A call may be its function's last instruction.
+        // As in `with_owner`.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -272,7 +271,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns only two words, which fit registers.
+    /// Returns only two words, so that registers hold them.
     #[cold]
     #[inline(never)]
     fn walk_cold(

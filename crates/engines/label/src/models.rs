@@ -100,7 +100,6 @@ fn mutant_torn_count_and_key() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// A handler switches before the nth access.
 #[test]
 fn model_a_handler_switches_in_between() {
     for nth in 0.. {

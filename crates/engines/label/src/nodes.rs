@@ -1,8 +1,8 @@
-//! Gives numbers to nodes (scopes within a parent node), in a table that all threads read.
+//! Gives numbers to *nodes*, in a table that all threads share. A node is a scope within a parent node.
 //!
 //! The first thread that enters a node takes a number, writes the record, then publishes key and number in one word. So
-//! a thread that finds the number finds the record. If two threads do this at once, the slower thread's number stays
-//! unused.
+//! a thread that finds the number finds the record. If two threads enter a new node at once, the slower thread's number
+//! stays unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -25,8 +25,8 @@ impl<'a> Nodes<'a> {
         Nodes(words)
     }
 
-    /// Returns the number of a label's node within `parent`; [`OTHERS`] if the table is full. `name` is called only for
-    /// a new node.
+    /// Returns the number of a label's node within `parent`; [`OTHERS`] without room, within [`OTHERS`], or for an
+    /// impossible label. Calls `name` only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {

@@ -8,7 +8,7 @@ use crate::nodes::Nodes;
 /// A bit set in each token, so that no token is 0.
 const TOKEN: u64 = 1 << 16;
 
-/// A thread's words.
+/// A thread's words, and the table of nodes.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     slab: Words<'a>,
@@ -17,7 +17,7 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// `own` are the scope words of the thread's `slab`, `shared` the scope words of slab 0.
+    /// `own` are the scope words of the thread's `slab`, `shared` those of slab 0, the common slab.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
@@ -47,8 +47,7 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves a scope, and all scopes entered after it. Ignores another session's tokens, whose numbers mean nothing
-    /// here.
+    /// Leaves a scope, and all scopes entered inside it. Ignores another session's tokens, which name other nodes.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -70,8 +69,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Sets the time up to which scopes are charged. Returns the old time; 0 if none was set, or if a signal handler
-    /// has charged up to `now`.
+    /// Sets the time up to which ticks were added to nodes. Returns the old time; 0 if none was set, or if a signal
+    /// handler has set `now` or later.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -175,7 +174,7 @@ mod tests {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         thread.enters(OUTER, false, 100, || b"outer");
-        // As if a handler ran between reading the clock and using it.
+        // A handler runs after the thread has read the clock (140).
         let handler = thread.enters(INNER, false, 150, || b"inner");
         thread.leaves(handler, 160);
         thread.enters(INNER, false, 140, || b"inner");

@@ -45,7 +45,7 @@ macro_rules! pairs {
     };
 }
 
-/// Must differ, because otherwise the compiler merges equal functions.
+/// These numbers must differ, otherwise the compiler merges the functions.
 const BARE: u32 = 3;
 const WRAPPED: u32 = 5;
 const WAITS: u32 = 7;

@@ -23,7 +23,7 @@ pub struct Lock {
     pub class: TypeId,
     /// The depth in the class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// The call that takes the lock; for a release a line in lock_api, because destructors do not know their caller.
+    /// The call that takes the lock. For a release, a line in lock_api.
     pub site: &'static Location<'static>,
 }
 

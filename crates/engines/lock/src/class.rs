@@ -1,6 +1,6 @@
 //! Names for locks, as types, which take no memory in a lock.
 
-/// A name for locks whose order is checked together ([`class!`](crate::class!)).
+/// A name for locks that order checks treat as one ([`class!`](crate::class!)).
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};

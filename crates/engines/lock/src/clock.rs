@@ -1,5 +1,5 @@
-//! The clock of waits and holds. It is the CPU's time stamp counter, if that has a constant rate, because a slower
-//! clock would prolong critical sections.
+//! The clock of waits and holds: the CPU's time stamp counter, because a slower clock would prolong critical sections;
+//! the system's clock if the counter's rate is not constant.
 
 #[cfg(feature = "std")]
 mod system {
@@ -41,7 +41,7 @@ mod ticks {
     static TICK: AtomicU64 = AtomicU64::new(0);
     /// The value of [`TICK`] if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// The least time for which both clocks are compared. To read them takes up to 50 ns, which is 0.1% of this time.
+    /// For how long at least both clocks are compared: 1,000 times the 50 ns that reading them may take.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -71,7 +71,7 @@ mod ticks {
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // All threads must use the first result, because ticks of the two clocks cannot be compared.
+        // All threads must use the first result, because ticks of both clocks cannot be mixed.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,

@@ -1,8 +1,8 @@
 //! The wrapper of a raw lock, through which every acquisition and release goes.
 //!
-//! Without a hook the wrapper only calls the raw lock's method. With a hook of waits it calls `try` first. If that
-//! fails, it calls the hook's begin, the method, and the hook's end. A hook of holds is called before and after each
-//! acquisition, and before each release. A `try` calls it only after success.
+//! For a hook of waits the wrapper tries the lock. If that fails, it calls the hook's begin, the raw lock's method, and
+//! the hook's end. It calls a hook of holds before and after each acquisition, and before each release; for a `try`
+//! only after success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -92,7 +92,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Takes the lock at once or by `wait`. Returns whether it did.
+    /// Takes the lock, at once or by `wait`. Returns whether it did.
     ///
     /// # Safety
     ///
@@ -175,7 +175,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// An attached agent gets `token` at the end of the wait.
+    /// At the wait's end, `token` goes to tiptoe's agent if one is attached.
     ///
     /// # Safety
     ///

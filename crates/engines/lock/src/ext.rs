@@ -55,8 +55,8 @@ fn until(
 /// });
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex. The thread may hold other mutexes of its class at smaller depths, because each depth is checked
-    /// as a class of its own. Without a class the depth means nothing.
+    /// Locks the mutex. Each depth is checked as a class of its own, so the thread may hold mutexes of this class at
+    /// other depths. Without a class the depth means nothing.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -95,7 +95,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
 {
     #[inline]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T> {
-        // SAFETY: this is no upgrade, and the guard takes over the lock.
+        // SAFETY: `take` has a condition only for upgrades; the guard takes over the lock.
         unsafe {
             self.raw().take::<MutexKind>(depth);
             self.make_guard_unchecked()
@@ -110,7 +110,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     where
         R: RawMutexTimed<Duration = Duration>,
     {
-        // SAFETY: this is no upgrade, and the guard takes over the lock if it was taken.
+        // SAFETY: as above; `until` returns `Acquired` only if the lock was taken.
         unsafe {
             let wait = |raw: &R| {
                 until(
@@ -232,7 +232,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 {
     #[inline]
     fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T> {
-        // SAFETY: this is no upgrade, and the guard takes over the lock.
+        // SAFETY: `take` has a condition only for upgrades; the guard takes over the lock.
         unsafe {
             self.raw().take::<ReadKind>(depth);
             self.make_read_guard_unchecked()
@@ -330,7 +330,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     }
 }
 
-/// A cancellable way from reading to writing.
+/// A cancellable upgrade.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
@@ -370,7 +370,7 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         R: RawRwLockTimed<Duration = Duration>,
     {
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
-        // SAFETY: the guard's upgradable hold becomes an exclusive one, which the new guard takes over.
+        // SAFETY: the old guard holds the lock upgradable; the new guard takes over the upgraded lock.
         unsafe {
             let wait = |raw: &R| {
                 until(

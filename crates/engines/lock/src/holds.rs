@@ -5,7 +5,7 @@
 //! 1. A thread that stores its number in the slot owns the slot until it releases the lock.
 //! 2. A shared hold includes its thread's recursive reads, and only that thread may end it. Any thread may end an
 //!    exclusive hold, because guards may be sent to other threads.
-//! 3. An exclusive holder finds the slot free, or stale if another thread released the owner's shared guard.
+//! 3. An exclusive holder finds the slot free, or stale because another thread released the owner's shared guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -27,7 +27,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for one random acquisition in `EVERY`. [`holds`] returns the times.
+/// Times how long a lock is held, for about one random acquisition in `EVERY`. [`holds`] returns the times.
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -40,7 +40,7 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// Acquisitions to skip.
+    /// How many acquisitions to skip.
     left: AtomicU32,
     holder: AtomicUsize,
     again: AtomicU32,
@@ -69,7 +69,7 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed unless stated: the lock orders exclusive holders. Readers compete by the exchange of `holder`, and a race on
+// Relaxed unless stated: the lock orders exclusive holders. Readers take the slot by an exchange of `holder`. A race on
 // other words only delays the next sample.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
@@ -87,7 +87,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: only this thread stores or removes its number.
+        // Relaxed: only this thread stores its number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;
@@ -128,7 +128,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             return;
         }
         if mode.is_shared() {
-            // Another reader may own the slot, and still write to it.
+            // Another reader owns the slot, and may still write to it.
             if holder != this_thread() {
                 return;
             }

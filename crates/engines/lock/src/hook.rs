@@ -3,8 +3,8 @@
 //! 1. Each begin has exactly one end in its thread, also after a panic.
 //! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`]
 //!    run with the lock held.
-//! 3. A hook's panic must not reach lock_api's guards, which rely on locks that do not unwind. The panic is printed,
-//!    and the lock continues; without the feature `std` the program ends.
+//! 3. A hook's panic must not reach lock_api's guards, because they rely on locks that do not unwind. The panic is
+//!    printed, and the lock continues; without the feature `std` the program ends.
 //! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};
@@ -61,7 +61,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Enables all other events, also of acquisitions that do not wait.
+    /// Enables all other events, which also occur without a wait.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -145,8 +145,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called instead of [`contention_end`](Hook::contention_end), which the default calls. Gets ticks, because
-    /// converting them would prolong the critical section.
+    /// Called instead of [`contention_end`](Hook::contention_end), which the default calls. Gets ticks, whose
+    /// conversion would prolong the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -154,7 +154,7 @@ pub trait Hook: Sized {
         self.contention_end(lock, mode, outcome, waited);
     }
 
-    /// Called before a method that may wait tries the lock.
+    /// Called by methods that may wait, before they try the lock.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -287,7 +287,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: `A` first at begins, acquisitions and downgrades, `B` first at ends and releases.
+/// Calls both hooks: at ends and releases first `B`, otherwise first `A`.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

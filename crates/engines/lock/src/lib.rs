@@ -1,7 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock wraps any raw lock of lock_api's, and tries it first. If the try fails, the lock's hook gets
-//! one begin with lock, mode and call site, and one end with outcome and duration.
+//! A [`Contended`] lock wraps any raw lock of lock_api's, and tries it first. If the try fails, the lock's hook gets a
+//! begin event with lock, mode and call site, and an end event with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -24,22 +24,21 @@
 //! more load and branch, below a nanosecond. A contended lock costs two readings of the CPU's counter and the hook's
 //! work (`tiptoe-dev bench lock`).
 //!
-//! **What holds.** Each begin has one end in its thread ([the rules](Hook)). A hook's panic affects neither
-//! the lock nor other hooks.
+//! **What holds.** Each begin has one end in its thread ([the rules](Hook)). With the feature `std` a hook's panic
+//! affects neither the lock nor other hooks.
 //!
 //! **What a caller must not do.** A hook must not take a lock that has the same hook.
 //!
-//! A guard's `unlocked` takes the lock again in a destructor, which does not know its caller. So such a wait's call
-//! site is in lock_api.
+//! If a guard's `unlocked` waits, the call site is in lock_api, because a destructor does not know its caller.
 //!
 //! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
 //! pairs of hooks. The feature `validate` checks the order of every lock.
 //!
-//! While `tiptoe lock` is attached, it receives every wait that a hook receives. While it is not, the check costs each
-//! wait a load and a branch.
+//! An attached `tiptoe lock` receives every wait that a hook receives. Otherwise its check costs each wait a load and a
+//! branch.
 //!
-//! The idea to hook only the contended path is from the kernel's tracepoints `contention_begin` and `contention_end`.
-//! The order's rules are from lockdep (<https://docs.kernel.org/locking/lockdep-design.html>).
+//! The ideas are from the kernel's tracepoints `contention_begin` and `contention_end`, and from lockdep
+//! (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]
 

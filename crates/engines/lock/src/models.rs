@@ -1,4 +1,4 @@
-//! Loom models of the wrapper and its table; the mutants are wrappers as one might first write them.
+//! Loom models of the wrapper and its table. The mutants are wrappers with likely mistakes.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
-/// A thread that waits panics.
+/// Makes waiting threads panic.
 const BROKEN: u64 = 2;
 
 // SAFETY: an exchange takes the mutex, so one thread holds it.

@@ -4,12 +4,11 @@
 //! class. An edge that closes a ring is reported, with each edge's call sites and stack. Rules:
 //!
 //! 1. Only methods that may wait make edges. A lock taken by `try_lock` has edges only to locks that are wanted later.
-//! 2. A ring counts only if each request waits for the mode in which the next thread holds the lock ([`rules`]). For
-//!    example, a recursive reader does not wait for readers.
-//! 3. A request that waits for the thread's own hold of the lock is reported at once. So is a request for a second lock
-//!    of one class and depth.
+//! 2. A ring counts only if each wanted mode waits for the mode in which the next thread holds the lock ([`rules`]).
+//! 3. A thread that wants a lock which it holds is reported at once, unless the two modes are compatible. So is a
+//!    thread that wants a second lock of one class and depth.
 //! 4. A downgrade never waits, and changes the held mode.
-//! 5. A lock without a class is a class of its own, which is removed when the lock is dropped.
+//! 5. A lock without a class is a class of its own, until it is dropped.
 //!
 //! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.
 

@@ -17,7 +17,7 @@ impl<C: Class> ClassLabel<C> {
     const LABEL: &'static Label = &Label::new(C::NAME);
 }
 
-/// Returns whether a `tiptoe lock` is attached, which receives waits.
+/// Returns whether a `tiptoe lock` is attached.
 ///
 /// ```
 /// assert!(!tiptoe_lock::is_traced());

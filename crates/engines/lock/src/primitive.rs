@@ -37,8 +37,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing. Otherwise the try, which reads the line, and the wait after it, which writes
-/// the line, would each transfer it. CPUs without the instruction ignore it.
+/// Prefetches a cache line for writing. Otherwise the line would be transferred twice: for the try, which reads it, and
+/// for the wait, which writes it. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

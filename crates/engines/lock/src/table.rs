@@ -1,7 +1,7 @@
-//! Sums times by lock and call site, in static memory, without allocation or lock.
+//! Adds up times by lock and call site, in static memory, without allocation or lock.
 //!
 //! Only the thread that claimed an entry adds to it, by a load and a store, so that no thread waits for another's cache
-//! line. Without the feature `std` two threads may have the same thread number, so additions must be atomic.
+//! line. Without the feature `std` two threads may have one thread number, so additions must be atomic.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | K: the key is complete | the store of `READY` | each load of the state |
 //!
-//! A thread skips claimed entries. Readers merge entries of one key.
+//! A thread skips claimed entries. Readers merge the entries of all threads.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -146,14 +146,12 @@ pub struct TableRow {
     pub panicked: u64,
 }
 
-/// Adds to a counter that only this thread writes.
 #[cfg(feature = "std")]
 #[inline]
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Adds to a counter that other threads write, too.
 #[cfg(not(feature = "std"))]
 fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Relaxed);
@@ -193,8 +191,8 @@ impl Entry {
         self.add(ns, outcome);
     }
 
-    /// Stores the ticks of a wait that got the lock, because adding them now would prolong a short critical section.
-    /// The thread's next wait adds them. Returns `false` if an earlier wait's ticks are stored.
+    /// Stores the ticks of a wait that got the lock. The thread's next wait adds them, because adding them now would
+    /// prolong a short critical section. Returns `false` if an earlier wait's ticks are stored.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -359,8 +357,8 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // Each part is multiplied separately, because a product's bit depends only on lower bits. Otherwise threads
-        // with small stacks, whose numbers differ in few bits, would collide.
+        // The hash is multiplied after each part, because threads with small stacks, whose numbers differ in few bits,
+        // would collide otherwise.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);

@@ -7,9 +7,9 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits an event of target `tiptoe_lock` at the begin (trace) and end (debug) of each wait, with `name`,
-/// `address`, `mode`, `site`, and at the end `outcome` and `waited_ns`. A subscriber must not take the
-/// lock, which is held at the end.
+/// Emits an event of target `tiptoe_lock` at the begin (trace) and end (debug) of each wait, with `name`, `address`,
+/// `mode`, `site`, and at the end `outcome` and `waited_ns`. A subscriber must not take the lock, because the thread
+/// holds it at the end.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};

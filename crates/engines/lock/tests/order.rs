@@ -2,8 +2,8 @@
 //!
 //! An order is the steps of threads that run one after another, separated by ` / `. A step names a lock, and takes it
 //! to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`
-//! upgrades, `v` downgrades to reading, `w` to upgradable. A leading `-` releases. `t` and `s` are locks of one class;
-//! a digit is the depth.
+//! upgrades, `v` downgrades to reading, `w` downgrades to upgradable. A leading `-` releases. `t` and `s` are locks of
+//! one class; a digit is the depth.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -297,7 +297,7 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// Without a class the depth means nothing. A ring that shares a step with a reported one is reported too.
+/// Without a class the depth means nothing. A ring that shares a step with a reported ring is reported, too.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE

@@ -126,7 +126,7 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// The upgradable guard is made without a call of the raw lock, so that only the upgrade can wait.
+/// The upgradable guard is made without the raw lock, so that only the upgrade can wait.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
         // SAFETY: a fake lock is held whenever the test says so.

@@ -1,12 +1,12 @@
 //! Which thread counts in which slab.
 //!
-//! A thread's first hit claims a *descriptor* for the thread's life. The descriptor's first word leads trampolines to
-//! the thread's slab; 0 leads them to the cold path.
+//! A thread's first hit claims a *descriptor* for the thread's life. Trampolines read the address of the thread's slab
+//! of counters from the descriptor's first word; if that is 0, they call the agent.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
 //! INVARIANT: a slab has at most one writer, because a descriptor is taken over only from a thread that the kernel
-//! reports dead. So the next owner continues the counts, which are never reset.
+//! reports dead. The next owner continues the counts, which are never reset.
 //!
 //! Opening a slab races with the end of a session:
 //!
@@ -14,7 +14,7 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! The side whose fence comes second sees the other's store: either the thread clears its word, or the agent does.
+//! The side whose fence comes second sees the other's store: either the thread or the agent clears the thread's word.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -23,8 +23,8 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without it an exchange could succeed
-    /// although a new thread with the same, reused id had claimed the descriptor.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without this number an exchange could
+    /// succeed although a new thread with a reused id had claimed the descriptor.
     owner: AtomicU64,
 }
 
@@ -50,13 +50,13 @@ impl Default for Descriptor {
     }
 }
 
-/// How many owners a claim checks before taking a fresh descriptor.
+/// How many owners a claim checks while fresh descriptors with slabs are left; otherwise all.
 const LOOKS: usize = 4;
 
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// The number of descriptors ever taken; wiped on fork, like the descriptors.
+    /// The number of descriptors ever taken; wiped on fork, too.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.
@@ -86,9 +86,9 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`, preferably one of the first `most`, because only these have slabs. Takes
-    /// over one that, by `taken`, its owner no longer needs; if none is found, or with `keep`, takes a fresh one.
-    /// `None` if all are in use. If a signal handler claims meanwhile, its thread has two descriptors.
+    /// Takes a descriptor for thread `tid`. Unless `keep`, first looks among the first `most`, because only these have
+    /// slabs, for one whose owner no longer needs it (`taken` returns `false`). Else takes a fresh one; `None` if none
+    /// is left. If a signal handler claims meanwhile, its thread has two descriptors.
     pub fn claim(
         &self,
         tid: u32,
@@ -143,7 +143,7 @@ impl<'a> Claims<'a> {
     }
 
     /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`], so that no new thread takes it over.
-    /// Returns the dead owner; `None` if a new thread was faster, or the owner lives.
+    /// Returns the dead owner; `None` if the owner lives, or a new thread took the descriptor first.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -160,7 +160,7 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Ends the reservation. `owner` is the dead owner, so a new thread may take the descriptor over.
+    /// Ends the reservation. Restores the dead `owner`, so that a new thread may take the descriptor over.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
@@ -187,7 +187,7 @@ impl<'a> Claims<'a> {
         (session & 1 == 1).then_some(session)
     }
 
-    /// Leads trampolines to a slab, unless the session has ended.
+    /// Makes trampolines find a slab. Returns `false` if the session has ended.
     pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;

@@ -1,22 +1,21 @@
-//! Keeps a [`Space`] up to date. The program's calls that map or unmap code are recorded, and the kernel's list of
-//! mappings is read. A thread of the program waits at most ten microseconds for the reader of the list.
+//! Keeps a [`Space`], a copy of the address space, up to date. Hooks record the program's calls that map or unmap code;
+//! the agent's thread reads the kernel's list of mappings. A hook waits at most ten microseconds for this reader.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
 //! | a change | the space |
 //! |---|---|
-//! | a hooked call, and the lock is free | is edited under the lock, around the call |
-//! | a hooked call, and the lock is taken | is in *doubt* from before the call on |
-//! | a call whose file cannot be named yet: a new file, or memory made executable | is *lacking* after it |
-//! | the loader's own calls, which no hook sees | is in doubt from [`Feed::begin_unseen`] on |
-//! | a miss: a thread runs where the space has nothing | is lacking |
+//! | a hooked call, and the lock is free | is edited; the lock is held during the call |
+//! | a hooked call, and the lock is taken | is in *doubt*, from before the call on |
+//! | a call that maps a file without a number yet, or makes memory executable | is *lacking* after the call |
+//! | the loader's own calls, which no hook sees | is in doubt, from [`Feed::begin_unseen`] on |
+//! | a thread hits a probe that the space does not find | is lacking |
 //!
-//! A space in doubt may hold removed mappings, so lookups must not be answered. A lacking space is right in what it
-//! holds. Both states end once the agent's thread has read the list ([`Feed::read_again`]).
+//! A space in doubt may hold removed mappings, so lookups return [`Answer::Unsure`]. A lacking space only misses
+//! mappings. Reading the list ([`Feed::read_again`]) ends both states, doubt only if no change is in progress.
 //!
 //! A file is identified by its device and inode in the list, and gets a small number when first read there. On some
-//! file systems stat(2) shows another device. Then a call's file is unknown, and the space is lacking until the list is
-//! read.
+//! file systems stat(2) shows another device than the list, so a call's file has no number.
 //!
 //! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
 //! and no shared write.
@@ -38,7 +37,7 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a program's thread tries the lock, which takes ten microseconds.
+/// How often a hook tries the lock; all tries take ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file, as /proc/self/maps identifies it.
@@ -88,8 +87,8 @@ impl<'a> Feed<'a> {
         shape.words() + files::words_for(files)
     }
 
-    /// Returns an empty space over zeroed storage, which lacks everything. `None` if there are too few `words`. `files`
-    /// must be a power of two.
+    /// Returns an empty, lacking space over zeroed storage. `None` if there are too few `words`. `files` must be a
+    /// power of two.
     pub fn new(words: &'a [AtomicU64], shape: Shape, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
@@ -102,7 +101,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Returns whether the hook must [perform](Feed::perform) this call. A removal concerns the space if it overlaps a
-    /// known range. Every removal concerns an unsure space, because the space may miss the removed mapping.
+    /// known range. If the space is in doubt or lacking, every removal does.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -117,8 +116,8 @@ impl<'a> Feed<'a> {
         !range.is_empty() && (self.is_unsure() || self.space.may_meet(range))
     }
 
-    /// Makes a call, and records its effect. `file` names the mapped file. The caller must block signals, because a
-    /// handler that calls this or looks up a place could not get the lock held here.
+    /// Makes a call, and records its effect. `file` names the mapped file. The caller must block signals, because
+    /// handlers that map code or look up probes could not get the lock.
     pub fn perform(
         &self,
         call: &Call,
@@ -149,7 +148,7 @@ impl<'a> Feed<'a> {
         result
     }
 
-    /// Edits the space as the kernel did. Returns `false` if the effect is unknown, or without room.
+    /// Edits the space as the kernel did. Returns `false` if the call's effect is unknown or does not fit.
     fn note(
         &self,
         writer: &Writer,
@@ -230,7 +229,7 @@ impl<'a> Feed<'a> {
         self.doubt.end();
     }
 
-    /// Returns whether the list should be read again.
+    /// Returns whether the list should be read again: the space is in doubt or lacking.
     pub fn is_unsure(&self) -> bool {
         !self.doubt.is_none() || self.doubt.is_lacking()
     }
@@ -241,8 +240,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Calls `each` with each range of patched code that is mapped a second time without patches. With `range`, only
-    /// second mappings there count. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock
-    /// is taken.
+    /// copies in this range count. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock is
+    /// taken.
     pub fn each_unpatched_copy(
         &self,
         range: Option<&Range<u64>>,
@@ -255,7 +254,7 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        // `is_patched`, which searches the sites, is called last, because the lock is held.
+        // `is_patched` is called last, because it searches all sites with the lock held.
         for second in writer.mappings() {
             if !is_wanted(&(second.start..second.end)) {
                 continue;
@@ -273,9 +272,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Adds a probe for each address, at the address's place in its file, and removes the probes there that
-    /// `replaces` names. An address without a file, or without room, gets no probe. Returns `false` if another
-    /// thread is still inside after `looks` checks.
+    /// Adds a probe for each address, at the address's place in its file, and removes the probes there that `replaces`
+    /// names. An address without a file, or without room, gets no probe. Returns `false` if the lock is still taken
+    /// after `looks` checks.
     pub fn add_probes(
         &self,
         looks: u32,
@@ -328,7 +327,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on failure. Returns
-    /// `None` if reading failed, or a reader or writer is still inside after `looks` checks.
+    /// `None` if the lock is still taken after `looks` checks, if reading failed, or if the list does not fit. The last
+    /// two leave the space in doubt.
     pub fn read_again(
         &self,
         looks: u32,
@@ -357,7 +357,7 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// Returns a line's mapping; `None` if it is no file's code, or does not fit the tables.
+    /// `None` if the line is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
         let code = line.is_executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;

@@ -1,8 +1,8 @@
-//! The calls that a thread is inside, recorded by trampolines.
+//! The calls that a thread is inside, each recorded by a trampoline in a *frame*.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop frames by themselves. They call this code if a memory page of frames is full, and if a call
-//! returns whose frame is not the uppermost.
+//! Trampolines push and pop frames, and call this code if a page of frames is full, or the returning call's frame is
+//! not the uppermost.
 //!
 //! | word | holds |
 //! |---|---|
@@ -16,12 +16,12 @@
 //!
 //! # Which calls are left
 //! The stack grows to lower addresses. If a call with its return address at `slot` returns or begins, the thread has
-//! left every call whose slot is lower on that stack (within [`SAME_STACK`]), by longjmp or an unwinder. Frames on
-//! other stacks (coroutines, signals) stay.
+//! left, by longjmp or an unwinder, every call whose slot is lower on that stack (nearer than [`SAME_STACK`]). Frames
+//! on other stacks (coroutines, signals) stay.
 //!
 //! # Rules
-//! 1. A thread and its signal handlers write its region. A handler must keep the frames below its own, unless it jumps
-//!    out.
+//! 1. A thread and its signal handlers write its region. A handler must keep the interrupted calls' frames, unless it
+//!    jumps out of these calls.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
 //! 3. The holder of a dead thread's descriptor counts that thread's calls as left. The holder is another thread that
 //!    took the descriptor over (the *heir*), or the agent's thread.
@@ -30,7 +30,7 @@ use crate::primitive::{AtomicU64, Ordering};
 
 /// Words of a frame.
 pub const WORDS: usize = 4;
-/// Slots nearer than this are on one stack.
+/// Two slots nearer than this are on one stack.
 pub const SAME_STACK: u64 = 8 << 20;
 
 /// A call in progress.
@@ -38,14 +38,15 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// The stack slot of the return address.
     pub slot: u64,
-    /// The address of the thunk to return to. Without a thunk, the number of the probe's first word, which is too small
-    /// for an address.
+    /// The address of the [thunk](crate::thunks) to which the call returns. Without a thunk, the number of the probe's
+    /// first counter; no address is so small.
     pub thunk: u64,
-    /// The time of entry in ticks; for a gate (`--under`) the address of the counters that record the call.
+    /// The time of entry in ticks; for the function of `--under` (a *gate*) the address of the counters that record the
+    /// call.
     pub entered: u64,
     /// Nanoseconds in followed callees.
     pub callees: u64,
-    /// Which part of the probe's words counts the call, if calls are grouped by value; else 0.
+    /// Which part of the probe's counters counts the call, if calls are grouped by value; else 0.
     pub part: u8,
 }
 
@@ -103,22 +104,22 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA). A thread that
-        // takes another's frame runs on the frame's stack, where no other call uses the slot, or holds the dead owner's
-        // region.
+        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA), because a thread
+        // that takes another's frame runs on the frame's stack, where no other call uses the slot, or holds the dead
+        // owner's region.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
     }
 
-    /// Adds callees' time to the frame below.
+    /// Adds a call's time to its caller's frame, one position lower.
     pub fn charge_caller(&self, position: usize, ns: u64) {
         if let Some(below) = position.checked_sub(1).filter(|below| *below > 0) {
             self.set(below, 3, self.word(below, 3).saturating_add(ns));
         }
     }
 
-    /// Clears the parts of frames below `end`, because they may name an earlier session's words.
+    /// Clears the parts of all frames up to `end`, because they are of an earlier session.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
@@ -133,7 +134,7 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`. Passes to `left` each frame above it that the thread has left.
+    /// Records the return of the call at `position`. Passes to `left` each later frame that the thread has left.
     /// Returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
@@ -198,8 +199,8 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// [Sweeps](Frames::sweep), then reserves a position, if there is room. Raises the end before the frame is
-    /// written; otherwise a signal handler would reuse the position.
+    /// [Sweeps](Frames::sweep), then reserves a position, if there is room. Raises the end before the frame is written;
+    /// otherwise a signal handler would reuse the position.
     pub fn reserve(
         &self,
         end: usize,
@@ -214,7 +215,7 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Takes the returning call's frame; returns its position, too. Passes to `left` each frame above it that the
+    /// Takes the returning call's frame, and returns it with its position. Passes to `left` each later frame that the
     /// thread has left.
     pub fn pop(
         &self,
@@ -230,7 +231,7 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes a call from another thread's region. `height` must be above every frame ever written there.
+    /// Takes a call from another thread's region. Frames must never have been written there at or above `height`.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)

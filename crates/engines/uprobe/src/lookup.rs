@@ -1,21 +1,21 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! Other tracers lock the address space at each hit, so all readers write the lock's word. Here a reader looks first,
+//! A lock at each hit, as in other tracers, would make all readers write the lock's word. Here a reader looks first,
 //! validates afterwards, and writes nothing shared.
 //!
-//! 1. Read the sequence. If it is odd, a writer is inside: fall back.
-//! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
+//! 1. Read the sequence. If it is odd, a writer is inside, so fall back to the lock.
+//! 2. Find the address's place in a file ([`crate::mapping`]). The place may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! A miss may be due to a racing writer, so the fallback decides under the lock. Rules of the lock:
+//! A lookup that finds no probe falls back, too, because a racing writer may have hidden the probe. Rules of the lock:
 //!
 //! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
 //! 3. Every wait is bounded; otherwise a lookup in a signal handler that interrupted the writer would deadlock. Such a
 //!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
-//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look
-//!    up.
+//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look up
+//!    probes.
 //!
 //! A lookup takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a second
 //! (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz).
@@ -29,7 +29,7 @@ pub use crate::mapping::{FileOffset, Mapping};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
-/// How often a fallback tries the lock, which takes ten microseconds.
+/// How often a fallback tries the lock; all tries take ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 256 };
 const LINE: usize = 8;
 
@@ -55,7 +55,7 @@ impl Shape {
 pub enum Lookup<T> {
     /// Found without a shared write.
     Speculative(T),
-    /// Found, or certainly absent, under the lock.
+    /// Found, or certainly absent, by a lookup under the lock.
     Locked(Option<T>),
     /// A writer stayed inside, perhaps interrupted by this lookup.
     Unsure,
@@ -114,7 +114,7 @@ impl<'a> Space<'a> {
     }
 
     /// Looks up the probe at an address, or the nearest of those up to `reach - 1` bytes before it. `accept` must
-    /// decide by the probe alone, and may be called with any probe.
+    /// decide by the probe alone, and may be called with any number.
     #[inline]
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
         let read = |space: &Self| space.probe_speculative(address, reach, &accept);
@@ -156,7 +156,7 @@ impl<'a> Space<'a> {
         covered == Some(true)
     }
 
-    /// Looks up an address's probe under the lock, without speculation, to measure what speculation saves.
+    /// Looks up an address's probe under the lock, to measure what speculation saves.
     pub fn find_locked(
         &self,
         address: u64,
@@ -207,7 +207,7 @@ impl<'a> Space<'a> {
         Lookup::Unsure
     }
 
-    /// Takes the lock to change the space; `None` if another thread is still inside after `looks` checks.
+    /// Takes the lock to change the space; `None` if it is still taken after `looks` checks.
     pub fn write(&self, looks: u32) -> Option<Writer<'_, 'a>> {
         let guard = self.lock.0.try_write(looks)?;
         Some(Writer {
@@ -259,8 +259,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or shrank; an empty old
-    /// range, that it was copied. MREMAP_DONTUNMAP, which keeps the old mapping, must be passed as a copy.
+    /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or shrank. An empty old
+    /// range means a copy, which MREMAP_DONTUNMAP makes, too.
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {

@@ -1,13 +1,13 @@
 //! Maps address ranges to *places* (file and offset), by a radix tree.
 //!
 //! The tree is like a processor's page table of [`LEVELS`] levels. An entry covers a *span* of addresses: a page on
-//! level 0, otherwise all of the table below.
+//! level 0, otherwise as much as a table of the level below.
 //!
 //! | entry | its span |
 //! |---|---|
 //! | 0 | has no file |
 //! | a place, and [`FILE`] | has this place at its first address |
-//! | a table's number, and [`TABLE`] | is described there |
+//! | a table's number, and [`TABLE`] | is described by that table |
 //!
 //! INVARIANT (1 and 2 are broken only while the sequence of [`crate::lookup`] is odd):
 //!
@@ -17,8 +17,8 @@
 //!
 //! A search is a load per level; a change writes at most two tables per level.
 //!
-//! A speculative reader may be in a freed table that now describes other addresses. That is no use after free,
-//! because table numbers are bounded, levels fixed, and tables type-stable.
+//! A speculative reader may be in a freed table that now describes other addresses. That is no use after free, because
+//! table numbers are bounded, levels fixed, and tables reused only as tables.
 
 use core::ops::Range;
 
@@ -35,7 +35,7 @@ pub use file_offset::{FileOffset, Mapping};
 
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
-/// Log2 of a table's entries, for 47 address bits. Few in models and tests, so that tables are reused often.
+/// Log2 of a table's entries, for 47 address bits. Smaller in models and tests, so that tables are reused often.
 const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
     (true, _) => 1,
     (_, true) => 2,
@@ -168,7 +168,7 @@ impl<'a> Mappings<'a> {
             .any(|piece| piece.file_offset.is_some())
     }
 
-    /// Returns whether a mapping contains this one.
+    /// Returns whether the tree has all of this mapping.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it =

@@ -1,5 +1,4 @@
-//! Models of the shipped code. Each mutant lacks one guarantee, and must fail. Storage is leaked, because a model's
-//! threads need `'static`.
+//! Models and mutants (`tiptoe_sync::mutant`). Storage is leaked, because a model's threads need `'static`.
 
 extern crate std;
 use std::boxed::Box;

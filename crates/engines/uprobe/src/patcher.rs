@@ -1,25 +1,25 @@
-//! Changing code while other threads run it, without stopping them.
+//! Changes code while other threads run it, without stopping them.
 //!
 //! # Which way a site is patched
-//! A trap byte kills a thread that blocks SIGTRAP or SIGILL. So the caller must ensure that no thread blocks them
-//! while trap bytes are in place. Sites that need no trap byte get none:
+//! The bytes that a patch replaces are the site's *window*. A trap byte kills a thread that blocks SIGTRAP or SIGILL
+//! ([`OtherThreads::Running`]). Sites that need no trap byte get none:
 //!
 //! | the patch | armed and disarmed by | a thread that arrives during the change |
 //! |---|---|---|
-//! | displaces one instruction, and is inside one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
+//! | displaces one instruction, in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
 //! | any, while every thread is stopped outside windows ([`OtherThreads::Stopped`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
 //! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
 //! as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Instead of a trap, a jump to itself could hold threads back, but a child forked then would spin for
-//! ever.
+//! Operations"). Instead of a trap byte, a jump to itself could hold threads back, but a child forked meanwhile would
+//! spin for ever.
 //!
-//! The write of a word repeats the bytes beside the patch, as just read. This is a race: a uprobe that arrives in the
-//! word between read and write loses its trap byte, and counts nothing.
+//! The write repeats the word's other bytes, as just read. This is a race: a uprobe added to them between read and
+//! write loses its trap byte, and counts nothing.
 //!
 //! # Phases
-//! State of a window of 5 (or 2) bytes at a function's entry. A *head* is the first byte of an instruction:
+//! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction:
 //!
 //! | phase | first byte | inner heads | other bytes | a thread that arrives |
 //! |---|---|---|---|---|
@@ -28,34 +28,35 @@
 //! | tailed | `int3` | trap | jump's | is sent to the trampoline by the handler |
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
-//! A byte that guards the site (see `tiptoe_patch`) counts as a head here. A window of 6 bytes ends with two bytes
-//! that trap only together; the first is at a head. Until the second is written, that head has another trap byte,
-//! which takes one more phase.
+//! A *guard*, a byte that traps once another tool has restored the first byte (`tiptoe_patch`), counts as a head. A
+//! window of 6 bytes ends with two bytes that trap only together; the first is at a head. Until the second is written,
+//! that head has another trap byte, so there is one more phase.
 //!
-//! Between phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The planner chose the
-//! inner heads' final bytes to *be* trap bytes. Otherwise a thread preempted inside the window would run a part of
+//! Between phases every core refetches ([`Text::sync`]). Disarming goes through the phases backwards. The planner has
+//! chosen a jump whose bytes at inner heads trap. Otherwise a thread preempted inside the window would run a part of
 //! the jump.
 //!
-//! The idea is LiteInst's (PLDI 2017) and libpatch's; membarrier(2) takes the place of their waiting time.
+//! The idea is from LiteInst (PLDI 2017) and libpatch, which wait instead of calling membarrier(2).
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
-//! byte. Threads then run the trap or the original instruction, until [`rearm`] restores the jump. A uprobe added and
-//! removed within a phase loses its trap to ours, and counts nothing.
+//! byte. Threads then run the trap or the original instruction, until [`rearm`] restores the jump. A uprobe added
+//! during the phases may lose its trap to our writes, and count nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site at once, because its trap, and later the file's byte, changes the
-//! jump's displacement. Such a site is found by its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. On
-//! removal the kernel restores the file's byte wherever it finds `int3`, in other processes, too. Patches there are
-//! safe, because no inner head has an `int3`.
+//! jump's displacement. Its bytes show this ([`Outcome::ForeignInside`]), and it is disarmed like any other. When the
+//! uprobe is removed, the kernel restores the file's byte wherever it finds `int3`, in other processes, too. Patches
+//! there are safe, because our inner heads never have `int3`.
 //!
 //! # What stays
-//! An island keeps its jump, in padding that no other code reaches. A preempted thread, a signal frame or a coroutine
-//! may hold the island's address for any time, unseen. The trampolines stay mapped for the same reason.
+//! A window of 2 bytes jumps to an *island*, a long jump in padding that no other code reaches. The island stays after
+//! disarming, because a preempted thread, a signal frame or a coroutine may hold its address for any time. The
+//! trampolines stay mapped for the same reason.
 
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// A trap byte at [`Site::PAIR`] while the next byte is written. No other tool uses this byte, so it is ours.
+/// The trap byte at [`Site::PAIR`] while the next byte is written. No other tool uses this value.
 const PAIR_TRAP: u8 = 0x06;
 
 /// Memory that holds code.
@@ -75,8 +76,8 @@ pub trait Text {
 pub enum Outcome {
     /// Armed or disarmed.
     Done = 0,
-    /// The bytes are not the file's (arming) or ours (disarming), because another tool patches here or the library
-    /// was unmapped. Nothing was changed.
+    /// The bytes are not the file's (arming) or ours (disarming), because another tool patches here or the library was
+    /// unmapped. Nothing was changed.
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
@@ -193,14 +194,14 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew there, and the rest of a
-/// patch would tear an instruction.
+/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew, and the rest of a patch
+/// would tear an instruction.
 fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
 
-/// Arms a site again if a foreign tracer removed its trap, and so put back the file's first byte. A patch that keeps
-/// the file's first byte needs no rearming.
+/// Arms a site again if a foreign tracer that removed its trap restored the file's first byte. A patch that keeps the
+/// file's first byte needs no rearming.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -245,7 +246,7 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) ->
     batch.outcomes
 }
 
-/// Writes a patch, or the original bytes, with the rest of the word. Keeps a foreign trap on top.
+/// Writes a patch, or the original bytes, with the rest of the word. Keeps a foreign trap as the first byte.
 fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let at = (site.address % WORD) as usize;
     let mut word = [0; WORD as usize];
@@ -278,8 +279,7 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site has the file's bytes, or our jump. Writes the island without phases, because no thread runs
-/// that padding.
+/// Checks that the site has the file's bytes, or our jump. Writes the island without phases, because no thread runs it.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -309,8 +309,8 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. Another trap as the first byte is a foreign probe on top. A trap
-/// or the file's byte on an inner head is a foreign probe inside, or was one.
+/// Checks whether the site holds what [`arm`] wrote. An inner head with a trap or the file's byte has, or had, a
+/// foreign probe.
 fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -365,7 +365,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
-        // If the patch's byte is there, it is part of a jump that threads may run, and must stay.
+        // The patch's byte must stay if it is there, because threads may run the jump.
         true => holds_at(text, site, head, &site.patched) || write_pair_trap(text, site),
         false => put_byte(text, site, head, &site.patched),
     });

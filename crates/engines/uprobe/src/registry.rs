@@ -1,16 +1,15 @@
 //! Which probes belong to a place in a file: a hash table with open addressing over atomics.
 //!
-//! Keys are places in files, so unmapping loses no probe. A file that is mapped twice has a probe in each mapping, so
-//! probes of one place are linked.
+//! Keys are places in files, so unmapping loses no probe. A file that is mapped twice has a probe in each mapping, so a
+//! place's probes are linked.
 //!
-//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots after it. A
-//! bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links change
-//! under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe meanwhile tries
-//! again.
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from there
+//! on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links
+//! change under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe because of a
+//! change tries again.
 //!
-//! A table of N slots is in slots N to 2 N of the memory, so that tables of all sizes have places of their own. The
-//! table begins small, so that few probes touch little memory. Before it is more than half full, one of 2 N slots
-//! replaces it.
+//! A table of N slots is in slots N to 2 N of the memory, so that each size has its own place. The table begins small,
+//! so that few probes touch little memory, and doubles before it is more than half full.
 
 use core::hint::select_unpredictable;
 
@@ -21,7 +20,7 @@ const SLOTS: usize = 4;
 const FIRST_SLOTS: usize = 2 * SLOTS;
 /// The most probes compared at one place after the first.
 const MOST_LINKS: usize = 64;
-/// The last probe's link. 0 is the link of a probe that is not in the table.
+/// The link of the last probe at a place.
 const LAST: u64 = 1;
 
 /// The slots' places, then each slot's first probe plus one, or 0 if the slot is free.
@@ -30,7 +29,7 @@ type Bucket = [AtomicU64; 2 * SLOTS];
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// For each probe the number of the next probe at its place, plus two.
+    /// Each probe's next probe at its place, plus two; [`LAST`]; or 0 if the probe was not added.
     links: &'a [AtomicU64],
     slots: AtomicU64,
     len: AtomicU64,
@@ -172,8 +171,8 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, where it may be already, and removes the probes there that `replaces` names. False
-    /// without room.
+    /// Puts a probe first at a place, where it may be already, and removes the probes there that `replaces` names.
+    /// Returns `false` without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,
@@ -192,10 +191,10 @@ impl<'a> Registry<'a> {
         };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
-        // Links the other probes that stay. Bounded, because the traced program can write this memory, also a circle.
+        // Links the other probes that stay. The loop is bounded, because the traced program could write a circle.
         let mut next = first;
         let mut last = link;
-        // The probe's own link is overwritten first, but leads to others if the probe is added again.
+        // Saved, because the loop overwrites this link. It leads to others if the probe is added again.
         let own = self.next(probe);
         for _ in 0..self.links.len() {
             let Some(other) = next else { break };

@@ -4,27 +4,27 @@
 //! changed, so an index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused
 //! order, then raises the version, whose lowest bit selects the order in use.
 //!
-//! One array holds everything, so that a small table uses few pages, each of which a fork copies.
+//! One array holds everything, so that a small table uses few pages, which a fork copies.
 //!
 //! | words of slot `n` | content |
 //! |---|---|
 //! | 0 to 11 | record `n` |
-//! | 12, 13 | place `n` of each order |
+//! | 12, 13 | the `n`th index of each order |
 //! | 14 | a word for the caller |
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`], [`Table::recall`] | `version` in [`Table::last_up_to`] |
 //!
-//! If two changes overtake a reader, the second refills its order. So a reader must check the version after the search,
-//! and retry if the version changed.
+//! If two changes overtake a reader, the second refills the order that the reader searches. So a reader must check the
+//! version after the search, and retry if the version changed.
 
 use core::ops::Range;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// A reader's most tries. A try fails only if a change of the table was completed. Models make two changes.
+/// A reader's most tries. A try fails only if the writer completed a change. Models make two changes.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 const ORDERS: usize = SITE_WORDS;
@@ -117,7 +117,7 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
-    /// Makes searches find each `wanted` record instead of a later one at its address. Writer only.
+    /// Makes searches find each `wanted` record instead of later records at the same address. Writer only.
     pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
@@ -274,7 +274,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Returns the records in a range of addresses, without replaced ones. Writer only.
+    /// Returns the indices of the records in a range of addresses, without replaced records. Writer only.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);
@@ -322,7 +322,7 @@ mod tests {
             .collect()
     }
 
-    /// The second window begins within the first one's eight bytes.
+    /// The second window begins in the eight bytes that the first record holds.
     #[test]
     fn the_windows_of_neighbours_are_distinguished() {
         let slots = slots(2);

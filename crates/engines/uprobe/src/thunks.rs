@@ -1,15 +1,15 @@
-//! Return thunks: for each pair of a probe and a return address, code that calls the probed function, then continues at
-//! that address. So the return of a followed call looks up no return address.
+//! Return thunks: for each pair of a probe and a return address, code that calls the probed function, counts the
+//! return, and continues at that address. So no return looks up its address.
 //!
-//! Trampolines look them up in an open-addressed table of entries `key, address`, and call this code on a miss.
-//! Thunks are never freed, because a frame may return into one at any time.
+//! Trampolines look thunks up in an open-addressed table of entries `key, address`, and call this code on a miss.
+//! Thunks are never freed, because a call may return into one at any time.
 //!
 //! # Unwind information
 //! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack pointer does
 //! not change, and that the return address is the record's first word. The record is found from the thunk's address
-//! alone, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame of an
-//! exception's handler by its canonical frame address (CFA), and takes the first frame that has this CFA. So the last
-//! thunk's CFA must differ from that of the frame after it; the record has the difference.
+//! alone, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame with an
+//! exception's handler by its canonical frame address (CFA), and takes the first frame with this CFA. So a thunk that
+//! returns to the program must have another CFA than the frame to which it returns ([`CFA_GAP`]).
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -37,7 +37,7 @@ pub struct Thunk {
     pub to: u64,
     /// The copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// The code after the call: the trampoline's exit.
+    /// The trampoline's exit, which runs after the call.
     pub exit: u64,
     /// The number of the probe's first word in a thread's slab.
     pub slot: u64,
@@ -150,7 +150,7 @@ impl<'a> Thunks<'a> {
         // Relaxed: uniqueness needs only atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed);
         if index >= made {
-            self.used.store(made, Ordering::Relaxed); // otherwise it would overflow after 2^32 calls
+            self.used.store(made, Ordering::Relaxed); // otherwise the count would overflow after 2^32 calls
             return None;
         }
         let gate = if thunk.is_gate { GATE } else { 0 };

@@ -1,14 +1,14 @@
-//! Whether a site still has our bytes.
+//! Whether the memory at a site may still be the code that was patched, armed or not.
 //!
-//! The check is for a trap at a site that a lookup in the address space ([`crate::feed`]) did not find. Other memory
-//! may be mapped there, with its own trap bytes or a copy of the code.
+//! For a trap at a site that a lookup in the address space ([`crate::feed`]) did not find. Other memory may be mapped
+//! there, with trap bytes of its own or a copy of the code.
 
 use tiptoe_wire::Site;
 
 const TRAP: u8 = 0xcc;
 
-/// Returns whether a site's bytes may be ours: each byte in the window is original, patched or a trap, each byte after
-/// the window is original. `byte` reads a byte; unreadable ones are ignored.
+/// Returns whether a site's bytes may be ours: each byte in the window is original, patched or a trap, and each later
+/// byte is original. `byte` reads a byte; unreadable bytes are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
     // Zeroes at the end are unknown bytes after a short function.

@@ -1,4 +1,4 @@
-//! Compares this process's space, which its threads' calls change, with the kernel's list.
+//! Compares a [`Feed`], which this process's threads keep up to date, with the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -79,7 +79,6 @@ fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     )
 }
 
-/// Maps and unmaps; some mappings stay after the last round.
 fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     let fd = file.as_raw_fd() as u64;
     for round in 0..rounds {
@@ -129,7 +128,7 @@ fn threads_map_and_unmap_concurrently() {
         assert!(feed.add_probes(1 << 10, probes, |_, _| true));
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // All threads must exist first; otherwise the stack of one could be mapped into the holes of another.
+        // All threads must exist first; otherwise a new thread's stack could be mapped into another's holes.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();
@@ -166,7 +165,7 @@ fn threads_map_and_unmap_concurrently() {
     });
 }
 
-/// Answers for code that stays mapped may be uncertain, but must never name another place.
+/// Answers for code that stays mapped may be unsure, but must never name another place.
 fn ask(feed: &Feed, stays: u64, file_offset: FileOffset) {
     feed.find(stays + PAGE, 1, |probe| {
         assert_eq!(probe, 1);

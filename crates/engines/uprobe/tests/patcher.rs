@@ -1,4 +1,4 @@
-//! Runs the patcher over every window shape. No thread may run a mix of old and new bytes, at whichever head it is and
+//! Runs the patcher over every window shape. No thread may run a mix of old and new bytes, at whatever head it is and
 //! however stale its core's view is. Mutants leave out or swap a step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
@@ -12,7 +12,7 @@ use tiptoe_uprobe::patcher::{self, BATCH, OtherThreads, Outcome, Text, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SLOT_WORDS, Site};
 
-/// Five bytes here cross an aligned word, so all patches have phases.
+/// Five bytes here cross an aligned word, so patches of five bytes have phases.
 const AT: u64 = 0x1004;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
@@ -102,7 +102,7 @@ fn every_trap_has_a_resume_address() {
     }
 }
 
-/// The patcher's steps by phase, each with its refetch.
+/// The memory before, and the patcher's steps by phase, each with its refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -118,7 +118,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// The jumps that run a mix if `change` is made to their phases.
+/// The jumps at which threads may run a mix if `change` is made to the phases.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -168,7 +168,7 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window with a pair has one more phase.
+/// A window of six bytes has one more phase.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -221,8 +221,8 @@ fn bytes_that_are_not_the_files_are_left_alone() {
     }
 }
 
-/// The kernel's uprobe replaces an armed jump's first byte and runs the file's first instruction itself, so threads
-/// arrive at the second head.
+/// Arms a site, then puts the kernel's uprobe on it. The kernel runs the first instruction itself, so threads arrive at
+/// the second head.
 fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
     let (memory, mut cores) = armed(shape);
     let at = shape.site.address;
@@ -261,7 +261,8 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix if the kernel removes its trap, without a refetch, while the first byte is a trap.
+/// Returns the first mix that may run if the kernel removes its trap, without a refetch, while the first byte is a
+/// trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -297,8 +298,8 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored together with the bytes that are no heads, so a core may run the first instruction
-/// with the jump's displacement.
+/// Mutant: the guard is restored with the bytes that are no heads, so a core may run the first instruction with the
+/// jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -351,8 +352,8 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel has put the file's first byte before our jump's tail. Before [`rearm`], no thread may run a mix in a
-/// [`guarded`] window.
+/// The kernel restores the file's first byte; the rest of our jump stays. Before [`rearm`], no thread may run a mix in
+/// a [`guarded`] window.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;

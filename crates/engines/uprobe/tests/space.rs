@@ -279,7 +279,7 @@ fn removed_mappings_take_no_room() {
     let space = Space::new(&words, shape).expect("long enough");
     let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
     let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
-    // The factor is coprime to the count, so all are visited.
+    // The factor is coprime to the count, so every number is visited.
     let scattered = move |turn: u64| turn * 7_919 % count;
     for _ in 0..3 {
         assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));

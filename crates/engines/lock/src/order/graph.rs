@@ -33,7 +33,7 @@ pub(super) struct Graph {
     steps: HashMap<Edge, Step>,
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    /// The reported faults of single threads: the wanted lock's node, and two call sites.
+    /// The reported faults without a ring: the wanted lock's node, and the call sites of both locks.
     reported: HashSet<(u32, [usize; 2])>,
 }
 
@@ -88,7 +88,7 @@ impl Graph {
         ring.map_or(AddedEdge::New, AddedEdge::Ring)
     }
 
-    /// Returns the shortest path from an edge's end to its start on which each thread waits for the next.
+    /// Returns the shortest path of edges from `edge.to` to `edge.from` on which each thread waits for the next.
     fn path_back(&self, edge: Edge) -> Option<Vec<Edge>> {
         let start: WantedNode = (edge.to, edge.wanted_as);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The locks that this thread holds, and the pairs that it has added to the graph.
+//! The locks that this thread holds, and the edges that it has added to the graph.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
@@ -23,16 +23,16 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases, as address and number, by threads that received the lock's guard from another thread. That thread's
-/// [`HeldLock`] stays in its list. Its `since` is the last number when the lock was acquired; a release with a higher
-/// number shows that it is stale, so it is removed. If several threads read the lock, another reader's may be removed.
+/// Releases (lock, number) by threads that received the guard from another thread, whose list still has the lock. That
+/// thread removes its entry if the release's number is above `since`. If several threads read the lock, one that still
+/// holds it may remove its entry instead.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number in [`LET_GO`]. Relaxed: the checked lock orders its release before its next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most releases in [`LET_GO`]. If the thread that sent the guard has ended, its release stays until
-/// newer ones push it out.
+/// The most releases in [`LET_GO`]. A release stays if the thread that sent the guard has ended, so newer releases
+/// replace the oldest.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -135,8 +135,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Reports a request that would wait for its own thread. Returns whether the order needs no check: after such a report,
-/// or for a recursive read of a held lock.
+/// Reports a request that would wait for its own thread. Returns `true` if the order needs no check: after such a
+/// report, or for a recursive read of a held lock.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()

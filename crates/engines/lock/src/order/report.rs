@@ -47,9 +47,9 @@ pub struct Side {
     pub name: &'static str,
     /// The depth in the class.
     pub depth: u8,
-    /// The mode in which it is held or wanted.
+    /// The mode in which the lock is held or wanted.
     pub mode: Mode,
-    /// Where it was taken or is wanted.
+    /// Where the lock was taken or is wanted.
     pub site: &'static Location<'static>,
 }
 
@@ -75,7 +75,7 @@ pub struct Step {
     pub stack: Arc<Backtrace>,
 }
 
-/// A fault and its steps; those of an inversion form a ring.
+/// A fault and its steps. The steps of an inversion form a ring.
 ///
 /// ```
 /// use tiptoe_lock::{Report, on_report};
@@ -101,8 +101,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports, which by default go to stderr. It runs in the thread that wants the lock,
-/// and its own locks are not checked.
+/// Sets the function that receives reports, which by default go to stderr. The function runs in the thread that wants
+/// the lock. Locks that it takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

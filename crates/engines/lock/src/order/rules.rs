@@ -1,7 +1,7 @@
 //! Whether a request waits for another thread that holds the lock.
 //!
-//! A reader waits for a reader, too, because a writer may wait between them. A recursive reader does not.
-//! An upgrade waits only for readers, because only one thread may upgrade.
+//! A reader counts as waiting for a reader, because a writer that waits for the first may block the second. A recursive
+//! reader does not. An upgrade waits only for readers, because only one thread may upgrade.
 
 use crate::acquisition::Mode;
 

@@ -24,11 +24,11 @@ const PAGE: u64 = 4096;
 pub enum Call {
     /// mmap(2).
     Map {
-        /// The address, if MAP_FIXED is set: the call replaces what is mapped there.
+        /// The address, if MAP_FIXED is set. The call then replaces what is mapped there.
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
-        /// Whether the mapping is executable and may be a file's; shared anonymous memory has a file, too.
+        /// Whether the mapping is executable and may be a file's. Shared anonymous memory has a file, too.
         is_code: bool,
         /// The offset in the file.
         offset: u64,
@@ -143,7 +143,7 @@ impl Call {
                 is_executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
-            // If the old length is 0, the call copies the mapping at `from`.
+            // With old length 0 the call copies the mapping at `from`, so the range must not be empty.
             Call::Move { from, .. } => Change::TakesAway([
                 from.start..from.end.max(from.start.saturating_add(1)),
                 fixed.unwrap_or(0..0),

@@ -1,18 +1,20 @@
 //! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
-//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many are settled as were
-//! begun. A change edited into the space under its lock is settled at once. Any other change is settled once the
-//! list is read after the change ended. Two more counts, *lacking* and *filled*, differ while a mapping may be missing.
+//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals *begun*. A
+//! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the list
+//! that starts when no change is in progress. Two more counts, *lacking* and *filled*, differ while a mapping may be
+//! missing.
 //!
 //! Rules:
-//! 1. A change must be begun before the kernel makes it, so that a thread that runs the new code sees the change begun.
+//! 1. *Begun* must be raised before the kernel makes the change, so that a thread that runs the new code sees the
+//!    raised count.
 //! 2. *Settled* must change only under the space's lock.
 //! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in progress.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | H: a change is made | [`Doubt::end`] | [`Doubt::begin_reading`] |
-//! | I: the space has it | [`Doubt::end_reading`], [`Doubt::end_noted`] | [`Doubt::is_none`] |
+//! | I: the space has the change | [`Doubt::end_reading`], [`Doubt::end_noted`] | [`Doubt::is_none`] |
 //! | J: something may be missing | [`Doubt::lack`] | [`Doubt::begin_reading`] |
 
 use crate::primitive::{AtomicU64, Ordering::*};
@@ -85,10 +87,10 @@ impl Doubt {
     /// Returns whether everything in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`.
-        // Otherwise there is a race: a change begun and settled between the loads would hide another in doubt.
+        // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`. Otherwise
+        // there is a race: a change begun and settled between the loads would hide another in doubt.
         let settled = self.settled.load(Acquire);
-        settled == self.begun.load(Relaxed) // Relaxed: a thread that runs a change's code sees it begun (rule 1)
+        settled == self.begun.load(Relaxed) // Relaxed: rule 1 orders it for threads that run new code
     }
 
     /// Returns whether the space may miss a mapping.
@@ -114,14 +116,14 @@ impl Doubt {
     }
 
     /// Records that the space equals the list. Returns whether the two should have been equal before: nothing was in
-    /// doubt or lacking, and no change came in between. The caller must hold the lock.
+    /// doubt or lacking, and no change began during the reading. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.is_quiet {
             // Release: pairs with the Acquire in `is_none` (edge I).
             self.settled.store(start.begun, Release);
         }
-        let lacking = self.lacking.load(Relaxed); // later ones cause another reading
+        let lacking = self.lacking.load(Relaxed); // a later `lack` causes another reading
         start.is_believed && start.begun == self.begun.load(Relaxed) && start.lacking == lacking
     }
 }

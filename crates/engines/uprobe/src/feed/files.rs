@@ -1,10 +1,10 @@
-//! Small numbers for files, by device and inode, kept for good. The table is used only under the space's lock.
+//! Gives files small numbers, by device and inode, for ever. The table is used only under the space's lock.
 
 use super::FileId;
 use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The number of slots to probe, from the hash on.
+/// The number of slots to probe, from the hash's slot on.
 const REACH: usize = 32;
 
 /// The files as (device, inode); a slot with inode 0 is free.

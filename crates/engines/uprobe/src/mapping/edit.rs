@@ -51,7 +51,6 @@ impl Mappings<'_> {
         most(from, 2) + most(to, moved + 2) <= self.free.load(Relaxed)
     }
 
-    /// Fills whole pages with a file from `file_offset` on, or with nothing.
     pub(crate) fn fill(&self, range: Range<u64>, file_offset: Option<FileOffset>) {
         if range.start < range.end {
             self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, file_offset });

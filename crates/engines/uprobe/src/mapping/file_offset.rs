@@ -34,8 +34,7 @@ impl FileOffset {
         self.0 & FileOffset::MAX_OFFSET
     }
 
-    /// Returns the place `bytes` later, which must be in the file; otherwise the offset overflows into the file
-    /// number.
+    /// Returns the place `bytes` later. An offset above [`FileOffset::MAX_OFFSET`] would overflow into the file number.
     #[inline]
     pub(crate) fn plus(self, bytes: u64) -> FileOffset {
         FileOffset(self.0.wrapping_add(bytes))
@@ -60,7 +59,7 @@ impl Mapping {
         self.file_offset.plus(address.wrapping_sub(self.start))
     }
 
-    /// Returns the range of this mapping whose bytes of the file `other` maps, too, if any.
+    /// Returns the addresses in this mapping whose bytes `other` maps, too; `None` if there are none.
     pub(crate) fn shared_with(&self, other: &Mapping) -> Option<Range<u64>> {
         let offsets = |mapping: &Mapping| {
             let first = mapping.file_offset.offset();

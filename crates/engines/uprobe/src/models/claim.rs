@@ -15,7 +15,6 @@ fn claims(descriptors: usize) -> &'static Claims<'static> {
     leak(Claims::new(leak_many(descriptors, Descriptor::new), used))
 }
 
-/// A thread opens its slab while the session ends.
 fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));

@@ -95,13 +95,14 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit. `entered` is the entry time that the found frame must have; `None` skips the check.
+    /// Returns as a trampoline does. `entered` is the entry time that the found frame must have; `None` skips the
+    /// check.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // A timed call's position is freed after the call is counted, that of others before.
+                // A timed call is counted before its position is freed, other calls are counted after.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);
@@ -121,7 +122,7 @@ impl Thread {
         );
     }
 
-    /// The agent's code for a return; the call's frame may be in `other`'s region.
+    /// Returns by the agent's code. The frame may be in `other`'s region.
     fn returns_slowly(&self, slot: u64, probe: u64, other: Option<&Thread>) -> Option<Frame> {
         let wanted = |frame: &Frame| frame.slot == slot && frame.thunk == probe;
         let left = |frame| self.calls.left(frame);
@@ -313,7 +314,7 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine returns on another thread. Meanwhile its first thread enters a call a little higher up, so that the
+/// A coroutine returns on another thread. Meanwhile its first thread enters a call at a higher slot, so that the
 /// coroutine's frame counts as left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {

@@ -10,7 +10,7 @@ use crate::lookup::{FileOffset, Lookup, Mapping, Shape, Space};
 use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// Eight pages, a table for each two and each four, and a root.
+/// Enough tables for eight pages: one for each two pages, one for each four, and the root.
 const SHAPE: Shape = Shape {
     tables: 7,
     probes: 5,

@@ -1,4 +1,5 @@
-//! A trapped thread must find its site, however many insertions run. It may find none only before the site's own.
+//! A trapped thread must find its site, however many insertions run. Only before its site was inserted may it find
+//! none.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

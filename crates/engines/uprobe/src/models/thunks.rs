@@ -9,7 +9,7 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// All keys have one hash, so that threads go on to the next entry.
+/// With [`SAME`] all keys have one hash, so that threads go on to the next entry.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 

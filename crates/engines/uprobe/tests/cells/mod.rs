@@ -39,7 +39,7 @@ impl Cells {
         let mut moved: Vec<_> = (from.start..from.start + len)
             .map(|at| self.get(at))
             .collect();
-        // If the new range is longer, the last cell grows; an empty range's cell is copied.
+        // If the new range is longer, the last cell grows. If the old range is empty, its first cell is copied.
         let source = self.get(from.start);
         while (moved.len() as u64) < to.end - to.start {
             let next = match moved.last() {
@@ -58,7 +58,7 @@ impl Cells {
         self.0[address as usize] = cell;
     }
 
-    /// Runs of `(start, end, file, offset)`, as long as possible.
+    /// Returns the longest runs `(start, end, file, offset)`.
     pub fn runs(&self) -> Vec<(u64, u64, u64, u64)> {
         let mut runs: Vec<(u64, u64, u64, u64)> = Vec::new();
         for (address, cell) in self.0.iter().enumerate() {

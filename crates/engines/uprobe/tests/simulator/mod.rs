@@ -1,4 +1,4 @@
-//! Simulates fetching code while it is written.
+//! Simulates cores that fetch code while it is written.
 //!
 //! The patcher's steps are writes and refetches. A core may see any value that a byte had since its last refetch; only
 //! an aligned word that one write changed is seen whole. A thread may fetch at any instruction head, where it may have
@@ -16,7 +16,7 @@ const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
 
-/// The planner's guards of the original first byte (`tiptoe_patch`).
+/// How the planner keeps a site safe when another tool restores its first byte (`tiptoe_patch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,
@@ -107,7 +107,7 @@ impl Shape {
         Some(self)
     }
 
-    /// Returns every jump, short jump and trap, with all heads, all ends of the last instruction, and all guards.
+    /// Returns each jump, short jump and trap, with each set of heads, end of the last instruction, and guard.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {
@@ -152,7 +152,7 @@ pub enum Step {
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// How many accesses are made before everything from `unmapped_from` on is unmapped.
+    /// How many accesses succeed before the memory from `unmapped_from` on is unmapped.
     pub accesses_left: RefCell<Option<usize>>,
     pub unmapped_from: u64,
 }
@@ -221,7 +221,7 @@ impl Text for Memory {
     }
 }
 
-/// A thread that ran neither the original nor a jump nor a trap.
+/// A thread that ran other bytes than the original, the jump or a trap.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mix {
     pub site: u64,
@@ -231,7 +231,7 @@ pub struct Mix {
 
 type Word = [u8; 8];
 
-/// The possible contents of each word.
+/// The values of each word that a core may see.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,
@@ -357,7 +357,6 @@ impl View {
         traps || jumps || original || self.calls(shape)
     }
 
-    /// Whether our byte at an inner head traps, whatever follows.
     fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
         match (site.len, offset) {
             (6, 4) => {

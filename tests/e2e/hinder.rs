@@ -1,4 +1,4 @@
-//! Other processes that hinder a trace cost tiptoe only a bounded time, and are reported.
+//! Other processes can hinder a trace only for a bounded time, and are reported.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // A thread that a killed tiptoe borrowed must begin no session either.
+    // Nor may a thread begin a session if the tiptoe that borrowed it was killed.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);

@@ -35,8 +35,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Under the filter, the thread that should load the agent may not map memory. The test cannot wait for changed code,
-/// because the failing injection changes code, too.
+/// Under the filter, the thread that should load the agent may not map memory. The test cannot wait until
+/// code is patched, because the injection patches code before it fails.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =
@@ -72,7 +72,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// seccomp(2) confines all threads at once, so the agent's thread must have left.
+/// With TSYNC, seccomp(2) confines all threads at once, so the agent's thread must have left.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -123,7 +123,7 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A child must have no trap byte before it installs a filter or is traced by its parent.
+/// A child's trap bytes must be gone when it installs a filter, or its parent traces it.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];

@@ -53,8 +53,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: the agent's memory had the same addresses in every process, so two writes without an address leak took
-/// over its thread.
+/// Regression: the agent's memory had the same addresses in every process, so an attacker who knew no
+/// address took over its thread by two writes.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -179,8 +179,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread with equal ids, so a process with the ids of the agent's thread could read
-/// and write root's memory.
+/// Regression: a process may trace a thread with equal ids. So a process with the ids of the agent's thread could read
+/// and write the memory of root's program through that thread.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

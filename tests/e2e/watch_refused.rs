@@ -71,7 +71,7 @@ fn take_all(words: Words<'_>, pid: u32) {
     };
     let released = accounting.release(&Request::new(thread, Kind::Data, 0));
     released.expect("the thread's register is reserved");
-    // One register is left to debuggers.
+    // The fourth is always left to debuggers.
     accounting
         .reserve_wide(Kind::Data, 3, 1)
         .expect("three are free");

@@ -1,12 +1,13 @@
-//! Puts a keeper above a test program that was started directly, as by `cargo test`.
+//! Makes a keeper, which kills what a test leaves, the parent of a test program that was started directly, as by
+//! `cargo test`.
 //!
 //! ```text
 //! front (the process that was started) ── keeper ── test process ── what the test starts
 //! ```
 //!
 //! If the front is killed, the keeper gets SIGTERM. If the keeper is killed, the test process gets SIGKILL, and the
-//! front, also a subreaper, kills the rest. Each process must be forked while its parent has one thread, because
-//! `PR_SET_PDEATHSIG` follows the parent's *thread*.
+//! front, which is a subreaper like the keeper, kills the rest. Each process must be forked while its parent has one
+//! thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
 use std::time::Duration;

@@ -60,9 +60,9 @@ static void corrupt(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// Each thread ends once it has started the next one.
 PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
+// Each thread ends once it has started the next one.
 static void *link_of_chain(void *arg) {
     intptr_t left = (intptr_t)arg;
     add();
@@ -81,7 +81,7 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
-// From a line of stdin on, each new thread stores once, until `total` is ROUNDS.
+// After a line of stdin, each new thread stores once, until `total` is ROUNDS.
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
@@ -235,7 +235,7 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// `unmapped` stores to this memory and unmaps it at the next line.
+// `unmapped` stores to this memory, and unmaps it after the next line of stdin.
 static long *place;
 
 static void map_place(void) {
@@ -255,8 +255,8 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Stores a new object's number until the next line, so that the test sees when the watch has moved there. A hundred
-// stores follow.
+// `moved` stores a new object's number until stdin has a line, which the test sends once it sees such a store. A
+// hundred stores follow.
 PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
 
 static void moved(void) {
@@ -289,7 +289,7 @@ PROBED void set_late(struct node *object) {
     for (int i = 0; i < 100; i++) *(struct node *volatile *)&late->next = &nodes[i & 1];
 }
 
-// At a line, unmapped memory is mapped again for an object.
+// After a line of stdin, maps `place` again, for an object.
 static void remapped(void) {
     char line[64];
     CHECK(munmap(place, 4096) == 0);
@@ -298,7 +298,7 @@ static void remapped(void) {
     set_late((struct node *)place);
 }
 
-// The second line frees the object, and its memory is allocated again.
+// `freed` frees the object after a line of stdin, and allocates its memory again.
 PROBED void touch(struct node *object) { *(struct node *volatile *)&object->next = &nodes[0]; }
 
 static void freed(void) {

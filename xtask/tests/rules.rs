@@ -15,8 +15,8 @@ use xtask::{
 /// The crates that may use serde. Users rely on each of their serializable types.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
-/// How many more instructions a mutex may execute with the hook `Waits`: a prefetch, a copy of the address, a jump, and
-/// four in parking_lot's `try_lock`, which first loads and tests the state.
+/// How many more instructions a mutex may execute with the hook `Waits` than without: a prefetch, a copy of the
+/// address, a jump, and four in parking_lot's `try_lock`, which load and test the state.
 const MOST_OF_WAITS: usize = 7;
 /// The same for `bump`, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
@@ -136,7 +136,7 @@ fn only_one_module_writes_to_stderr() {
     ));
 }
 
-/// Only the report makes sentences of notes. No `match` on a note's kind may have `_`, so that a new kind must choose
+/// Only the report puts notes into words. No `match` on a note's kind may have `_`, so that a new kind must choose
 /// its severity.
 #[test]
 fn notes_have_kinds() {

@@ -169,7 +169,7 @@ fn beside_forking_servers(more: Option<&str>) {
     drop(servers);
 }
 
-/// The kernel charges a task's last time only when it frees the task's memory.
+/// The kernel charges a task's final CPU time only when it frees the task.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn the_time_of_tasks_that_end_is_complete() {

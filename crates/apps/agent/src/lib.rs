@@ -1,9 +1,9 @@
 //! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
 //!
 //! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
-//! a block of counters, at the probe's *slot*. A *followed* call has a *frame*, our record of it, and returns through
-//! the trampoline or a *return thunk*, generated code for one return address. A session has two segments shared with
-//! tiptoe ([`tiptoe_wire`]): the agent writes *data*, tiptoe writes the *plan*.
+//! a block of counters, at the probe's *slot*. A *followed* call, whose return counts too, has a *frame*, our record of
+//! it. It returns through the trampoline or a *return thunk*, generated code for one return address. A session has two
+//! segments shared with tiptoe ([`tiptoe_wire`]): the agent writes *data*, tiptoe writes the *plan*.
 //!
 //! Rules for every line here:
 //! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; the library imports no symbol, and

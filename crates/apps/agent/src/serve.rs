@@ -196,8 +196,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
     by_batch(sites, |indices, sites| {
-        // The plan is read for each batch, because tiptoe lets threads run if the agent's thread does not answer in
-        // time.
+        // Asked for each batch, because tiptoe lets the stopped threads run if the agent's thread answers late.
         let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
@@ -217,8 +216,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find the records of trampolines that the plan lists, in ascending order, instead of later records at
-/// the same addresses.
+/// Makes the table find the records of the trampolines that the plan lists (in ascending order), not newer records at
+/// the same sites.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -278,7 +277,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns whether a site is still patched, because its mapped memory could not be written.
+/// Returns whether a patch remains because its memory, though mapped, could not be written.
 fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }

@@ -98,8 +98,8 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
 }
 
 /// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, if
-/// the calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. The caller
-/// must then start no thread.
+/// the calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. On
+/// `None` the caller must start no agent's thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -153,8 +153,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The process must be registered for membarrier(2) before the first patch. In a program with one thread,
-        // `entry` has done so.
+        // The process must be registered for membarrier(2) before the first patch. `entry` does so
+        // only in a program with one thread, where it takes no time; a second call does nothing.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -191,8 +191,8 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // This check is last, so that requests are served even if the program makes each new agent's thread end at
-            // once.
+            // This check is last, so that requests are served even if the program makes every agent's thread end as
+            // soon as it starts.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));

@@ -22,7 +22,7 @@ struct Holder {
     arguments: &'static [&'static str],
     /// What must be written to stdin before `ready`.
     question: &'static str,
-    /// For each row, its name and the binary's name in a spec.
+    /// For each row of the table, its name and the binary's name in a probe's spec.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -126,8 +126,8 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump whose last byte must be an instruction that traps. That byte is the top byte of
-/// the distance, and 0x06 is the lowest that traps.
+/// The least distance of a forward jump if its last byte covers the head of an instruction, so that this byte must
+/// trap. It is the top byte of the distance, and 0x06 is the lowest that traps.
 const FORWARD: u64 = 96 << 20;
 
 /// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, which leaves less room

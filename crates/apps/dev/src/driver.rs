@@ -1,4 +1,4 @@
-//! Runs the driver on a thread of its own, so that the caller can measure.
+//! Runs a trace on a thread of its own, so that the caller can measure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,7 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether a trap's probe is looked up only under the lock of the tree of mappings.
+    /// Whether the agent looks up a trap's probe only under the lock of its mappings.
     pub locked_lookups: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Hits by an argument's value: a table in a thread's words, from the probe's slot on.
+//! Hits by an argument's value: a table in a thread's words that begins at the probe's slot.
 //!
 //! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. The
 //! table, for 256 values, has twice as many entries; in a fuller one some values would find no free entry. Trampolines
@@ -19,7 +19,7 @@ pub const ROOM: u32 = (1 << BITS) + RUN;
 /// Words of the table.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// Returns the values and their hits; hostile input.
+/// Returns the values and their hits. `words` is hostile input.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {

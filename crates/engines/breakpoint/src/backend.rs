@@ -1,4 +1,4 @@
-//! The caller's part: takes the granted slots, for example by opening events.
+//! What the user of this crate provides: it takes the granted slots, for example by opening perf events.
 
 use crate::request::Request;
 

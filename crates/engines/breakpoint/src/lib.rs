@@ -23,8 +23,8 @@
 //! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before its last check: it adds its slots, then
 //!    reads the other's (edge A). So of two requests that do not fit together, at least one sees the other.
-//! 4. A request without room beside a recorded one is checked again, because the recorded one may be removed. The
-//!    second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
+//! 4. A request without room beside a recorded one is checked again, because the recorded one may fail and be removed.
+//!    The second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
 //! 5. Slots become free only after the backend released them.
 //! 6. `modify` excludes CPUs' requests, because for a moment neither the old nor the new request is recorded.
 //! 7. `try_` must never wait, not even for the backend's lock.

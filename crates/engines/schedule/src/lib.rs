@@ -8,7 +8,8 @@
 //! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope in a thread ([`Tree`]). While its
 //! target runs, a group counts if there are slots for all its events. Groups are *pinned* or *flexible* ([`Priority`]).
 //!
-//! A switch that leaves and enters no label with groups reads two words for each PMU that counts for labels. While all
+//! If neither the labels left nor those entered have groups, a switch reads two words for each PMU that has groups of
+//! labels. While all
 //! groups fit the slots, a switch looks at the labels left and entered, and at how many slots the labels above them
 //! need. Otherwise it sorts all groups that could count. A switch allocates only for a task with more groups than any
 //! before.
@@ -24,10 +25,10 @@
 //! All contexts share a tree. Its owner must call [`Context::forget`] before it deletes a label, otherwise that label's
 //! groups would stay.
 //!
-//! [`Rotation`] is a simpler scheduler, for breakpoint events that stay open while their addresses take turns.
+//! [`Rotation`] is a simpler scheduler: a breakpoint event stays open in each slot, and addresses take turns in them.
 //!
-//! The idea is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), refused for their unfair
-//! rotation.
+//! The idea of such switches is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), refused for
+//! their unfair rotation.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,10 +1,10 @@
 //! The order in which groups get slots when not all fit.
 //!
-//! Pinned groups are first: those that already count, then those of the system, of labels (the outermost first) and of
-//! the task. All flexible groups are in **one** order, the smallest share first. A group's share is the time in which
-//! it counted, divided by the time in which it was enabled. An order by the time of the last turn would always prefer
-//! cgroups that run seldom, and many of them would starve the system's events. If cgroups got only the slots that the
-//! system's groups leave free, cgroups would starve.
+//! Pinned groups are first: those that already count, then those of the system, of labels (*homes*, the outermost
+//! first) and of the task. All flexible groups are in **one** order, the smallest share first. A group's share is the
+//! time in which it counted, divided by the time in which it was enabled. An order by the time of the last turn would
+//! always prefer cgroups that run seldom; if there are many, they would starve the system's events. If cgroups got only
+//! the slots that the system's groups leave free, cgroups would starve.
 //!
 //! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
 //! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
@@ -53,7 +53,7 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Gives out slots in order. All pinned groups must fit.
+    /// Gives out slots in order. The caller must ensure that all pinned groups fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: ReassignCause) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();

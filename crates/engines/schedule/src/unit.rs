@@ -1,4 +1,4 @@
-//! A PMU of a context, and its groups.
+//! A PMU, and the groups that a context has on it.
 
 use alloc::vec::Vec;
 
@@ -13,13 +13,14 @@ pub enum Policy {
     /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
     #[default]
     Changed,
-    /// All events of PMUs that count for labels. For comparison only.
+    /// All events of PMUs that have groups of labels. For comparison only.
     Everything,
 }
 
 /// INVARIANT between two calls:
 ///
-/// 1. Only groups of the system, of homes from `here` upwards, and of the task count, in no more than all slots.
+/// 1. The only groups that count are the system's, the task's, and those of `here` and the homes above it. They fit the
+///    slots.
 /// 2. While all of these groups fit, all count, unless the PMU refuses some.
 /// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
@@ -189,7 +190,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups that find no slots in error. Pinned groups that already count keep their slots.
+    /// Marks pinned groups that find no slots as failed. Pinned groups that already count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

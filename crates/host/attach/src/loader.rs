@@ -1,8 +1,9 @@
 //! Renames the agent in the loader's list of a program's libraries.
 //!
-//! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that
-//! opened this path would open one of its own descriptors, and might hang. So [`rename`] puts the agent's name in
-//! `/proc/PID/maps` into the list; the agent contains that name. glibc and musl have the same list (`<link.h>`).
+//! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that opened
+//! this path would open one of its own descriptors, and might hang. So [`rename`] puts the name into the list that
+//! `/proc/PID/maps` shows. The agent's file contains this name as a string. glibc and musl have the same list
+//! (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;

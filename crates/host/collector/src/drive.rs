@@ -231,7 +231,7 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting begins, and returns what [`pause`] does.
+    /// Waits before counting begins. Returns the same as [`pause`].
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {

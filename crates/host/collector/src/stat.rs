@@ -66,7 +66,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
         exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
         let used = meter.used(&request.target);
         if request.is_command() {
-            // The loop has not fetched the command's CPU time.
+            // `poll` does not fetch a command's CPU time.
             session.cpu_ns += used.user_ns + used.sys_ns;
         }
         switches += used.switches;

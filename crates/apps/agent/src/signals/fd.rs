@@ -1,9 +1,10 @@
 //! Emulates a signalfd that reads only SIGTRAP, SIGILL or both, and is made while the agent owns these signals. Any
 //! other signalfd is the kernel's, and never gets these signals.
 //!
-//! The kernel does not keep these signals pending, so an emulated signalfd is a pipe. Its one descriptor is also open
-//! for writing, because otherwise a read would find the end of file. A record in the pipe *is* the pending signal. Only
-//! our handlers write records, so handlers and hooks outlive the session in a program with such a pipe.
+//! The kernel gives these signals to our handlers and does not keep them pending, so an emulated signalfd is a pipe.
+//! Its one descriptor is also open for writing, because otherwise a read would find the end of file. A record in the
+//! pipe *is* the pending signal. Only our handlers write records, so handlers and hooks outlive the session in a
+//! program with such a pipe.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -41,15 +42,15 @@ pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     }
     let made = endless_pipe(flags as i32)?;
     let pipe = inode(made)?;
-    MAKER.store(getpid(), Ordering::Relaxed); // published by `fd`
+    MAKER.store(getpid(), Ordering::Relaxed); // published by the feed's `fd` below
     for feed in FEEDS
         .iter()
         .zip(super::BOTH)
         .filter(|(_, signal)| set & super::bit(*signal) != 0)
         .map(|(feed, _)| feed)
     {
-        feed.pipe.store(pipe, Ordering::Relaxed); // published by `fd`
-        feed.fd.store(made, Ordering::Release); // pairs with `feed`
+        feed.pipe.store(pipe, Ordering::Relaxed); // published by the next line
+        feed.fd.store(made, Ordering::Release); // pairs with the function `feed`
     }
     Some(made.into())
 }

@@ -28,7 +28,8 @@ fn is_of_trap_byte(info: &Info) -> bool {
     [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
 }
 
-/// Returns whether the processor reported neither a breakpoint nor a single step as a debug trap's reason.
+/// Returns whether a debug trap has no reason, neither a breakpoint nor a single step. The kernel reports such a trap
+/// as TRAP_BRKPT.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
     (info.signal, info.code) == (5, TRAP_BRKPT)
@@ -124,8 +125,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
         return true;
     }
     // A trap at an inner byte of a site is usually no hit: the thread was preempted there before the site was patched.
-    // It is a hit if the site's first byte is not ours, because another tracer then replaced it by a trap byte and
-    // executed the original instruction for the thread.
+    // It is a hit if the site's first byte is not ours: then another tracer has put a trap byte there, and has executed
+    // the original instruction for the thread.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -169,14 +170,14 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
 }
 
 /// Calls the program's handler with its requested mask and `mask` blocked. The call does not return if the handler
-/// leaves by siglongjmp, which sets the mask through its own hook.
+/// leaves by siglongjmp, whose call to set the mask has a hook of ours.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
         _ => 0,
     };
     let inner = mask | action.mask | own;
-    context.mask |= tls::blocked(); // a handler finds its mask in its ucontext
+    context.mask |= tls::blocked(); // a handler finds the interrupted code's mask in its ucontext
     tls::set_blocked(inner & OURS);
     set_mask(inner & !OURS);
     // SAFETY: the program installed this function for this signal.

@@ -9,8 +9,8 @@ use super::{DoctorReport, ScanGaps};
 
 /// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
-/// The width of a result in the table, which clips longer results. A missing thing is below the table with its whole
-/// result.
+/// The width of a result in the table, which clips longer results. What is missing is printed again below the
+/// table, with its whole result.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report. If the whole report would push the verdict off the terminal, passed checks are only counted.
@@ -24,7 +24,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. If `passed`, the number of passed checks, is not 0, leaves them out.
+/// Returns the report. Passed checks are shown if `passed` is 0; otherwise only their number, `passed`.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();

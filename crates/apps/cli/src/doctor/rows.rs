@@ -12,7 +12,7 @@ use super::check_result::{CheckResult, Instrument, State};
 /// E2BIG and EINVAL: the kernel does not know an attribute.
 const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 
-/// A seccomp filter refuses a memfd with this errno, the setting `vm.memfd_noexec` with EACCES.
+/// A seccomp filter refuses a memfd with this errno; `vm.memfd_noexec` refuses it with EACCES.
 const EPERM: i32 = 1;
 
 /// The advice if a seccomp filter refuses a call. No capability would help, because none overrules a filter.

@@ -1,4 +1,4 @@
-//! `queue`: simulates the cost of accounting on more CPUs than this machine has. Each CPU runs one thread, as in
+//! `queue`: simulates the cost of slot accounting on more CPUs than this machine has. Each CPU runs one thread, as in
 //! `stress`. The times of critical sections, locks and transfers between CPUs are measured in the same run. Only the
 //! waits are simulated.
 //!
@@ -36,7 +36,7 @@ const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
 pub struct Queue {
     /// The most CPUs.
     pub cpus: u32,
-    /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
+    /// The percentage of reservations that are for a CPU, not for a task; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
     /// A CPU's slots.
     pub slots: u32,

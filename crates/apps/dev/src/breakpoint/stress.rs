@@ -167,9 +167,10 @@ impl Act<PairTimes> for StressPairs {
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {
-        let is_for_cpu = (at + 1) * cpu_targets / 100 > at * cpu_targets / 100;
+        let cpus_before = at * cpu_targets / 100;
+        let is_for_cpu = (at + 1) * cpu_targets / 100 > cpus_before;
         let target = match is_for_cpu {
-            true => Target::Cpu((at + thread) % cpus),
+            true => Target::Cpu((cpus_before + thread) % cpus),
             false => Target::Task {
                 task: 1_000 + holder,
                 cpu: None,

@@ -1,9 +1,9 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
 //! them in batches.
 //!
-//! Each thread reserves its slots when it begins and releases them when it ends, without opening events. `ideal` makes
-//! the same calls without accounting, so the price of accounting is the difference of `tiptoe` and `ideal` in the same
-//! round. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
+//! In the case `tiptoe`, each thread reserves its slots when it begins and releases them when it ends, without opening
+//! events. The case `ideal` makes the same calls without accounting, so accounting costs the difference of the two in
+//! the same round. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -186,7 +186,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>)
     }
 }
 
-/// Runs `work` in a thread of its own, so that no other thread inherits events from it.
+/// Runs `work` in a thread of its own, so that only the threads that it creates inherit its events.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Regression: the price was that of a pair in a hot loop, as a share of a thread's time.
+    /// Regression: the price was that of a reserve and a release in a hot loop, as a share of a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

@@ -39,7 +39,7 @@ pub(super) enum CountingCase {
     Tiptoe {
         events: usize,
     },
-    /// No events are read, but time, faults and switches are charged on each CPU at switches.
+    /// Like `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
     PerCpu,
 }
 

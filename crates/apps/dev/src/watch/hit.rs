@@ -18,7 +18,7 @@ use crate::workshop::{Program, Workshop, failed};
 enum HitCase {
     Bare,
     Count,
-    /// The program opens an event itself. The fields are the row's name, and the event's word in the question `own`.
+    /// The program opens an event itself. The fields are the row's name, and the argument of the request `own`.
     Own(&'static str, &'static str),
     Watch,
     PerfRecord,
@@ -54,8 +54,9 @@ impl HitCase {
 
 /// The number of stores before the measurement, after which `tiptoe watch` has decoded the storing code.
 const BEFORE: u64 = 100;
-/// The most time until `tiptoe watch` has started, and the time for it to decode code ([`SETTLE`]).
+/// The most time until `tiptoe watch` has started.
 const LIMIT: Duration = Duration::from_secs(20);
+/// The time in which `tiptoe watch` decodes code.
 const SETTLE: Duration = Duration::from_millis(50);
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 //! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes. [`crate`] lists
-//! the edges.
+//! the pairs of Release and Acquire (*edges*).
 //!
 //! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls those that load, and
 //! [`Data::serve`]. Only one thread loads libraries at a time, because it holds the loader's lock.
@@ -94,12 +94,12 @@ impl<'a> Data<'a> {
         self.miss();
     }
 
-    /// Counts a library without its probes.
+    /// Counts a library that lacks its probes.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// Returns the number of libraries without their probes.
+    /// Returns the number of libraries that lack their probes.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }
@@ -114,7 +114,7 @@ impl<'a> Data<'a> {
         self.words.load(SINCE)
     }
 
-    /// Returns a number that is odd while the list of libraries changes.
+    /// Returns a number that is odd while the loader's list of libraries changes.
     pub fn looks(&self) -> u64 {
         self.words.load(LOOKS)
     }

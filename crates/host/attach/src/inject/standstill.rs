@@ -2,7 +2,8 @@
 //!
 //! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
 //! short. To run into half a patch, the thread would have to wake and reach one of a few instructions within
-//! microseconds. A thread that blocks a trap's signal is stopped even then, because a trap would kill the process.
+//! microseconds. Such a thread is stopped only if it blocks a trap's signal, because then a trap would kill the
+//! process.
 //!
 //! While threads end, the kernel's list of threads may omit others. So the list is read until it accounts for the
 //! process's number of threads: each is stopped, asleep in a transfer, or the agent's. Then no thread runs that could
@@ -17,7 +18,8 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec.
+/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec, and the others
+/// stand still meanwhile.
 const TRY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -47,8 +49,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt on a new thread of tiptoe, whose end detaches tiptoe from threads that do not stop. The new thread
-/// also runs `act`, because a switch to another thread would lengthen the stop.
+/// Makes one attempt. It is made by a new thread of tiptoe, because the end of that thread detaches tiptoe from threads
+/// that do not stop. The new thread also runs `act`, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,

@@ -1,4 +1,4 @@
-//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes this memory, and the agent maps it.
+//! Memory for trampolines: the plan's segment, behind the plan. tiptoe writes this memory, and the agent maps it.
 //!
 //! The program can only read and execute this memory, and forked children share it. So a child, which may have
 //! fewer rights, cannot change what its parent executes. No byte is written twice, because children still run the
@@ -67,7 +67,7 @@ impl Link {
         Ok(planned.into_iter().map(&mut map).collect())
     }
 
-    /// Maps arenas of [`MapContent::Words`]. Returns whether each is mapped.
+    /// Maps arenas in which trampolines note return addresses ([`MapContent::Words`]). Returns whether each is mapped.
     pub fn map_callers(&self, bases: &[u64]) -> Result<Vec<bool>, AttachError> {
         let maps = bases.iter().map(|base| Map {
             base: *base,

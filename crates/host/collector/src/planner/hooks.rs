@@ -10,8 +10,8 @@ use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash,
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
-/// The agent must see these calls before the kernel, mostly so that the program finds its signals and namespaces as
-/// without tiptoe. Other reasons are beside the numbers.
+/// The agent must see these calls before the kernel, mostly so that tiptoe does not change the program's signals
+/// and namespaces. Other reasons are beside the numbers.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -89,8 +89,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site if the code up to the system call is the same. Another library may be
-    /// mapped there now.
+    /// Plans a hook, or reuses a known site if the code up to the system call is the same. If it is not, another
+    /// library is mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,

@@ -53,7 +53,7 @@ impl KernelProbes {
         throttle.map(Throttle::halve_budget).is_some()
     }
 
-    /// Returns a note at the first closing of probes.
+    /// Closes probes that exceed the budget. Returns a note when this happens first.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place)?;

@@ -43,8 +43,8 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
     Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
 }
 
-/// By Pollaczek and Khinchine, calls that arrive at random and take equally long wait `hold * load / (2 * (1 -
-/// load))` on average, in whatever order they are served.
+/// By Pollaczek and Khinchine, the average wait of calls that arrive at random and take equally long is `hold * load /
+/// (2 * (1 - load))`, in whatever order they are served.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {

@@ -95,7 +95,7 @@ impl Process {
 
     /// Returns the process's mappings, ascending. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
-        Mapping::parse_all(&self.alive().read("maps")?)
+        Mapping::parse_all(&self.through_living(|thread| thread.read("maps"))?)
     }
 
     /// Returns whether the main thread ended while others run (`pthread_exit` in `main`).
@@ -104,14 +104,28 @@ impl Process {
     }
 
     /// Returns a living thread if the main thread has ended, because its files then show no memory and no descriptors.
+    /// A thread that ends has no memory even before its state says that it has ended.
     fn alive(self) -> Self {
-        let ended = |tid| self.thread_status(tid).is_ok_and(|s| s.has_ended());
-        if !ended(self.pid) {
+        let lives = |tid| {
+            let status = self.thread_status(tid);
+            status.is_ok_and(|status| status.has_memory && !status.has_ended())
+        };
+        if lives(self.pid) {
             return self;
         }
         let threads = self.threads().unwrap_or_default();
-        let living = threads.into_iter().find(|tid| !ended(*tid));
+        let living = threads.into_iter().find(|tid| lives(*tid));
         living.map_or(self, |pid| Self { pid })
+    }
+
+    /// Reads files of a living thread, and again of another one if the thread has ended meanwhile.
+    fn through_living<T>(self, read: impl Fn(Self) -> T) -> T {
+        let thread = self.alive();
+        let found = read(thread);
+        match self.alive() {
+            other if other != thread => read(other),
+            _ => found,
+        }
     }
 
     /// Returns the process's status.

@@ -27,7 +27,8 @@ use crate::host::error::{Error, Result};
 impl Process {
     /// Returns the program's path as the process sees it, without ` (deleted)`.
     pub fn exe(self) -> Result<PathBuf> {
-        let path = fs::read_link(self.alive().path("exe"))
+        let path = self
+            .through_living(|thread| fs::read_link(thread.path("exe")))
             .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
         let bytes = path.as_os_str().as_bytes();
         Ok(match bytes.strip_suffix(b" (deleted)") {
@@ -48,7 +49,7 @@ impl Process {
 
     /// Opens the process's program, even if unlinked or in another mount namespace.
     pub fn open_exe(self) -> Result<File> {
-        let found = hold(&self.alive().path("exe"));
+        let found = self.through_living(|thread| hold(&thread.path("exe")));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
         self.read_regular(held, Path::new("exe"))
     }
@@ -63,7 +64,7 @@ impl Process {
     pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
-        match hold(&self.alive().path(&link)) {
+        match self.through_living(|thread| hold(&thread.path(&link))) {
             Ok(held) => self.read_regular(held, path),
             Err(_) => self.open_mapped_by_path(mapping, path),
         }
@@ -71,7 +72,7 @@ impl Process {
 
     /// Opens a file by its path inside the target's root.
     pub fn open_in_root(self, path: &Path) -> Result<File> {
-        let held = match hold(&self.alive().path("root")) {
+        let held = match self.through_living(|thread| hold(&thread.path("root"))) {
             Ok(root) => hold_below(&root, path),
             Err(e) if e.kind() == io::ErrorKind::NotFound => hold(path),
             Err(e) => return Err(Error::of_process(self.pid, "open the root directory", e)),

@@ -46,7 +46,10 @@ impl RunningProgram {
 impl Process {
     /// Returns the process's program. Retries for 20 ms while an address is unknown.
     pub fn running_program(self) -> Result<RunningProgram> {
-        let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
+        let look = || {
+            let stat = self.through_living(|thread| thread.read("stat"))?;
+            Ok(RunningProgram::of_stat(&stat))
+        };
         for _ in 1..TRIES {
             match look() {
                 Ok(program) if !program.is_known() => std::thread::sleep(PAUSE),

@@ -415,7 +415,7 @@ fn runs(contends: bool) -> [u64; 2] {
             watched.go();
             assert!(watched.finish().1.success());
         }
-        // The target lives on, because its end may wait for the kernel's locks.
+        // The target lives on: its end may wait for the kernel's locks.
         false => tiptoe.signal(libc::SIGINT),
     }
     let (text, status) = tiptoe.finish();

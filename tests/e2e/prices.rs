@@ -66,7 +66,7 @@ fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[
             return;
         }
         assert!(is_measured(calibrated), "{name}: {calibrated}");
-        // A later run may have measured only prices of another kind.
+        // A later run may have measured another kind.
         if number == 0 && calibrated == "now" {
             assert_eq!(kept().len(), 1, "{name}");
         }

@@ -104,7 +104,7 @@ impl Process {
     }
 
     /// Returns a living thread if the main thread has ended, because its files then show no memory and no descriptors.
-    /// A thread that ends has no memory even before its state says that it has ended.
+    /// An ending thread loses its memory before its state shows the end.
     fn alive(self) -> Self {
         let lives = |tid| {
             let status = self.thread_status(tid);

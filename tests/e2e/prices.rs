@@ -33,7 +33,7 @@ fn is_measured(calibrated: &Value) -> bool {
     calibrated == "now" || calibrated == "unsteady"
 }
 
-/// The most runs until one uses kept prices. A run measures again if the CPUs' speed has changed since.
+/// A run measures again if the CPUs' speed has changed since.
 const RUNS: usize = 6;
 
 /// Asserts that a later run uses an earlier one's prices, and does not change their files.

@@ -36,7 +36,7 @@ const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
 /// The number of hops of the byte for each requested ms. This many hops take about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor by which `ring` runs longer, because each task must run many times before its caches and counts are
+/// The factor by which `ring` runs longer, because each task must run many times before its times are
 /// steady.
 const LONGER: u32 = 10;
 

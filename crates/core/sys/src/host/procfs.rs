@@ -118,7 +118,7 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Reads files of a living thread, and again of another one if the thread has ended meanwhile.
+    /// Reads files of a living thread, and again of another if it has ended meanwhile.
     fn through_living<T>(self, read: impl Fn(Self) -> T) -> T {
         let thread = self.alive();
         let found = read(thread);

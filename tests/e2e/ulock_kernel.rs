@@ -364,6 +364,19 @@ fn children_are_not_counted() {
     }
 }
 
+/// Regression: without the program's mappings, all of its waits were lost.
+#[test]
+fn a_command_that_ends_at_once_is_counted() {
+    if !is_possible() {
+        return;
+    }
+    let program = target_with("brief", &["-static"]).expect("it builds");
+    let run = Probe::lock().run(&program, &[]);
+    let report = run.good();
+    assert_eq!(report.value["locks"]["waits"], 7, "{:#}", report.value);
+    assert_eq!(rows(report)[0]["at_once"], 7, "{:#}", report.value);
+}
+
 #[test]
 fn another_program_is_not_counted() {
     if !is_possible() {

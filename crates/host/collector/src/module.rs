@@ -72,6 +72,7 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
 }
 
 /// A file mapped into one process.
+#[derive(Clone)]
 pub struct Module {
     pub object: Rc<Object>,
     pub name: String,

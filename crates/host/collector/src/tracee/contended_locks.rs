@@ -199,8 +199,14 @@ impl LockWatch {
     }
 
     pub fn expect_start(&mut self, before: Vec<Module>) {
-        let is_watched = self.in_kernel.is_some();
-        self.starting = is_watched.then_some((before, None));
+        if self.in_kernel.is_some() {
+            // The command may end before its mappings are read.
+            self.names = Some(Names {
+                modules: before.clone(),
+                ..Names::default()
+            });
+            self.starting = Some((before, None));
+        }
     }
 
     pub fn is_starting(&self) -> bool {

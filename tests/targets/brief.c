@@ -1,5 +1,5 @@
 // cflags: -O2
-// Makes seven futex calls that return at once, and ends before tiptoe can read its mappings.
+// Ends at once, after seven futex calls.
 #include "common.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -226,8 +226,7 @@ impl LockWatch {
             return true;
         }
         self.starting = None;
-        // Fails only if the process has ended. There are no sites, because no agent is in a command
-        // that only the kernel watches.
+        // Fails only if the process has ended. There are no sites, because no agent is in the command.
         let _ = self.look_for_names(process, &[], cache);
         false
     }

@@ -374,7 +374,9 @@ fn a_command_that_ends_at_once_is_counted() {
     let run = Probe::lock().run(&program, &[]);
     let report = run.good();
     assert_eq!(report.value["locks"]["waits"], 7, "{:#}", report.value);
-    assert_eq!(rows(report)[0]["at_once"], 7, "{:#}", report.value);
+    let row = &rows(report)[0];
+    assert_eq!(row["at_once"], 7, "{row:#}");
+    assert_eq!(row["lock"], "brief-static:word", "{row:#}");
 }
 
 #[test]

@@ -5,8 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static int word;
+
 int main(void) {
-    static int word;
     for (int i = 0; i < 7; i++) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, 0);
     return 0;
 }

@@ -311,6 +311,11 @@ impl Module {
         self.is_program && self.object.is_go()
     }
 
+    /// Returns whether this is a program that is always mapped at its link-time address.
+    pub fn has_its_place(&self) -> bool {
+        self.is_program && !self.object.image.header().position_independent
+    }
+
     /// Returns the program and its libraries for a command that has not called exec yet, at made-up load addresses.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
         let name = path

@@ -201,8 +201,12 @@ impl LockWatch {
     pub fn expect_start(&mut self, before: Vec<Module>) {
         if self.in_kernel.is_some() {
             // The command may end before its mappings are read.
+            let mut modules = before.clone();
+            for module in modules.iter_mut().filter(|module| module.has_its_place()) {
+                module.text = module.object.image.layout().executable.clone();
+            }
             self.names = Some(Names {
-                modules: before.clone(),
+                modules,
                 ..Names::default()
             });
             self.starting = Some((before, None));

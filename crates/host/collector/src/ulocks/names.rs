@@ -243,6 +243,11 @@ impl Names {
 
     /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
     fn is_of(&self, module: &Module, address: u64) -> bool {
+        if self.maps.is_empty() {
+            // The process ended before they were read.
+            let layout = module.object.image.layout();
+            return module.has_its_place() && layout.has_memory(address);
+        }
         let after = self
             .maps
             .partition_point(|mapping| mapping.start <= address);

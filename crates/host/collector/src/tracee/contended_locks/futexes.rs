@@ -81,7 +81,7 @@ impl KernelFutexes {
             });
             let file = &mut self.files[index];
             // A file that is not mapped yet has an address only if it is linked at a fixed one.
-            let placed = !module.text.is_empty() || has_its_place(module);
+            let placed = !module.text.is_empty() || module.has_its_place();
             if !placed || !file.biases.insert(module.bias) {
                 continue;
             }
@@ -123,10 +123,6 @@ impl KernelFutexes {
         };
         note.into()
     }
-}
-
-fn has_its_place(module: &Module) -> bool {
-    module.is_program && !module.object.image.header().position_independent
 }
 
 fn dropped(drops: FutexDrops) -> Vec<Dropped> {

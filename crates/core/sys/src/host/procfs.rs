@@ -103,18 +103,21 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns a living thread if the main thread has ended, because its files then show no memory and no descriptors.
-    /// An ending thread loses its memory before its state shows the end.
-    fn alive(self) -> Self {
-        let lives = |tid| {
-            let status = self.thread_status(tid);
+    /// Returns a thread that lives, the main one if it does; `None` if all have ended. Other threads' files show no memory
+    /// and no descriptors. An ending thread loses its memory before its state shows the end.
+    pub fn living_thread(self) -> Result<Option<u32>> {
+        let lives = |tid: &u32| {
+            let status = self.thread_status(*tid);
             status.is_ok_and(|status| status.has_memory && !status.has_ended())
         };
-        if lives(self.pid) {
-            return self;
+        match lives(&self.pid) {
+            true => Ok(Some(self.pid)),
+            false => Ok(self.threads()?.into_iter().find(lives)),
         }
-        let threads = self.threads().unwrap_or_default();
-        let living = threads.into_iter().find(|tid| lives(*tid));
+    }
+
+    fn alive(self) -> Self {
+        let living = self.living_thread().ok().flatten();
         living.map_or(self, |pid| Self { pid })
     }
 

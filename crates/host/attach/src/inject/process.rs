@@ -22,12 +22,8 @@ const TRIES: u32 = 100;
 
 /// Returns a thread whose /proc folder shows the memory. This is the first thread, unless others outlived it.
 fn view(pid: u32) -> Result<u32, InjectError> {
-    let shows =
-        |tid: &u32| status(pid, *tid).is_ok_and(|status| !status.has_ended() && status.has_memory);
-    if shows(&pid) {
-        return Ok(pid);
-    }
-    let found = threads(pid)?.into_iter().find(shows);
+    let found = procfs::Process::new(pid).and_then(procfs::Process::living_thread);
+    let found = found.map_err(failed(pid, InjectCall::ReadThreads))?;
     found.ok_or(InjectError::NoSuchProcess { pid })
 }
 

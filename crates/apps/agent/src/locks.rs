@@ -141,7 +141,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     // SAFETY: the words are above the stack pointer, where unwind rules place them in frames of runtime libraries
     // ([`Frames`]) and their caller.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
-    let timed = thread.is_next_timed(registers.rsi as u32);
+    let operation = LockOperation::of(registers.what as i32);
+    let timed = operation.is_none() && thread.is_next_timed(registers.rsi as u32);
     let now = timed.then(clockwork::ticks);
     let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
@@ -149,7 +150,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
     if caller.site == 0 {
         caller.site = registers.back;
     }
-    if let Some(operation) = LockOperation::of(registers.what as i32) {
+    if let Some(operation) = operation {
         let lock = match operation {
             LockOperation::Leaves => registers.rsi,
             _ => registers.rdi,

@@ -78,9 +78,9 @@ sleeps 40 (17 of these are two readings of the clock), and a wake 15; by themsel
 150 to 400 ns.
 If timing each wait would exceed --budget (threads that wake each other 100,000 times a second \
 and more), only some are timed: between two timed waits a random number of waits is only \
-counted. Numbers of waits stay exact; totals and blame are estimated from the timed waits, and marked `~` (in JSON, \
-`timed` is their number). Threads that wait seldom have each wait timed, and waits of 20 ms \
-and more are always reported.
+counted. Numbers of waits stay exact; totals and blame are estimated from the timed waits, and \
+marked `~` (in JSON, `timed` is their number). Threads that wait seldom have each wait timed, \
+and waits of 20 ms and more are always reported.
 If the agent cannot enter (static programs, Go, musl, seccomp), and with --via kernel, BPF \
 programs at the kernel's futex tracepoints report all futex calls in its place. Each call then \
 takes about 1 us longer, half of it for the tracepoint itself; --budget does not limit that. \
@@ -99,10 +99,10 @@ command, or with -a of the whole system. BPF programs at lock:contention_begin a
 lock:contention_end keep the histograms in the kernel, so that a free lock costs nothing.
 Not seen: waits that are won by spinning. A thread that spins for a sleeping lock and gets it \
 (writers of rwsem and mmap_lock do) does not reach these tracepoints, nor does a reader for \
-whom the lock turns out to be free. A mutex counts from the moment that the thread spins. Spinlocks \
-are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its address in the \
-waiting task: a wait for that of another process (ptrace, /proc/PID) counts as rwsem. With -- \
-CMD and -p, forked children do not count.
+whom the lock turns out to be free. A mutex counts from the moment that the thread spins. \
+Spinlocks are seen if the kernel queues for them. --mmap recognizes an mmap_lock by its address \
+in the waiting task: a wait for that of another process (ptrace, /proc/PID) counts as rwsem. \
+With -- CMD and -p, forked children do not count.
 Rows: the time waited (total, mean, median, p99, longest; heat as above) and how often; type; \
 mode (read, write, or - if there is only one; `failed` if a signal or a timeout ended the \
 wait); call site: the first caller after the lock's own code. --by callsite shows its callers; \
@@ -110,12 +110,12 @@ wait); call site: the first caller after the lock's own code. --by callsite show
 waited most. Waits that were seen but not counted are reported by reason. With --json the rows \
 are `waits`, each with its whole histogram.
 Cost: 1 to 10 us for each contended wait, spent on a walk over the kernel's stack before the \
-thread waits (rare waits cost more, because the caches are colder). If the lock is free after the walk, the time \
-of the walk is not counted. --every costs more: it uses mmap_lock:*, so every acquisition \
-costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock) and downgrades \
-from write to read separately. The cost at the end of the report is measured: the programs' \
-time in the traced process, and in all other processes, because their waits run the programs \
-too. --budget is refused, because each wait is timed.
+thread waits (rare waits cost more, because the caches are colder). If the lock is free after \
+the walk, the time of the walk is not counted. --every costs more: it uses mmap_lock:*, so every \
+acquisition costs 1 to 3 us, also of a free lock. It reports attempts that failed (trylock) and \
+downgrades from write to read separately. The cost at the end of the report is measured: the \
+programs' time in the traced process, and in all other processes, because their waits run the \
+programs too. --budget is refused, because each wait is timed.
 Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin for \
 the cost in all processes); Linux 5.19, and BTF.";
 

@@ -73,8 +73,8 @@ often each is entered and for how long. BPF programs (root, or cap_bpf and cap_p
 subtract the time in which its threads did not run, and charge each event to the scope in \
 which it happens: only events of the kernel's own and tracepoints, eight at most. Counts of an \
 inner scope are not part of the outer scope's. With -I, the scopes are printed in which a \
-thread was during the interval. Lines of --csv: seconds,scope,event,value,unit,state; each scope has the events \
-`entries`, `cpu-time` and `wall-time` besides those of -e.
+thread was during the interval. Lines of --csv: seconds,scope,event,value,unit,state; each scope \
+has the events `entries`, `cpu-time` and `wall-time` besides those of -e.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted, \
 metric,metric-unit; lines that are not data begin with '#'. --csv prints a line of names, \

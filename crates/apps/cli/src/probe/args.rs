@@ -63,8 +63,9 @@ an event (64 with --latency); the others are counted as `(other values)`.
 
 Below a function: --under FUNC counts only hits inside a call of FUNC on the same thread, at \
 any depth; also in signal handlers, and in coroutines: those that FUNC switches to, and, while \
-FUNC's own coroutine is suspended, all code that runs on the thread in the meantime. Calls of FUNC that began before the trace are not seen. FUNC itself is always followed, \
-whatever the budget (about 8 ns a call), and cannot be counted.
+FUNC's own coroutine is suspended, all code that runs on the thread in the meantime. Calls of \
+FUNC that began before the trace are not seen. FUNC itself is always followed, whatever the \
+budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns if the code is patched, 1 to 4 us if only a trap fits, and 0.2 to \
 20 us if the kernel counts (it may have to single-step). Where only a trap fits, the kernel counts \

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         &[OWN_TRAP, SHARED, READINGS],
     ]
     .concat();
-    let loads = questions(options.most_threads());
+    let loads = questions(&options.threads);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut rates: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-fn questions(cpus: u32) -> Vec<CallLoad> {
+fn questions(threads: &[u32]) -> Vec<CallLoad> {
     let kinds = KINDS.iter().chain([&TRAP]);
     let depths = kinds.flat_map(|&site| {
         [0, 5].map(|depth| CallLoad {
@@ -127,7 +127,8 @@ fn questions(cpus: u32) -> Vec<CallLoad> {
             threads: 1,
         })
     });
-    let threads = (2..=cpus).flat_map(|threads| {
+    let several = threads.iter().filter(|&&threads| threads > 1);
+    let threads = several.flat_map(|&threads| {
         [KINDS[0], TRAP, SINGLE_STEPPED].map(|site| CallLoad {
             site,
             depth: 0,

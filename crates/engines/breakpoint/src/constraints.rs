@@ -359,8 +359,11 @@ impl<'a> Constraints<'a> {
         self.set_widest(resolved.file, widest.unwrap_or(0));
     }
 
+    /// Leaves an equal word alone, because a store would take its line from the CPUs that reserve for tasks.
     fn set_widest(&self, file: usize, slots: u32) {
-        self.header.store(header::WIDEST + file, u64::from(slots));
+        if self.widest(file) != slots {
+            self.header.store(header::WIDEST + file, u64::from(slots));
+        }
     }
 
     /// Counts a task's request. `held` excludes the request.

@@ -19,12 +19,12 @@ const LINE: usize = 16;
 
 pub(crate) mod header {
     use super::LINE;
-    /// The most CPU-wide slots of any CPU, by register file.
+    /// The most CPU-wide slots of any CPU, by register file. Alone in its line, because each task's request reads it.
     pub(crate) const WIDEST: usize = 0;
-    pub(crate) const STATS: usize = 2;
     pub(crate) const BACKEND: usize = LINE;
     pub(crate) const FRESH: usize = LINE + 1;
     pub(crate) const CPUS: usize = 2 * LINE;
+    pub(crate) const STATS: usize = CPUS + 1;
     pub(crate) const WORDS: usize = 3 * LINE;
 }
 

@@ -66,6 +66,12 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
+/// As many as the threads of a process share ([`Geometry::of_process`]). If a shard has only a few, shards share cache lines.
+pub(super) const RESERVATIONS: u32 = 1 << 17;
+
+/// The alignment of an accounting's words, in bytes ([`Geometry::words`]).
+const ALIGNMENT: usize = 128;
+
 pub(super) struct Storage {
     geometry: Geometry,
     words: [Vec<AtomicU64>; 2],
@@ -78,15 +84,16 @@ impl Storage {
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
             let zero = || AtomicU64::new(0);
             std::iter::repeat_with(zero)
-                .take(geometry.words())
+                .take(geometry.words() + ALIGNMENT / size_of::<AtomicU64>())
                 .collect()
         });
         Some(Storage { geometry, words })
     }
 
-    pub(super) fn with<T>(&self, form: Form, act: impl Act<T>) -> T {
+    pub(super) fn with<'s, T>(&'s self, form: Form, act: impl Act<T>) -> T {
         let [sharded, single] = &self.words;
-        let ours = |geometry: Geometry, words| {
+        let ours = |geometry: Geometry, words: &'s [AtomicU64]| {
+            let words = &words[words.as_ptr().align_offset(ALIGNMENT)..];
             Accounting::new(geometry, words, &Futex).expect("as many words as it takes")
         };
         match form {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tiptoe_breakpoint::{Kind, Request, Target};
 use tiptoe_sys::raw::futex;
 
-use super::forms::{Act, Form, NoAccounting, Slots, Storage};
+use super::forms::{Act, Form, NoAccounting, RESERVATIONS, Slots, Storage};
 use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
@@ -111,7 +111,8 @@ impl Thread {
             }),
             ThreadCase::Of(form) => {
                 let most = self.parallel * self.threads * self.breakpoints;
-                let storage = Storage::new(super::cpus(), super::SLOTS, 2 * most);
+                let reservations = RESERVATIONS.max(2 * most);
+                let storage = Storage::new(super::cpus(), super::SLOTS, reservations);
                 let storage = storage.ok_or(Error::Numbers)?;
                 Ok(in_a_thread(|| storage.with(form, *self)))
             }

@@ -90,7 +90,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
 
 /// The library's futex words record no holder, so the report has wakers (`blame`).
 #[test]
-fn the_holder_of_a_named_lock_is_reported() {
+fn the_wakers_of_a_named_lock_are_reported() {
     let run = traced(&[]);
     let report = run.good();
     let row = find_row(report, "journal", "mutex", None);

@@ -88,6 +88,8 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
+        // The program may only have been out of descriptors. Relaxed: as in `is_on`.
+        space.is_blind.store(false, Ordering::Relaxed);
         // No hook saw the changes since the last session.
         space.doubt();
     }

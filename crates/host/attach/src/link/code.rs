@@ -100,7 +100,8 @@ impl Link {
                 .filter(|(range, _)| bytes.len() as u64 <= range.end - address)
                 .ok_or(AttachError::Unwritten)?;
             let at = Plan::BYTES + offset + (address - range.start);
-            self.plan.write(at as usize, bytes);
+            // SAFETY: no thread executes this code yet, and only this thread writes it.
+            unsafe { self.plan.write(at as usize, bytes) };
         }
         Ok(())
     }
@@ -121,7 +122,8 @@ impl Link {
         let written = std::mem::replace(&mut self.code().thunks, count);
         let thunks = THUNK.repeat(count - written.min(count));
         let at = Plan::BYTES + Plan::THUNKS + (written * THUNK_BYTES) as u64;
-        self.plan.write(at as usize, &thunks);
+        // SAFETY: the agent uses these thunks only after the request below, and only this thread writes them.
+        unsafe { self.plan.write(at as usize, &thunks) };
         self.ask(Request::Thunks, count)
     }
 }

@@ -38,11 +38,15 @@ impl Segment {
         unsafe { Words::from_raw(self.base, self.len) }
     }
 
-    /// Writes bytes. No thread may read them concurrently.
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+    /// Writes bytes inside the memfd.
+    ///
+    /// # Safety
+    ///
+    /// No thread may access these bytes concurrently.
+    pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
-        // SAFETY: within the mapping; no thread reads these bytes concurrently.
+        // SAFETY: within the mapping; the caller keeps other threads away.
         unsafe {
             self.base
                 .add(at)

@@ -14,9 +14,9 @@ use tiptoe_sys::raw::Errno;
 use crate::memory;
 
 const BITS: u32 = 13;
-/// The most arenas: half of the places, so that every search ends at a free place.
+/// The most arenas. At least half of the table stays free, so that every search ends at a free place.
 const MOST: usize = 1 << (BITS - 1);
-/// The most mapped ranges: those of one session, and all sessions' callers' arenas ([`CALLERS`]).
+/// The most mapped ranges: one session's ranges of code, and the callers' arenas ([`CALLERS`]) of all sessions.
 const RANGES: usize = 1024;
 /// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so it stays writable.
 const CALLERS: u64 = 1;
@@ -25,8 +25,8 @@ const FAR: u64 = 128;
 
 /// A hash table of the bases of all arenas with a trampoline.
 ///
-/// Relaxed throughout: only the agent's thread adds arenas, and a thread looks up an address only after it has run
-/// there or found it on its stack.
+/// Relaxed throughout: only the agent's thread adds arenas. A thread looks up only addresses that it ran or found on
+/// its stack, so their arenas were added before.
 pub struct Arenas {
     bases: &'static [AtomicU64],
     /// The start and length of each mapped range; a start of 0 ends the list. A range is one callers' arena, or
@@ -51,8 +51,8 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if the
-    /// trampoline does not itself see calls return.
+    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if no
+    /// followed call returns into the trampoline itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
@@ -145,7 +145,7 @@ impl Arenas {
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas without a trampoline. No thread can be in one, because no jump ever led there.
+    /// Unmaps the session's arenas that contain no trampoline. No thread can be there, because no jump ever led there.
     /// Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();

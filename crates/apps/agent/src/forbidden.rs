@@ -12,9 +12,9 @@
 //! | a call that would be recorded | it is only counted, in the overflow slab |
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
-//! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. Two cases are not handled:
-//! - a later prctl without a hook (if calls are recorded, one after the thread's first hit);
+//! The hook of prctl sees a thread's own change. Other changes are found by [`look`], which runs at the thread's first
+//! followed call, and when the thread enters a later session. Two cases are not handled:
+//! - a prctl without a hook after that (if calls are recorded, after the thread's first hit);
 //! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 
 use tiptoe_sys::raw::{call, nr};

@@ -65,7 +65,7 @@ pub struct Shared {
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
     here: &'static AtomicU32,
-    /// Not 0 while threads without a slab claim one at their first hit.
+    /// Nonzero while a thread's first hit may claim a slab.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
@@ -87,8 +87,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns where the pointer to the state is stored. Only a fork has the same pointer there, because the state's
-/// address is random.
+/// Returns where the pointer to the state is stored. If another process has the same pointer there, that process is a
+/// fork, because the state's address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }

@@ -6,7 +6,7 @@
 //!
 //! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
 //! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). Other code there may be a copy that the program made.
+//! (`tiptoe_uprobe::window`). There may be other code there because the program copied patched code.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -71,8 +71,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, where the bytes around a trap decide. The fork wiped the space's
-/// address and did not copy its memory.
+/// Returns the space; `None` in a forked child, because the fork wiped the space's address and did not copy its memory.
+/// There the bytes around a trap decide whether the trap is ours.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
-        // The program may only have been out of descriptors. Relaxed: as in `is_on`.
+        // A former session may only have lacked a descriptor for the file. Relaxed: as in `is_on`.
         space.is_blind.store(false, Ordering::Relaxed);
         // No hook saw the changes since the last session.
         space.doubt();
@@ -124,7 +124,8 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a thread that sees the old value uses a space that was never read, which is empty.
+        // Relaxed: a thread that sees the old value uses a space that was never read, which is harmless because the
+        // space is empty.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -179,7 +180,8 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
+    /// Repeats `work` until it returns `true`, because it got the lock. Returns `false` if the lock stays taken too
+    /// long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {

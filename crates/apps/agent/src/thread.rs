@@ -213,8 +213,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the agent's thread, for which others wait, runs soon even if the program keeps
-/// every core busy. Unlike a higher priority, a short slice needs no right (Linux 6.12).
+/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Other
+/// threads wait for it. Unlike a higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).

@@ -18,7 +18,8 @@ const FDE: usize = 100;
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
 /// The last thunk and the frame to which it returns must not have the same canonical frame address
-/// (`tiptoe_uprobe::thunks`). So the last thunk's is lower by 8 bytes, the high half of the record's last word.
+/// (`tiptoe_uprobe::thunks`). So the last thunk's address is lower by 8 bytes. This difference is the high half of the
+/// record's last word.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {

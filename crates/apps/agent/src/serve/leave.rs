@@ -77,7 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The next session takes the others over.
+/// Restores the guards for which threads need not be stopped. The next session takes over the other guards.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -149,9 +149,9 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     OtherThreads::Running
 }
 
-/// Restores what a forked child inherited, and gives its signals back. Of our code, only return thunks of open calls
-/// and sites that stay between sessions run there afterwards. If the child has several threads, one may be inside a
-/// patch, so sites whose removal needs trap bytes stay, too.
+/// Restores what a forked child inherited, and gives its signals back. Afterwards the child runs none of our code,
+/// except return thunks of open calls and sites that stay between sessions. If the child has several threads, one may
+/// be inside a patch, so sites whose removal needs trap bytes stay, too.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

@@ -25,8 +25,8 @@ const FAR: u64 = 128;
 
 /// A hash table of the bases of all arenas with a trampoline.
 ///
-/// Relaxed throughout: only the agent's thread adds arenas. A thread looks up only addresses that it ran or found on
-/// its stack, so their arenas were added before.
+/// Relaxed throughout: only the agent's thread adds arenas, and does so before any other thread can have an address
+/// there.
 pub struct Arenas {
     bases: &'static [AtomicU64],
     /// The start and length of each mapped range; a start of 0 ends the list. A range is one callers' arena, or
@@ -145,8 +145,7 @@ impl Arenas {
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas that contain no trampoline. No thread can be there, because no jump ever led there.
-    /// Callers' arenas stay.
+    /// Unmaps the session's arenas that contain no trampoline, where no thread can be. Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -174,8 +173,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// If followed calls return to `address` in a trampoline, returns the caller's address that the trampoline
-    /// replaced, and the probe's slot.
+    /// If followed calls return to `address` in a trampoline, returns the return address that the trampoline replaced,
+    /// and the probe's slot.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;
@@ -214,7 +213,6 @@ fn in_index(block: u64) -> Option<UnwindRange> {
 fn read(info: u64) -> Option<UnwindRange> {
     // SAFETY: the words are inside an arena, outside its index. They are readable and do not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
-    // Offsets are signed, and relative to `info`.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
     let entries = word(unwind_info::ENTRIES).clamp(1, unwind_info::PARTS);
     let last = unwind_info::TABLE + u64::from(entries - 1) * unwind_info::ENTRY;

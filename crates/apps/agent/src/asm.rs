@@ -2,8 +2,7 @@
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
 //! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. The Rust code that they call is compiled for baseline x86-64, so it can change only xmm0-15, not the upper
-//! halves of vector registers.
+//! restores. Rust code here is compiled for baseline x86-64, so of the vector registers it can change only xmm0-15.
 //!
 //! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
@@ -49,7 +48,7 @@ global_asm!(
     "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]",
     "movups xmm15, [rsp+240]",
     ".endm",
-    // Calls a function with the address of the record on the stack. The function may change the record.
+    // Passes a function the address of the record on the stack, which the function may change.
     ".macro tiptoe_pass_record function",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
@@ -136,9 +135,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call. The stub pushes the thread's word `CLONED`, the address at which the trampoline
-    // continues. If the word at `stack` is 0, the child runs on its parent's stack or on a copy, so the address is
-    // there already.
+    // here instead of to the call. The stub pushes the thread's word `CLONED`, at which the trampoline continues. If
+    // the word at `stack` is 0, the child's stack is its parent's or a copy, and has the address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -181,7 +179,7 @@ global_asm!(
     // parent waits, or the child has a copy.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
     // For the creation of a thread, which has its own stack. The thread must not read the record, because its parent
-    // runs on and may change the record.
+    // may change it.
     "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` in seven bytes, then
     // `syscall`.

@@ -53,7 +53,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the number of the set of words ([`timed_values`]) for this call's `--by` value.
+    /// Returns the number of this call's set of words ([`timed_values`]).
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -215,9 +215,9 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// can do so for its first callers. Callers in a thunk or trampoline (`is_ours`) are excepted, because unwinders need
-/// more information about a return address there.
+/// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. It can for
+/// its first callers, except those in a thunk or trampoline (`is_ours`), because there unwinders need more information
+/// about a return address.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -254,8 +254,7 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. An equal stack slot is not enough, because a program that copies stacks
-    /// may have called other functions at this slot.
+    /// Returns whether a frame is this call's. An equal stack slot is not enough, because a program may copy stacks.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())

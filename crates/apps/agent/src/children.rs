@@ -1,15 +1,15 @@
 //! Handles forked children without a session. They have our patches, but must count no hits.
 //!
-//! In a child our code does nothing, and needs no system call for that (`Shared::is_home`). But a trap byte raises a
-//! signal, which a tracer of the child sees, and the signal handler returns by a system call, which a filter may
-//! forbid. So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its parent to
-//! trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is the
-//! parent's, too.
+//! In a child our code does nothing, and recognises the child without a system call (`Shared::is_home`). But a trap
+//! byte raises a signal, which a tracer of the child sees, and the signal handler returns by a system call, which a
+//! filter may forbid. So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its
+//! parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is
+//! the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only patches of one byte are removed, because one store
-//! suffices for them. Longer patches begin with a jump. Their trap bytes follow the first byte, where the child's only
-//! thread never is, so these patches may stay.
+//! suffices. Longer patches begin with a jump. They trap only after the first byte, where the child's only thread never
+//! is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -26,7 +26,7 @@ pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // No signal handler must run here, because it could enter this code, too, or change what is being restored.
+    // No signal handler must run here, because it could run this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);

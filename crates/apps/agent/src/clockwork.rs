@@ -4,10 +4,10 @@
 //! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
 //! because it overlaps with the next reading of the time stamp counter.
 //!
-//! A call only saves the number of its duration's histogram bucket. The probe's next call in the thread increments that
-//! bucket. If a call incremented its own bucket, the store's address would depend on the duration just measured. Later
-//! loads, which may read the same word, would then wait 15 ns for that address. The exchange of buckets needs no lock
-//! prefix, because only a signal handler of the same thread can interrupt it.
+//! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
+//! bucket. An immediate increment would store to an address that depends on the duration just measured, and later loads
+//! would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a signal handler of
+//! the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -30,8 +30,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// The same moment in ticks and in ns. Relaxed throughout: the agent's thread writes the pair when that thread
-    /// starts, usually before a trampoline is armed. A torn pair would only shift computed ticks.
+    /// The same moment in ticks and in ns. Relaxed throughout: the agent's thread writes both at its start, usually
+    /// before a trampoline is armed. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -122,7 +122,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words. In a forked child, or without a session, the slab's address is 0.
+    // rsi becomes the address of the probe's words. A forked child, and a thread without a session, has no slab.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

@@ -59,8 +59,8 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
-    // `is_home` does not only compare `pid`, because a forked child in another PID namespace may have the same pid.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores. A
+    // forked child in another PID namespace may have the same pid, so `is_home` does not only compare `pid`.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);
@@ -141,8 +141,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because the program may later forbid itself the system calls
-            // that a first hit makes.
+            // The program's only thread gets its slab now, because the program may later forbid itself the necessary
+            // system calls.
             hit::give_slab_to_caller();
         }
         Err(errno) => {

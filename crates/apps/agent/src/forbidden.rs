@@ -31,7 +31,7 @@ const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
 /// Lets the agent's thread read the counter, because it may have inherited the prohibition. Then compares the counter
-/// with the clock.
+/// with the kernel's clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };

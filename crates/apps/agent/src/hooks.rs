@@ -221,8 +221,7 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
 }
 
 /// Returns whether a child must call [`cleared`], because the kernel will drop our handlers. A child that shares this
-/// memory while its parent runs must not call it, because the stub (`asm`) would read clone3's record, which the parent
-/// may have changed.
+/// memory while its parent runs must not, because the parent may change clone3's record, which the stub (`asm`) reads.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -275,8 +274,8 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
 /// agent's thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID
 /// namespace it cannot start, so the calling thread ends the session.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked for two reasons. A handler that jumps away would keep the session's lock, and a handler that
-    // forks would make its child run the code below.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and a handler that forks
+    // would make its child run the code below.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -380,8 +379,8 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Unblocks our signals in the kernel, and records that the program blocks them, because the agent took them over
-/// during this hook.
+/// Unblocks our signals in the kernel, and records that the program blocks them. The agent took them over during this
+/// hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

@@ -29,8 +29,7 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// How much longer than [`PATIENCE_NS`] a session's waits may take in all, because on a busy machine tiptoe gets a CPU
-/// late.
+/// The time beyond [`PATIENCE_NS`] for all waits of a session. On a busy machine tiptoe gets a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
@@ -40,9 +39,9 @@ const AGAIN_NS: u64 = 200_000;
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread writes these words. The agent's thread writes `start`, `end` and `sites`,
-/// which the loading thread reads once tiptoe has served the report. The agent's thread also ends tasks, and sets
-/// `reported` to request another report.
+/// A file at an address. The loading thread writes these words, except `start`, `end` and `sites`, which it reads once
+/// tiptoe has served the report. The agent's thread writes those, ends tasks, and sets `reported` to request another
+/// report.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -64,7 +63,6 @@ const _: () = assert!(size_of::<Library>() == 96);
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
-    /// The address of the loader's record, or 0.
     record: AtomicU64,
     walks: AtomicU64,
     tasks: AtomicU32,
@@ -83,8 +81,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
-/// may wait for a CPU, and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
+/// and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -121,8 +119,8 @@ impl Libraries {
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // A caller that wants `MAPPED` holds the loader's lock, so a word that is `MAPPED` is left from an earlier
-            // change.
+            // If an earlier change left the word `MAPPED`, the caller takes it over, because the caller holds the
+            // loader's lock.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -134,7 +132,7 @@ impl Libraries {
     }
 
     fn free_code(&self, holder: u32) {
-        // Release: pairs with the Acquire in `take_code`. The exchange fails if `take_code` timed out.
+        // Release: pairs with the Acquire in `take_code`, which may have timed out.
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
@@ -150,8 +148,8 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
-        // because otherwise each later batch would wait, too.
+        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. It is unlocked here,
+        // otherwise each batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
@@ -183,7 +181,7 @@ impl Libraries {
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
         // If a change began before this store, its hook did not lock the code, so this thread does. If that change has
-        // ended in the meantime, no hook will unlock the code.
+        // ended meanwhile, no hook will unlock the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -221,7 +219,7 @@ impl Libraries {
 
     fn at_base(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, also in `at`: the words were written before the library was reported to tiptoe.
+        // Relaxed, also in `at`: written before the library was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 

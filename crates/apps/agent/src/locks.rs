@@ -68,7 +68,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
 }
 
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: a thread that reads the old address uses memory that stays mapped
+    SHARED.store(0, Relaxed); // Relaxed: the old address stays mapped
 }
 
 fn area(at: u64) -> Words<'static> {
@@ -138,8 +138,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: the words are on this thread's stack, because unwind rules of runtime libraries' frames ([`Frames`]) and
-    // their caller name only words above the stack pointer.
+    // SAFETY: unwind rules of runtime libraries' frames ([`Frames`]) and of their caller name only words on the stack,
+    // above the stack pointer.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let operation = LockOperation::of(registers.what as i32);
     let timed = operation.is_none() && thread.is_next_timed(registers.rsi as u32);

@@ -189,7 +189,7 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a range of the program's code a mapping of its own, by advice against huge pages. The advice has no other
+/// Makes a range of the program's code a mapping of its own, by madvise(2) against huge pages. The advice has no other
 /// effect, because private pages of a file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {

@@ -43,7 +43,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
-    // A word is free if it is 0, or if its address has no port any more, because the file was unmapped or replaced.
+    // A word is free if it is 0, or if its address has no port any more.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {

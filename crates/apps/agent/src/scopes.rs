@@ -42,7 +42,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the first thread that touches a page would charge the page fault's time to its scope.
+    // Otherwise the time of a page fault would count for the scope of the first thread that touches the page.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -56,7 +56,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
 }
 
 pub fn end() {
-    WORDS.shared.store(0, Relaxed); // Relaxed: a thread that reads the old address uses memory that stays mapped
+    WORDS.shared.store(0, Relaxed); // Relaxed: the old address stays mapped
 }
 
 pub fn calls() -> [u64; 2] {

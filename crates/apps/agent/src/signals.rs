@@ -47,9 +47,9 @@
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! make the program's calls unchanged. If a call that changes masks may bypass the guards, the program must have no
-//! trap bytes, so other sites whose removal needs trap bytes stay, too. The next agent in that program must not write
-//! trap bytes either, so each agent writes none before tiptoe allows them.
+//! perform the program's calls. A program that may change masks without passing a guard must have no trap bytes, so
+//! sites whose removal needs trap bytes stay there, too. The next agent must not write trap bytes in such a program
+//! either, so each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
 //! - A call that sets a handler or mask is not intercepted outside libc, or in a libc whose `syscall` has another shape
@@ -63,8 +63,8 @@
 //!   lacks SA_RESTART.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
 //!   sigtimedwait gets it.
-//! - An epoll_pwait may end with EINTR although no handler ran, as after SIGCONT, if a signal to another thread had not
-//!   arrived yet when the call began.
+//! - An epoll_pwait may end with EINTR although no handler ran (as it may after SIGCONT), if a signal to another thread
+//!   was sent but not handled when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).

@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
-//! trap's address leads to its mapping, then to the file offset, then to the sites at that offset. Each mapping of a
-//! file has its own site, so only the site at the trap's address counts.
+//! The agent's thread fills the space from /proc/self/maps, and the program's own calls update it
+//! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites at that
+//! offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
 //!
 //! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
 //! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). There may be other code there because the program copied patched code.
+//! (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -71,8 +71,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, because the fork wiped the space's address and did not copy its memory.
-/// There the bytes around a trap decide whether the trap is ours.
+/// Returns the space; `None` in a forked child, where the fork wiped the space's address. There the bytes around a trap
+/// decide whether the trap is ours.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
-        // A former session may only have lacked a descriptor for the file. Relaxed: as in `is_on`.
+        // The former session may only have lacked a free descriptor. Relaxed: as in `is_on`.
         space.is_blind.store(false, Ordering::Relaxed);
         // No hook saw the changes since the last session.
         space.doubt();
@@ -124,8 +124,7 @@ impl Space {
     }
 
     fn is_on(&self) -> bool {
-        // Relaxed: a thread that sees the old value uses a space that was never read, which is harmless because the
-        // space is empty.
+        // Relaxed: a thread that sees the old value uses a space that was never read, which is empty.
         !self.is_blind.load(Ordering::Relaxed) && self.is_home()
     }
 
@@ -180,8 +179,7 @@ impl Space {
         }
     }
 
-    /// Repeats `work` until it returns `true`, because it got the lock. Returns `false` if the lock stays taken too
-    /// long.
+    /// Repeats `work` until `work` got the lock. Returns `false` if the lock stays taken too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {

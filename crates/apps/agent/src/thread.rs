@@ -213,8 +213,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Other
-/// threads wait for it. Unlike a higher priority, a short slice needs no right (Linux 6.12).
+/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Unlike a
+/// higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -231,7 +231,6 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, sets a recognisable name, opens the agent's own files, and then gives up the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

@@ -193,7 +193,7 @@ struct Walk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// A frame of ours, where the walk begins, because the agent calls the unwinder. The trampoline's frame is the
+    /// A frame of ours. The walk begins there, because the agent calls the unwinder. The trampoline's frame is the
     /// last.
     Ours,
     /// The unwinder's own frame, at its entry.

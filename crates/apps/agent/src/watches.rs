@@ -43,8 +43,7 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// Marks the signal data of our events. The low 16 bits are the variable's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How many waits for room in a full ring may time out before a hit is dropped. One is not enough, because tiptoe may
-/// lack a CPU.
+/// How many waits for room in a full ring may time out before a hit is dropped: several, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
@@ -137,10 +136,10 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created in spite of
-/// that, the kernel does not report which events it inherited, so all events must be closed and opened again.
+/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created all the same,
+/// the kernel does not report which events it inherited, so all must be closed and opened again.
 ///
-/// To open only the missing events could give a thread an event twice, because the kernel swaps inherited events
+/// Opening only the missing events could give a thread an event twice, because the kernel swaps inherited events
 /// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
 /// Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
@@ -393,8 +392,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If none is free, waits until tiptoe has freed cells. A thread does not wait if the last one got
-/// no cell.
+/// Returns a free cell. If none is free, waits until tiptoe has freed cells, but not if the last call got none.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

@@ -60,8 +60,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. If trap bytes are not allowed, a site whose removal needs one stays, and is
-/// reported as if its memory could not be written.
+/// Restores sites while threads run. If trap bytes are not allowed, a site whose removal needs a trap byte stays, and
+/// is reported as if its memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     const OTHERS: OtherThreads = OtherThreads::Running;
     let disarm = |sites| patched(shared, OTHERS, || patcher::disarm(text, sites, OTHERS));
@@ -77,7 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The next session takes over the other guards.
+/// Restores the guards for which threads need not be stopped. The next session takes over the rest.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()

@@ -125,7 +125,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
         return true;
     }
     // A trap at an inner byte of a site is usually no hit, because the thread was preempted there before the site was
-    // patched. But if the site's first byte is not ours, another tracer has put a trap byte there, and has executed the
+    // patched. But if the first byte is not ours, another tracer has put a trap byte there, and has executed the
     // original instruction for the thread. Then the trap is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
@@ -169,8 +169,8 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
     }
 }
 
-/// Calls the program's handler with its requested mask and `mask` blocked. If the handler jumps away by siglongjmp,
-/// this call does not return, and our hook handles siglongjmp's change of the mask.
+/// Calls the program's handler with its requested mask and `mask` blocked. Does not return if the handler jumps away by
+/// siglongjmp, whose change of the mask our hook handles.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),

@@ -48,7 +48,7 @@ global_asm!(
     "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]",
     "movups xmm15, [rsp+240]",
     ".endm",
-    // Passes a function the address of the record on the stack, which the function may change.
+    // Calls a function with the address of the record on the stack. The function may change the record.
     ".macro tiptoe_pass_record function",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
@@ -135,8 +135,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call. The stub pushes the thread's word `CLONED`, at which the trampoline continues. If
-    // the word at `stack` is 0, the child's stack is its parent's or a copy, and has the address already.
+    // here instead of to the call. The stub pushes the address in the thread's word `CLONED`, at which the trampoline
+    // continues. If the word at `stack` is 0, the child's stack is its parent's or a copy, and has the address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",

@@ -1,7 +1,7 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
 //! call whose frame ([`Frame`]) is the first in a page, a return whose frame is not the uppermost, and every call of a
 //! thread that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a
-//! return. Signal handlers run this code, too, so it must neither lock nor wait.
+//! return. Signal handlers run this code, so it must neither lock nor wait.
 //!
 //! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
 //! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
@@ -53,7 +53,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the number of this call's set of words ([`timed_values`]).
+    /// Returns the number of the set of words ([`timed_values`]) for this call's `--by` value.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -215,9 +215,9 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
     Some(goes)
 }
 
-/// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. It can for
-/// its first callers, except those in a thunk or trampoline (`is_ours`), because there unwinders need more information
-/// about a return address.
+/// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
+/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need
+/// more unwind information.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -254,7 +254,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. An equal stack slot is not enough, because a program may copy stacks.
+    /// Returns whether a frame is this call's. An equal stack slot is not enough, because a program that copies stacks
+    /// may reuse the slot for another call.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())

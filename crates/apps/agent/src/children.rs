@@ -8,8 +8,8 @@
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only patches of one byte are removed, because one store
-//! suffices. Longer patches begin with a jump. They trap only after the first byte, where the child's only thread never
-//! is.
+//! suffices. Longer patches may stay, because they begin with a jump, and trap only after the first byte, where the
+//! child's only thread never is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;

@@ -5,9 +5,9 @@
 //! because it overlaps with the next reading of the time stamp counter.
 //!
 //! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
-//! bucket. An immediate increment would store to an address that depends on the duration just measured, and later loads
-//! would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a signal handler of
-//! the same thread can interrupt it.
+//! bucket. An immediate increment would store to an address that depends on the duration just measured, and later
+//! loads, which may alias it, would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because
+//! only a signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -122,7 +122,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words. A forked child, and a thread without a session, has no slab.
+    // rsi becomes the address of the probe's words. Without a session, or in a forked child, there is no slab.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

@@ -6,7 +6,7 @@
 //! allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
-//! So the thread's saved id differs from its real id, because no process has, or can take, both.
+//! The thread's saved id differs from its real id, because no process has, or can take, both.
 //!
 //! A change of ids clears the process's dumpable flag. Without the flag the user cannot trace the process, so the
 //! thread sets it again.

@@ -141,8 +141,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because the program may later forbid itself the necessary
-            // system calls.
+            // The program's only thread gets its slab now, because the program may later forbid itself the system calls
+            // that this needs.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -187,7 +187,7 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Makes the program wait until its probes are armed. Returns `false` if tiptoe died or ended the session instead.
+/// Makes the program wait until its probes are armed. Returns `false` if tiptoe died or ended the session.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
         // Acquire: pairs with the Release in `serve`.

@@ -5,8 +5,8 @@
 //! frames to the unwinder, but the program must not see them. So we replace the stop function by [`stop`], which skips
 //! thunks.
 //!
-//! To run a cleanup, the unwinder jumps into the program, which later continues the unwinding (`_Unwind_Resume`). Then
-//! the unwinder's earlier frames and ours no longer exist. So the unwinder keeps [`stop`] and its argument in the
+//! To run a cleanup, the unwinder jumps into the program, which later continues the unwinding (`_Unwind_Resume`). By
+//! then the unwinder's earlier frames and ours no longer exist. So the unwinder keeps [`stop`] and its argument in the
 //! program's exception object. That argument is our record of the program's function and argument, in the thread's
 //! region ([`crate::calls`]). A thread without a region needs no record, because it returns to no thunk.
 //!

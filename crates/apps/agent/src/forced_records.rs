@@ -54,7 +54,6 @@ impl<'a> Records<'a> {
         known.or_else(|| self.all().find(|record| record.take(exception)))
     }
 
-    /// Frees all records, because their thread is dead.
     pub fn clear(&self) {
         let used = self.all().filter(|record| record.words()[0] != 0);
         used.for_each(ForcedRecord::free);

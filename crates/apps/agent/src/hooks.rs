@@ -379,8 +379,8 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Unblocks our signals in the kernel, and records that the program blocks them. The agent took them over during this
-/// hook.
+/// Unblocks our signals in the kernel, and records that the program blocks them, because the agent took them over
+/// during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

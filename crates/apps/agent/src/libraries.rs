@@ -29,7 +29,7 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The time beyond [`PATIENCE_NS`] for all waits of a session. On a busy machine tiptoe gets a CPU late.
+/// How long a session's waits together may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
@@ -81,8 +81,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
-/// and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
+/// may wait for a CPU, and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -132,7 +132,7 @@ impl Libraries {
     }
 
     fn free_code(&self, holder: u32) {
-        // Release: pairs with the Acquire in `take_code`, which may have timed out.
+        // Release: pairs with the Acquire in `take_code`. The exchange fails if `take_code` timed out.
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
@@ -148,8 +148,8 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. It is unlocked here,
-        // otherwise each batch would wait.
+        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
+        // because otherwise each batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }

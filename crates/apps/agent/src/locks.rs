@@ -1,5 +1,5 @@
-//! Handles futex calls, before and after a thread makes them. Signal handlers run this code, too, so it must neither
-//! lock nor wait.
+//! Handles futex calls, before and after a thread makes them. Signal handlers run this code, so it must neither lock
+//! nor wait.
 //!
 //! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
 //! all threads share, is in slab 0.
@@ -175,7 +175,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
-        // No waiting function of libc was found on the stack, so the flags of the call's site name it.
+        // No waiting function of libc was found on the stack, so the flags of the call's site give the lock's kind.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,

@@ -182,7 +182,7 @@ pub fn image() -> core::ops::Range<usize> {
     start..end.next_multiple_of(PAGE)
 }
 
-/// Makes a page of code writable, or read-only again. The page stays executable throughout.
+/// Makes a page of code writable, or read-only again.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     // SAFETY: the page is code, which stays readable and executable.

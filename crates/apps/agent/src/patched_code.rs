@@ -53,8 +53,8 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 #[cold]
 #[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Linux before 6.17 moves a range only if it is one mapping. This joins patched pages, which tiptoe made mappings
-    // of their own, with their neighbours.
+    // Linux before 6.17 moves a range only if it is one mapping. This call joins patched pages, which tiptoe made
+    // mappings of their own, with their neighbours.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)

@@ -16,8 +16,7 @@ use crate::text::SelfMemory;
 const EINVAL: u64 = 22;
 const MOST: usize = 64;
 
-/// The addresses of the session's open ports, until [`close`]. Relaxed throughout: only the holder of the session's
-/// lock uses them.
+/// The addresses of the session's open ports. Relaxed throughout: only the holder of the session's lock uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {

@@ -1,5 +1,5 @@
 //! Handles a thread's entry into a *scope* and its exit. A scope is a label that the program puts on its work, and
-//! reports through [`crate::ports`]. Signal handlers run this code, too, so it must neither lock nor wait.
+//! reports through [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
 //!
 //! A thread's records are in its slab, from the session's scope slot on. The nodes ([`tiptoe_label::nodes`]), which all
 //! threads share, are in slab 0. A thread without a slab is in no scope. A forked child records nothing, because its
@@ -73,7 +73,7 @@ fn find() -> Option<Thread<'static>> {
     let shared = WORDS.shared.load(Acquire); // pairs with `begin`
     // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-    let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
+    let slab = descriptor.load(Relaxed);
     let [begin, len] = WORDS.slabs.each_ref().map(|word| word.load(Relaxed));
     // The thread has no slab, or was preempted after it read an earlier session's slab.
     if shared == 0 || slab.wrapping_sub(begin) >= len {

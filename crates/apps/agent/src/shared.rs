@@ -123,7 +123,7 @@ pub fn create() -> Result<&'static Shared, Errno> {
         .inspect_err(|_| memory::unmap(at, LASTING))
 }
 
-/// The part that a fork wipes must be first.
+/// Lays the state out. The part that a fork wipes must be first.
 fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let words: &'static [AtomicU32; 5] = room.slice(5)?.as_array().ok_or(Errno(12))?;
@@ -305,7 +305,7 @@ impl Shared {
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `map_session`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the thread that holds
-        // `lock` reads it, and only that thread unmaps it.
+        // `lock` reads or unmaps it.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }

@@ -64,7 +64,7 @@
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
 //!   sigtimedwait gets it.
 //! - An epoll_pwait may end with EINTR although no handler ran (as it may after SIGCONT), if a signal to another thread
-//!   was sent but not handled when the call began.
+//!   had been sent, but not handled, when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).

@@ -88,7 +88,7 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
-        // The former session may only have lacked a free descriptor. Relaxed: as in `is_on`.
+        // The last reading may have failed only because no descriptor was free. Relaxed: as in `is_on`.
         space.is_blind.store(false, Ordering::Relaxed);
         // No hook saw the changes since the last session.
         space.doubt();

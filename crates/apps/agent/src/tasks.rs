@@ -1,4 +1,4 @@
-//! Reads the program's threads from /proc/self/task. Each buffer, on the stack, is shorter than a page.
+//! Reads the program's threads from /proc/self/task.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr};
 

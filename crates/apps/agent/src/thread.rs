@@ -153,8 +153,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The process must be registered for membarrier(2) before the first patch. `entry` does so
-        // only in a program with one thread, where it takes no time; a second call does nothing.
+        // The process must be registered for membarrier(2) before the first patch. `entry` does so only in a program
+        // with one thread; a second call does nothing.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);

@@ -130,7 +130,6 @@ pub fn beginnings() -> [u64; 2] {
 /// stores it before the first trampoline is armed, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
-/// Learns how the C library lays out blocks.
 pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.

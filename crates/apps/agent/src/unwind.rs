@@ -15,8 +15,8 @@
 //! `dlsym` and `dlopen` inspect their return address, which is in a thunk if a followed function tail-calls them. So
 //! the agent first counts that function as returned, and restores the true return address.
 //!
-//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks at any time
-//! after a detach.
+//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks even after a
+//! detach.
 
 use core::cell::Cell;
 

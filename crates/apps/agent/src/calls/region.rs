@@ -43,7 +43,7 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread the region of its slab's previous thread, which is dead, or else a new one.
+    /// Gives the calling thread the region of its slab's previous thread, which is dead, or else a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or

@@ -166,8 +166,7 @@ pub fn restore_forked(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited, when tiptoe attaches to that child. Called on the borrowed thread, before
-/// the session begins.
+/// Restores what a forked child inherited, when tiptoe attaches to that child.
 pub fn restore_attached(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, OtherThreads::Running, |site| {

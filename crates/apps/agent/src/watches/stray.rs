@@ -1,6 +1,6 @@
 //! Handles debug traps for which the processor reported no reason. They were seen in a virtual machine, for a few
-//! accesses in a million, while breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap
-//! for the instruction `int1`, and its SIGTRAP would end the program.
+//! accesses in a million, with 100 threads on two CPUs. The kernel takes such a trap for the instruction `int1`, and
+//! its SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -18,7 +18,7 @@ const BITS: u32 = 13;
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: one session's ranges of code, and the callers' arenas ([`CALLERS`]) of all sessions.
 const RANGES: usize = 1024;
-/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so it stays writable.
+/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so the arena stays writable.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
@@ -55,8 +55,8 @@ impl UnwindRange {
     /// followed call returns into the trampoline itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
-        // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
-        // stay writable for ever, and are used only as atomics.
+        // SAFETY: tiptoe wrote this address into the trampoline's unwind information, which the program cannot write.
+        // Callers' arenas stay writable for ever, and are used only as atomics.
         Some(unsafe { &*(callers as *const [AtomicU64; WAYS]) })
     }
 }

@@ -3,10 +3,10 @@
 //! thread that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a
 //! return. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
-//! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
-//! from another thread, because a coroutine may have moved to this thread. If no thread has the frame, the call has
-//! already been counted as left. The return undoes that count, but the call's duration is unknown.
+//! A call is counted but not followed if its thread has no slab, if there is no room for its frame or thunk
+//! ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of its own thread
+//! takes the frame from another thread, because a coroutine may have moved to this thread. If no thread has the frame,
+//! the call has already been counted as left. The return undoes that count, but the call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

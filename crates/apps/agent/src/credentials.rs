@@ -69,7 +69,6 @@ fn take_ids(set: usize, get: usize, unowned: usize) {
 
 fn drop_capabilities() -> Result<usize, Errno> {
     let header = [VERSION_3, 0];
-    // The effective, permitted and inheritable sets, all empty.
     let sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: both records are valid for the length of the call.

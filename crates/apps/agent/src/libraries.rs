@@ -328,7 +328,7 @@ impl Libraries {
         if known.is_none() || library.reported.load(Relaxed) > data.served() {
             self.report(library, data, found);
         } else if library.sites.load(Relaxed) > 0 {
-            self.tasks.fetch_add(1, Relaxed); // Relaxed: before the task, which is released
+            self.tasks.fetch_add(1, Relaxed); // Relaxed: published by the next line
             library.task.store(PATCH, Release); // pairs with the Acquire in `tasks`
             found.must_patch = true;
         }
@@ -386,7 +386,7 @@ impl Libraries {
         // tiptoe probably does not run if it has served nothing since the last time-out.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
-            let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
+            let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with a Release of tiptoe
             // Acquire: pairs with the Release in `end_task`.
             let patching = self.tasks.load(Acquire) > 0;
             if !patching && self.stale(data) {

@@ -89,7 +89,7 @@ impl WaitWords {
     pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks a stale slab
+        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` rejects a stale slab
     }
 
     /// Returns the calling thread's words. `slab` is the slab in its descriptor, or 0.

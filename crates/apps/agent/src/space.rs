@@ -135,7 +135,6 @@ impl Space {
             .each_unpatched_copy(range, is_patched, patched_code::note);
     }
 
-    /// Marks the space unsure, because a change may have been missed.
     fn doubt(&self) {
         self.feed.begin_unseen();
         self.feed.end_unseen();
@@ -282,7 +281,7 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
             space.feed.note_miss();
             count(shared, slot);
         }
-        // A site without a probe is in no file, or the space is full.
+        // A site without a probe is in no file, or the space is full. So the address decides.
         None if shared.is_here() => return Some(found),
         None => {}
     }

@@ -1,7 +1,7 @@
 //! Handles forked children without a session. They have our patches, but must count no hits.
 //!
 //! In a child our code does nothing, and recognises the child without a system call (`Shared::is_home`). But a trap
-//! byte raises a signal, which a tracer of the child sees, and the signal handler returns by a system call, which a
+//! byte raises a signal, which a tracer of the child sees. The signal handler then returns by a system call, which a
 //! filter may forbid. So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its
 //! parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is
 //! the parent's, too.

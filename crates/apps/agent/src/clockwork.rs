@@ -5,9 +5,9 @@
 //! because it overlaps with the next reading of the time stamp counter.
 //!
 //! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
-//! bucket. An immediate increment would store to an address that depends on the duration just measured, and later
-//! loads, which may alias it, would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because
-//! only a signal handler of the same thread can interrupt it.
+//! bucket. An immediate increment would store to an address that depends on the duration just measured. Later loads may
+//! alias it, so they would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a
+//! signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns

@@ -48,7 +48,6 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
     // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). For other frames, adding 8 is
-    // harmless, because the stack pointer is aligned to 16 at calls, so the frame's own return address is at `to + 8`
-    // or above.
+    // harmless. At calls the stack pointer is aligned to 16, so the frame's own return address is at `to + 8` or above.
     calls::cut(to + 8);
 }

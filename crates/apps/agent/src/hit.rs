@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab: at
-//! its first hit in a session, at its first hit after it created a child, and at each hit if no slab is free.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab. A
+//! thread has none at its first hit in a session, after it created a child, or if all slabs are taken.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};

@@ -76,7 +76,7 @@ pub struct Libraries {
 }
 
 /// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Without the lock,
-/// the loader could map a new file between the steps in which a patch is written, and the jump would end with the new
+/// the loader could map a new file between the steps in which a patch is written. The jump would then end with the new
 /// file's bytes.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;

@@ -326,8 +326,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and the program's mask `given`, in two places in turn, so that a signal handler in
-    /// between can store its own.
+    /// Stores a mask for the kernel, and the program's mask `given`. Two places are used in turn, so that a signal
+    /// handler in between can store its own masks.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

@@ -14,19 +14,19 @@ use tiptoe_sys::raw::Errno;
 use crate::memory;
 
 const BITS: u32 = 13;
-/// The most arenas: half of the places, so that every search ends at a free place.
+/// The most arenas. At least half of the table stays free, so that every search ends at a free place.
 const MOST: usize = 1 << (BITS - 1);
-/// The most mapped ranges: those of one session, and all sessions' callers' arenas ([`CALLERS`]).
+/// The most mapped ranges: one session's ranges of code, and the callers' arenas ([`CALLERS`]) of all sessions.
 const RANGES: usize = 1024;
-/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so it stays writable.
+/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so the arena stays writable.
 const CALLERS: u64 = 1;
 /// The most blocks of one trampoline.
 const FAR: u64 = 128;
 
 /// A hash table of the bases of all arenas with a trampoline.
 ///
-/// Relaxed throughout: only the agent's thread adds arenas, and a thread looks up an address only after it has run
-/// there or found it on its stack.
+/// Relaxed throughout: only the agent's thread adds arenas, and does so before any other thread can have an address
+/// there.
 pub struct Arenas {
     bases: &'static [AtomicU64],
     /// The start and length of each mapped range; a start of 0 ends the list. A range is one callers' arena, or
@@ -51,12 +51,12 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if the
-    /// trampoline does not itself see calls return.
+    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if no
+    /// followed call returns into the trampoline itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
-        // SAFETY: tiptoe wrote the trampoline's unwind information, and the program cannot write it. Callers' arenas
-        // stay writable for ever, and are used only as atomics.
+        // SAFETY: tiptoe wrote this address into the trampoline's unwind information, which the program cannot write.
+        // Callers' arenas stay writable for ever, and are used only as atomics.
         Some(unsafe { &*(callers as *const [AtomicU64; WAYS]) })
     }
 }
@@ -145,8 +145,7 @@ impl Arenas {
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas without a trampoline. No thread can be in one, because no jump ever led there.
-    /// Callers' arenas stay.
+    /// Unmaps the session's arenas that contain no trampoline, where no thread can be. Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -174,8 +173,8 @@ impl Arenas {
         slot.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
-    /// If followed calls return to `address` in a trampoline, returns the caller's address that the trampoline
-    /// replaced, and the probe's slot.
+    /// If followed calls return to `address` in a trampoline, returns the return address that the trampoline replaced,
+    /// and the probe's slot.
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;
@@ -214,7 +213,6 @@ fn in_index(block: u64) -> Option<UnwindRange> {
 fn read(info: u64) -> Option<UnwindRange> {
     // SAFETY: the words are inside an arena, outside its index. They are readable and do not change.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
-    // Offsets are signed, and relative to `info`.
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
     let entries = word(unwind_info::ENTRIES).clamp(1, unwind_info::PARTS);
     let last = unwind_info::TABLE + u64::from(entries - 1) * unwind_info::ENTRY;

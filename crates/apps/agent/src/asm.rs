@@ -2,8 +2,7 @@
 //!
 //! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
 //! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. The Rust code that they call is compiled for baseline x86-64, so it can change only xmm0-15, not the upper
-//! halves of vector registers.
+//! restores. Rust code here is compiled for baseline x86-64, so of the vector registers it can change only xmm0-15.
 //!
 //! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
@@ -49,7 +48,7 @@ global_asm!(
     "movups xmm12, [rsp+192]", "movups xmm13, [rsp+208]", "movups xmm14, [rsp+224]",
     "movups xmm15, [rsp+240]",
     ".endm",
-    // Passes the record on the stack to a function, which may change it.
+    // Calls a function with the address of the record on the stack. The function may change the record.
     ".macro tiptoe_pass_record function",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
@@ -136,8 +135,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call. The stub pushes the address after the call, from the thread's word `CLONED`. If the
-    // word at `stack` is 0, the child runs on its parent's stack or on a copy, which has the address already.
+    // here instead of to the call. The stub pushes the address in the thread's word `CLONED`, at which the trampoline
+    // continues. If the word at `stack` is 0, the child's stack is its parent's or a copy, and has the address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -176,11 +175,11 @@ global_asm!(
     "jmp 3b",
     ".cfi_endproc",
     ".endm",
-    // A clone3 that makes the kernel drop the child's handlers. The child may read clone3's record, because its parent
-    // waits, or the child has a copy.
+    // For a clone3 that makes the kernel drop the child's handlers. The child may read clone3's record, because its
+    // parent waits, or the child has a copy.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
-    // The creation of a thread, which has its own stack. The thread must not read the record, because its parent
-    // continues.
+    // For the creation of a thread, which has its own stack. The thread must not read the record, because its parent
+    // may change it.
     "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` in seven bytes, then
     // `syscall`.

@@ -1,12 +1,12 @@
 //! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) begins a page, a return whose frame is not the uppermost, and every call of a thread
-//! that may not read the counter ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers
-//! enter this code, too, so it must neither lock nor wait.
+//! call whose frame ([`Frame`]) is the first in a page, a return whose frame is not the uppermost, and every call of a
+//! thread that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a
+//! return. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! A call is counted but not followed if its thread has no slab, if frames or thunks ([`Thunk`]) have no room, or if
-//! following it would do harm ([`crate::described`]). A return that finds no frame of its own thread takes the frame
-//! from another thread, because a coroutine may have moved to this thread. If no thread has the frame, the call has
-//! already been counted as left. The return undoes that count, but the call's duration is unknown.
+//! A call is counted but not followed if its thread has no slab, if there is no room for its frame or thunk
+//! ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of its own thread
+//! takes the frame from another thread, because a coroutine may have moved to this thread. If no thread has the frame,
+//! the call has already been counted as left. The return undoes that count, but the call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -53,7 +53,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns which of the probe's sets of words is for this call's `--by` value ([`timed_values`]).
+    /// Returns the number of the set of words ([`timed_values`]) for this call's `--by` value.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -146,7 +146,7 @@ fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
     thunk.or_else(|| shared.arenas.returned(address))
 }
 
-/// Returns the thunk to which a beginning call will return, or the result of [`by_itself`]; `None` if the call is not
+/// Handles a call's entry. Returns the call's thunk, or the result of [`by_itself`]; `None` if the call is not
 /// followed.
 fn enters(registers: &CallRegisters) -> Option<u64> {
     let here = CallSession::find()?;
@@ -155,7 +155,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
     }
     let slot = u64::from(registers.slot());
     let followed = follow(&here, registers);
-    // Without `UNCOUNTED`, the trampoline has counted the call as followed, so only the difference is added.
+    // Without `UNCOUNTED`, the trampoline has already counted the call as followed, so `missing` is 0 or -1.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!registers.has(UNCOUNTED)));
     here.add_of(slot, registers.part(), words::CALLS, missing);
@@ -216,8 +216,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
 }
 
 /// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// does so for its first callers. Callers in a thunk or trampoline (`is_ours`) are excepted, because unwinders need
-/// more information about a return address there.
+/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need
+/// more unwind information.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -233,8 +233,8 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
     Some(BY_ITSELF + way as u64)
 }
 
-/// Prepares a function that inspects its return address `to`. If followed functions tail-called this function, counts
-/// them as returned, and replaces `to` by the program's own address.
+/// Must be called before a function that inspects its return address `to`. If followed functions tail-called that
+/// function, counts them as returned, and replaces `to` by the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -254,8 +254,8 @@ struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns whether a frame is this call's. Its stack slot does not suffice, because a program that copies stacks
-    /// may have called other functions there.
+    /// Returns whether a frame is this call's. An equal stack slot is not enough, because a program that copies stacks
+    /// may reuse the slot for another call.
     fn is(&self, frame: &Frame) -> bool {
         let slot = || Some(probe_of(shared::get()?, frame)?.0);
         frame.slot == self.return_slot && slot() == Some(self.slot.into())

@@ -1,14 +1,15 @@
-//! Handles forked children without a session. They have our patches, but must not count.
+//! Handles forked children without a session. They have our patches, but must count no hits.
 //!
-//! Our code recognises the child without a system call (`Shared::is_home`). But a trap byte raises a signal, which a
-//! tracer of the child sees, and the signal handler returns by a system call, which a filter may forbid. So all patches
-//! must be removed before the child installs a filter (prctl, seccomp) or asks its parent to trace it (ptrace). A child
-//! that shares its parent's memory (vfork) keeps the patches, because the code is the parent's, too.
+//! In a child our code does nothing, and recognises the child without a system call (`Shared::is_home`). But a trap
+//! byte raises a signal, which a tracer of the child sees. The signal handler then returns by a system call, which a
+//! filter may forbid. So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its
+//! parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is
+//! the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
 //! memory ([`restore_in`]). The child may be running, so only patches of one byte are removed, because one store
-//! suffices for them. All other patches begin with a jump, and trap only after their first byte, where the child's one
-//! thread never is.
+//! suffices. Longer patches may stay, because they begin with a jump, and trap only after the first byte, where the
+//! child's only thread never is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -20,12 +21,12 @@ use crate::signals;
 
 /// Removes all patches, if this process is a forked child.
 #[cold]
-#[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
+#[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
 pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // No signal handler must run here, because it could enter this code, too, or change what is being restored.
+    // No signal handler must run here, because it could run this code, too, or change what is being restored.
     let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);
@@ -36,7 +37,7 @@ pub fn restore() {
 
 /// Removes the trap bytes from a forked child that the caller is about to trace.
 #[cold]
-#[inline(never)] // because its buffers must not be on the stack of other calls' hooks
+#[inline(never)] // so that other calls' hooks need no stack for its buffers
 pub fn restore_in(pid: u32) {
     let Some(shared) = shared::get() else {
         return;

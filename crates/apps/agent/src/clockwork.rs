@@ -4,9 +4,10 @@
 //! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
 //! because it overlaps with the next reading of the time stamp counter.
 //!
-//! A call saves the histogram bucket of its duration, and the next call increments that bucket. Otherwise the count's
-//! address would depend on the duration just measured, and later loads that may alias the count would wait 15 ns for
-//! it. The exchange of buckets needs no lock prefix, because only a signal handler of the same thread can interrupt it.
+//! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
+//! bucket. An immediate increment would store to an address that depends on the duration just measured. Later loads may
+//! alias it, so they would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a
+//! signal handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -29,8 +30,8 @@ struct Clockwork {
     ns_per_tick: AtomicU64,
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
-    /// One moment by both clocks. Relaxed throughout: the agent's thread writes the pair when it starts, usually before
-    /// a trampoline is armed. A torn pair would only shift computed ticks.
+    /// The same moment in ticks and in ns. Relaxed throughout: the agent's thread writes both at its start, usually
+    /// before a trampoline is armed. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -121,7 +122,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdi",
     ".cfi_adjust_cfa_offset 8",
-    // rsi becomes the address of the probe's words. A forked child and an ended session have none.
+    // rsi becomes the address of the probe's words. Without a session, or in a forked child, there is no slab.
     "mov rsi, qword ptr [rip + tiptoe_tls_descriptor@GOTTPOFF]",
     "mov rsi, qword ptr fs:[rsi]",
     "mov rsi, qword ptr [rsi]",

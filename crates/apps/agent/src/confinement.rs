@@ -1,8 +1,8 @@
-//! Detects that the program has confined itself further than the agent's thread. A hook of the confining call ends the
-//! agent's thread before the call. Other calls can be detected only by their effect.
+//! Detects that the program has confined itself further than the agent's thread. If the confining call has a hook, the
+//! hook ends the agent's thread before the call. Otherwise only the call's effect can be detected.
 //!
-//! tiptoe checks from outside, and counts its checks in the plan. While the count does not grow, the agent's thread
-//! checks.
+//! tiptoe checks from outside, and counts its checks in the plan. While that count does not grow, the agent's thread
+//! itself checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;

@@ -2,14 +2,14 @@
 //! these rights even after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
-//! nothing, joins an own session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that
+//! nothing, joins a new session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that
 //! allows only reading /proc/self/task.
 //!
 //! A process whose ids equal all ids of a thread may trace the thread (ptrace(2)), and so access the program's memory.
-//! So the thread's saved id differs from its real id. No process has, or can take, both.
+//! The thread's saved id differs from its real id, because no process has, or can take, both.
 //!
-//! A change of ids clears the process's dumpable flag, without which its user cannot trace it. So the thread sets the
-//! flag again.
+//! A change of ids clears the process's dumpable flag. Without the flag the user cannot trace the process, so the
+//! thread sets it again.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -69,7 +69,6 @@ fn take_ids(set: usize, get: usize, unowned: usize) {
 
 fn drop_capabilities() -> Result<usize, Errno> {
     let header = [VERSION_3, 0];
-    // The effective, permitted and inheritable sets, all empty.
     let sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: both records are valid for the length of the call.

@@ -32,7 +32,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of tiptoe's message in the environment, which tiptoe writes into the agent's file; 0 without a message.
+/// The key of tiptoe's message in the environment. tiptoe writes the key into the agent's file; 0 without a message.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
@@ -59,8 +59,8 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
-    // `is_home` does not only compare `pid`, because a forked child in another PID namespace may have the same pid.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores. A
+    // forked child in another PID namespace may have the same pid, so `is_home` does not only compare `pid`.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);
@@ -141,8 +141,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because the program may forbid itself the system calls of
-            // the first hit.
+            // The program's only thread gets its slab now, because the program may later forbid itself the system calls
+            // that this needs.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -168,7 +168,7 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program until tiptoe releases its segment or dies.
+/// Makes the program wait until tiptoe releases its segment or dies.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
@@ -187,7 +187,7 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program until its probes are armed. Returns `false` if tiptoe died or ended the session instead.
+/// Makes the program wait until its probes are armed. Returns `false` if tiptoe died or ended the session.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
         // Acquire: pairs with the Release in `serve`.

@@ -27,7 +27,7 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Returns the address where the stack began. The name ends at the last bracket, because it may contain brackets.
+/// Returns the address where the stack began. The program's name ends at the last bracket, because it may contain some.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');

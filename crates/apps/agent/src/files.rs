@@ -81,8 +81,8 @@ pub fn keep() {
     }
 }
 
-/// Returns whether the calling thread is the agent's, whose id is in the session's lock until that thread ends. The
-/// process id excludes forked children.
+/// Returns whether the calling thread is the agent's, whose id is in the session's lock until that thread ends.
+/// Comparing process ids excludes forked children.
 fn is_agents_thread() -> bool {
     shared::get().is_some_and(|shared| {
         // Relaxed: constant within a session.

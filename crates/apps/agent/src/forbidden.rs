@@ -12,9 +12,9 @@
 //! | a call that would be recorded | it is only counted, in the overflow slab |
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
-//! The hook of prctl sees a thread's own change. The agent asks the kernel at the thread's first followed call, and
-//! when the thread enters a later session. Two cases are not handled:
-//! - a later prctl without a hook (if calls are recorded, one after the thread's first hit);
+//! The hook of prctl sees a thread's own change. Other changes are found by [`look`], which checks at the thread's
+//! first followed call, and when the thread enters a later session. Two cases are not handled:
+//! - a prctl without a hook after this check (if calls are recorded, after the thread's first hit);
 //! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 
 use tiptoe_sys::raw::{call, nr};
@@ -31,7 +31,7 @@ const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
 /// Lets the agent's thread read the counter, because it may have inherited the prohibition. Then compares the counter
-/// with the clock.
+/// with the kernel's clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
@@ -58,8 +58,7 @@ pub fn change(frame: &Frame) -> i64 {
     result
 }
 
-/// Asks the kernel whether the calling thread may read the counter, and hides or shows its frames. Returns whether
-/// reading is forbidden.
+/// Asks the kernel whether the calling thread may read the counter, and hides or shows its frames.
 pub fn look() -> bool {
     let mut now = 0u32;
     let into = &raw mut now as usize;

@@ -1,14 +1,14 @@
 //! Hides return thunks from forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end
 //! a thread).
 //!
-//! The unwinder passes each frame to a *stop function* that its caller gives, then leaves the frame. The stop function
-//! must not see return thunks, which are frames to the unwinder. So we replace the stop function by [`stop`], which
-//! skips thunks.
+//! For each frame, the unwinder calls its caller's *stop function*, and then removes the frame. Return thunks are
+//! frames to the unwinder, but the program must not see them. So we replace the stop function by [`stop`], which skips
+//! thunks.
 //!
-//! The unwinder runs each cleanup, then continues (`_Unwind_Resume`), when its earlier frames and ours no longer exist.
-//! So it keeps [`stop`] and its argument in the program's exception object. That argument is our record of the
-//! program's function and argument, in the thread's region ([`crate::calls`]). A thread without a region needs no
-//! record, because it returns to no thunk.
+//! To run a cleanup, the unwinder jumps into the program, which later continues the unwinding (`_Unwind_Resume`). By
+//! then the unwinder's earlier frames and ours no longer exist. So the unwinder keeps [`stop`] and its argument in the
+//! program's exception object. That argument is our record of the program's function and argument, in the thread's
+//! region ([`crate::calls`]). A thread without a region needs no record, because it returns to no thunk.
 //!
 //! A record belongs to one exception object until the unwinding ends or the thread is dead. If the program's function
 //! jumps away, the record stays in use. The thread's next unwinding uses the record again, because glibc has one

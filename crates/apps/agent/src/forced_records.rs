@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 4;
 
-/// One forced unwinding. Relaxed throughout: while its thread lives, no other uses it.
+/// One forced unwinding. Relaxed throughout: while a record's thread lives, no other thread uses the record.
 #[repr(transparent)]
 pub struct ForcedRecord([AtomicU64; WORDS]);
 
@@ -54,7 +54,6 @@ impl<'a> Records<'a> {
         known.or_else(|| self.all().find(|record| record.take(exception)))
     }
 
-    /// Frees all records, because their thread is dead.
     pub fn clear(&self) {
         let used = self.all().filter(|record| record.words()[0] != 0);
         used.for_each(ForcedRecord::free);

@@ -14,7 +14,7 @@ use crate::tls;
 
 /// The index of the stack pointer in a `jmp_buf`, in glibc and musl.
 const STACK_POINTER: usize = 6;
-/// The longest jump up the stack to accept.
+/// The longest accepted jump up the stack, in bytes.
 const FARTHEST: u64 = 8 << 20;
 
 pub fn jump(frame: &Frame) {
@@ -47,7 +47,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). Adding 8 is right for any frame:
-    // the stack pointer is aligned to 16 at calls, so the frame's own return address is not below `to + 8`.
+    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). For other frames, adding 8 is
+    // harmless. At calls the stack pointer is aligned to 16, so the frame's own return address is at `to + 8` or above.
     calls::cut(to + 8);
 }

@@ -1,5 +1,5 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab: at
-//! the first hit in a session, at the first after the creation of a child, and at each hit if no slab is left.
+//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab. A
+//! thread has none at its first hit in a session, after it created a child, or if all slabs are taken.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -18,8 +18,8 @@ use crate::tls;
 /// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
 /// process counts nothing ([`Shared::is_home`]).
 ///
-/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. The thread may be inside although it
-/// has no slab now.
+/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. A thread without a slab may be
+/// inside, because creating a child takes the slab away.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;

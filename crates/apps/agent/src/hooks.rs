@@ -221,7 +221,7 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
 }
 
 /// Returns whether a child must call [`cleared`], because the kernel will drop our handlers. A child that shares this
-/// memory while its parent runs must not: the stub (`asm`) would read clone3's record, which may have changed.
+/// memory while its parent runs must not, because the parent may change clone3's record, which the stub (`asm`) reads.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -270,12 +270,12 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-/// Performs unshare or setns, which would fail, or have only half its effect, while the agent's thread exists. So that
-/// thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID namespace it
-/// cannot start, so the calling thread ends the session.
+/// Performs unshare or setns. While the agent's thread exists, they would fail, or have only half their effect. The
+/// agent's thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID
+/// namespace it cannot start, so the calling thread ends the session.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
-    // Signals are blocked, because a handler that jumps away would keep the session's lock, and the child of one that
-    // forks would run this code.
+    // Signals are blocked, because a handler that jumps away would keep the session's lock, and a handler that forks
+    // would make its child run the code below.
     let mask = set_mask(!OURS);
     let session = shared::at_home().and_then(thread::retire);
     if session.is_some() {
@@ -379,7 +379,8 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Unblocks our signals and records them as blocked, because the agent took them over during this hook.
+/// Unblocks our signals in the kernel, and records that the program blocks them, because the agent took them over
+/// during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

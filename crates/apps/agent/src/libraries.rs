@@ -29,19 +29,19 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// The most time in all that a session's waits may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU
-/// late.
+/// How long a session's waits together may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
 /// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval of repeated wakes, because the agent's thread misses a wake that precedes its sleep.
+/// The interval at which a waiting thread wakes the agent's thread, which misses a wake that precedes its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread writes these words. The agent's thread writes `start`, `end` and `sites`,
-/// which the loading thread reads after the answer. It also ends tasks, and sets `reported` to request another report.
+/// A file at an address. The loading thread writes these words, except `start`, `end` and `sites`, which it reads once
+/// tiptoe has served the report. The agent's thread writes those, ends tasks, and sets `reported` to request another
+/// report.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -63,7 +63,6 @@ const _: () = assert!(size_of::<Library>() == 96);
 pub struct Libraries {
     all: &'static [Library],
     used: AtomicUsize,
-    /// The address of the loader's record, or 0.
     record: AtomicU64,
     walks: AtomicU64,
     tasks: AtomicU32,
@@ -77,13 +76,13 @@ pub struct Libraries {
 }
 
 /// States of a lock: either the loader maps the code of libraries, or the agent's thread patches it. Without the lock,
-/// the loader could map a new file between the steps in which a patch is written, and the jump would end with the new
+/// the loader could map a new file between the steps in which a patch is written. The jump would then end with the new
 /// file's bytes.
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. A batch may wait for a CPU, and the
-/// loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
+/// may wait for a CPU, and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -120,8 +119,8 @@ impl Libraries {
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // A caller that wants `MAPPED` holds the loader's lock, so if the word is `MAPPED`, an earlier change left
-            // it so.
+            // If an earlier change left the word `MAPPED`, the caller takes it over, because the caller holds the
+            // loader's lock.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -133,7 +132,7 @@ impl Libraries {
     }
 
     fn free_code(&self, holder: u32) {
-        // Release: pairs with the Acquire in `take_code`. If this thread waited in vain, another may hold the lock.
+        // Release: pairs with the Acquire in `take_code`. The exchange fails if `take_code` timed out.
         let _ = self.code.compare_exchange(holder, FREE, Release, Relaxed);
     }
 
@@ -145,22 +144,22 @@ impl Libraries {
         }
     }
 
-    /// Patches code under the lock, or without it after a wait in vain. The caller must hold the session's lock.
+    /// Patches code under the lock, or without the lock after a time-out. The caller must hold the session's lock.
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stays `MAPPED`, probably no hook saw the change's end. Without this unlocking each batch would
-        // wait.
+        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
+        // because otherwise each batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
 
-    /// A forked child may have a locked copy of its parent's word.
+    /// Unlocks the code, because a forked child's copy of the word may be locked.
     pub fn free_all_code(&self) {
         self.code.store(FREE, Release); // pairs with `take_code`
     }
 
-    /// Forgets all libraries. A late thread may still be in a walk.
+    /// Forgets all libraries. Another thread may still be in a walk.
     pub fn forget(&self) {
         // The record is cleared first, because without it no thread begins a walk. Acquire keeps the stores below after
         // this exchange.
@@ -181,8 +180,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
-        // A change that began before this store has not locked the code, so this thread does. If the change ends before
-        // that, no hook unlocks the code.
+        // If a change began before this store, its hook did not lock the code, so this thread does. If that change has
+        // ended meanwhile, no hook will unlock the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -220,11 +219,11 @@ impl Libraries {
 
     fn at_base(&self, base: u64) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();
-        // Relaxed, also in `at`: the words were written before the library was reported to tiptoe.
+        // Relaxed, also in `at`: written before the library was reported to tiptoe.
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Makes closed libraries at `base` be reported at their next load, because tiptoe could not read them in time.
+    /// Requests a report of closed libraries at `base` at their next load, because tiptoe could not read them in time.
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self
@@ -235,7 +234,7 @@ impl Libraries {
         all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
-    /// Makes the loaded library that contains an address be reported at each load.
+    /// Requests a report of the library that contains an address at each of its loads.
     pub fn report_always(&self, address: u64) {
         // Relaxed, here and below: as in `at_base` and `report_again`.
         let below = |library: &&Library| {
@@ -329,7 +328,7 @@ impl Libraries {
         if known.is_none() || library.reported.load(Relaxed) > data.served() {
             self.report(library, data, found);
         } else if library.sites.load(Relaxed) > 0 {
-            self.tasks.fetch_add(1, Relaxed); // Relaxed: before the task, which is released
+            self.tasks.fetch_add(1, Relaxed); // Relaxed: published by the next line
             library.task.store(PATCH, Release); // pairs with the Acquire in `tasks`
             found.must_patch = true;
         }
@@ -387,7 +386,7 @@ impl Libraries {
         // tiptoe probably does not run if it has served nothing since the last time-out.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
-            let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with tiptoe's
+            let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with a Release of tiptoe
             // Acquire: pairs with the Release in `end_task`.
             let patching = self.tasks.load(Acquire) > 0;
             if !patching && self.stale(data) {

@@ -23,7 +23,7 @@ pub fn changed() {
     let data = shared.data().filter(|_| shared.claims.active());
     let found = data.as_ref().map(|data| note(shared, &record, data));
     if settled {
-        // Must come after the walk, which finds closed libraries, and before the wait for patches.
+        // The walk, which finds closed libraries, must precede this unlocking, and the wait for patches must follow.
         libraries.set_mapping(false);
     }
     let (Some(data), Some(found)) = (data, found) else {
@@ -43,7 +43,7 @@ pub fn changed() {
 fn note(shared: &Shared, record: &Record, data: &Data) -> WalkResult {
     let settled = record.is_consistent();
     let first = shared.libraries.is_first_walk();
-    // The space must be marked before the report, because the report makes the agent's thread look the library up.
+    // This call must precede the report, because the report makes the agent's thread look the library up.
     space::loading(!settled);
     if !settled {
         data.set_changing(true);

@@ -5,7 +5,7 @@ use core::iter;
 
 use tiptoe_sys::raw::{call, nr};
 
-/// The most entries to read, so that a torn or cyclic list does not hold up the thread.
+/// The most entries to read, because the list may be torn or cyclic.
 const MOST: usize = 1 << 14;
 
 const LONGEST: usize = 4096;
@@ -109,7 +109,8 @@ pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 impl FileIdentity {
     pub const WORDS: usize = 4;
 
-    /// Returns the identity of the file at an entry's path; zeroes without such a file, as for the program itself.
+    /// Returns the identity of the file at an entry's path. Returns zeroes if no such file exists, as for the program
+    /// itself.
     pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;
         // struct stat: device, inode, then the size at 48, and seconds and nanoseconds at 88.

@@ -1,5 +1,5 @@
-//! Records waits for libraries' own locks, which the libraries report through [`crate::ports`], as [`crate::locks`]
-//! records futex waits. Signal handlers enter this code, too, so it must neither lock nor wait.
+//! Records waits for libraries' own locks, which the libraries report through [`crate::ports`]. Signal handlers run
+//! this code, so it must neither lock nor wait.
 
 use core::arch::naked_asm;
 

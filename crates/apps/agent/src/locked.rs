@@ -25,7 +25,7 @@ const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
 /// Performs mlockall(2). `None` if the program must make the call itself: if it is invalid or only for future mappings,
-/// or if the list of mappings cannot be read. Not inlined, because the caller's other paths may lack the 3 KiB of
+/// or if the list of mappings cannot be read. Not inlined, so that the caller's other paths do not need its 3 KiB of
 /// stack.
 #[cold]
 #[inline(never)]

@@ -1,5 +1,5 @@
-//! Handles futex calls, before and after a thread makes them. Signal handlers enter this code, too, so it must neither
-//! lock nor wait.
+//! Handles futex calls, before and after a thread makes them. Signal handlers run this code, so it must neither lock
+//! nor wait.
 //!
 //! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
 //! all threads share, is in slab 0.
@@ -68,7 +68,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
 }
 
 pub fn end() {
-    SHARED.store(0, Relaxed); // Relaxed: a late thread uses only memory that stays mapped
+    SHARED.store(0, Relaxed); // Relaxed: the old address stays mapped
 }
 
 fn area(at: u64) -> Words<'static> {
@@ -89,7 +89,7 @@ impl WaitWords {
     pub fn find() -> Option<WaitWords> {
         // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` checks a stale slab
+        WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` rejects a stale slab
     }
 
     /// Returns the calling thread's words. `slab` is the slab in its descriptor, or 0.
@@ -138,8 +138,8 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
         let result = registers.rax as i64;
         return thread.ends(place, result, clockwork::ticks, clockwork::ns, read_lock);
     }
-    // SAFETY: the words are above the stack pointer, where unwind rules place them in frames of runtime libraries
-    // ([`Frames`]) and their caller.
+    // SAFETY: unwind rules of runtime libraries' frames ([`Frames`]) and of their caller name only words on the stack,
+    // above the stack pointer.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let operation = LockOperation::of(registers.what as i32);
     let timed = operation.is_none() && thread.is_next_timed(registers.rsi as u32);
@@ -175,7 +175,7 @@ pub extern "C" fn futex(registers: &FutexRegisters, slab: u64) {
 #[inline(always)]
 fn owned_lock(registers: &FutexRegisters, function: u64) -> Option<OwnedLock> {
     let function = match function {
-        // No waiting function of libc was found on the stack, so the flags of the call's site name it.
+        // No waiting function of libc was found on the stack, so the flags of the call's site give the lock's kind.
         0 if registers.has(RWLOCK) => owner::RWLOCK,
         0 if registers.what as i32 & HOLD == MUTEX => owner::MUTEX,
         known => known,

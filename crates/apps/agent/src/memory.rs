@@ -21,8 +21,8 @@ pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
 /// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines need the space near code.
 /// The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start, or overwrites
-/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because some processors
-/// select first-level cache lines by more bits than those within a page.
+/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because on some processors
+/// the page also selects the first-level cache lines.
 const FAR: usize = 0x5500_0000_0000;
 /// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
 /// would leave no hole for a segment, which the kernel would then place where trampolines need space.
@@ -59,7 +59,7 @@ const FAR_STEPS: usize = 32;
 const PIECE: usize = 1 << 20;
 const EAGAIN: Errno = Errno(11);
 
-/// Maps memory whose pages exist only once touched, even in a program that called mlockall.
+/// Maps memory whose pages the kernel allocates at their first use, even in a program that called mlockall.
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
@@ -167,7 +167,7 @@ pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
 
 pub fn image() -> core::ops::Range<usize> {
     let (start, end): (usize, usize);
-    // SAFETY: the instructions only compute addresses. The symbols are hidden, because each image has them.
+    // SAFETY: the instructions only compute addresses. The symbols are hidden, otherwise they could be another image's.
     unsafe {
         core::arch::asm!(
             ".hidden __ehdr_start",
@@ -182,14 +182,14 @@ pub fn image() -> core::ops::Range<usize> {
     start..end.next_multiple_of(PAGE)
 }
 
-/// Makes a page of code writable, or read-only again, and leaves it executable throughout.
+/// Makes a page of code writable, or read-only again.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     // SAFETY: the page is code, which stays readable and executable.
     unsafe { call(nr::MPROTECT, [page, PAGE, READ | EXEC | write, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Makes a range of the program's code a mapping of its own, by advice against huge pages. The advice has no other
+/// Makes a range of the program's code a mapping of its own, by madvise(2) against huge pages. The advice has no other
 /// effect, because private pages of a file are never in a huge page.
 pub fn split_mapping(start: usize, end: usize) {
     if let Some(len) = end.checked_sub(start) {
@@ -202,7 +202,7 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Populates pages of the agent's memory. Before Linux 5.14 the kernel populates a page at its first use.
+/// Populates pages of the agent's memory. Before Linux 5.14 this does nothing.
 pub fn populate(at: usize, len: usize) {
     const POPULATE_WRITE: usize = 23;
     let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
@@ -257,7 +257,7 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Replaces a segment by private memory at the same addresses, because a late thread may still count there.
+/// Replaces a segment by private memory at the same addresses, because a preempted thread may still count there.
 pub fn retire_segment(at: usize, len: usize) {
     // If no memory is left, the segment stays, which is harmless because no session reads it.
     if let Ok(fresh) = private(len) {
@@ -269,7 +269,8 @@ pub fn retire_segment(at: usize, len: usize) {
 pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
     const FIXED: usize = 2;
     let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
-    // SAFETY: both ranges are the agent's own. A late writer to the replaced range finds memory there at any moment.
+    // SAFETY: both ranges are the agent's own. A thread that still writes to the replaced range always finds memory
+    // there.
     unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
@@ -293,8 +294,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping is shared and of
-/// a sealed file. So it cannot become writable, and a fork copies no page of it.
+/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping is shared and its
+/// file is sealed, so the mapping cannot become writable, and a fork copies none of its pages.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))
@@ -302,7 +303,7 @@ pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
 
 /// Maps code over the agent's own addresses, where threads may be executing the same code.
 pub fn replace_by_code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: with an old length of 0, the call maps the same part of the file again and leaves the first mapping.
+    // SAFETY: with an old length of 0, the call maps the same part of the file again and keeps the first mapping.
     let at = unsafe { call(nr::MREMAP, [from, 0, len, MAY_MOVE, 0, 0]) }?;
     // SAFETY: the range was just mapped, so no other thread uses it.
     let ready = advise(at, len, DOFORK)

@@ -2,8 +2,8 @@
 //! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves gets its
 //! original bytes back before the call returns. tiptoe is notified that hits there are not counted.
 //!
-//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Only armed sites count,
-//! because a closed library's site may be at the address of the program's data.
+//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Sites that are not armed are
+//! ignored, because the program's data may be at the address of a closed library's site.
 
 use core::ops::Range;
 
@@ -51,10 +51,10 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 }
 
 #[cold]
-#[inline(never)] // because the patcher's buffers must not be on the stack of other calls' hooks
+#[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Linux before 6.17 moves a range only if it is one mapping. tiptoe gave patched pages their own mappings by
-    // advice. The same advice for the whole range joins them with their neighbours.
+    // Linux before 6.17 moves a range only if it is one mapping. This call joins patched pages, which tiptoe made
+    // mappings of their own, with their neighbours.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)
@@ -81,7 +81,7 @@ impl Text for UnusedCode<'_> {
     fn sync(&self) {}
 }
 
-/// Restores the sites of `code` at its new address `at`. `is_gone`: whether the old address no longer has the code.
+/// Restores the sites of `code` at its new address `at`. `is_gone` means that the old address no longer has the code.
 fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     let Some(shared) = shared::get() else { return };
     let memory = SelfMemory::open();

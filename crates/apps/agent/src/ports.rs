@@ -1,6 +1,6 @@
 //! Opens ports ([`tiptoe_port`]), by which libraries that the program links call the agent during a session.
 //!
-//! A port's file may be unmapped at any moment. So ports must be accessed by system calls, which then fail.
+//! A port's file may be unmapped at any moment. So ports must be accessed by system calls, which fail without a fault.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -16,8 +16,7 @@ use crate::text::SelfMemory;
 const EINVAL: u64 = 22;
 const MOST: usize = 64;
 
-/// The addresses of the session's open ports, until [`close`]. Relaxed throughout: only the holder of the session's
-/// lock uses them.
+/// The addresses of the session's open ports. Relaxed throughout: only the holder of the session's lock uses them.
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
@@ -43,7 +42,7 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Locks) => lock_port::calls(),
         None => return false,
     };
-    // A word is also free if its address no longer has a port, because the file was unmapped or replaced.
+    // A word is free if it is 0, or if its address has no port any more.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
     let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
     let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {

@@ -35,7 +35,6 @@ impl Frame {
     }
 }
 
-/// Makes the call as the program would have made it.
 pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
     let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
     let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);

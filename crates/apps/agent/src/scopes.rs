@@ -1,5 +1,5 @@
 //! Handles a thread's entry into a *scope* and its exit. A scope is a label that the program puts on its work, and
-//! reports through [`crate::ports`]. Signal handlers enter this code, too, so it must neither lock nor wait.
+//! reports through [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
 //!
 //! A thread's records are in its slab, from the session's scope slot on. The nodes ([`tiptoe_label::nodes`]), which all
 //! threads share, are in slab 0. A thread without a slab is in no scope. A forked child records nothing, because its
@@ -26,7 +26,7 @@ struct ScopeWords {
     offset: AtomicU64,
     /// The start and length of all slabs.
     slabs: [AtomicU64; 2],
-    /// The number of sessions that recorded scopes. It outlives them, because open scopes' tokens contain it as a
+    /// The number of sessions that recorded scopes. It is never reset, because open scopes' tokens contain it as a
     /// stamp.
     sessions: AtomicU64,
 }
@@ -42,7 +42,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the first thread to touch a page would charge the page fault to its scope.
+    // Otherwise the time of a page fault would count for the scope of the first thread that touches the page.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -56,7 +56,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
 }
 
 pub fn end() {
-    WORDS.shared.store(0, Relaxed); // Relaxed: a late thread uses only memory that stays mapped
+    WORDS.shared.store(0, Relaxed); // Relaxed: the old address stays mapped
 }
 
 pub fn calls() -> [u64; 2] {
@@ -73,7 +73,7 @@ fn find() -> Option<Thread<'static>> {
     let shared = WORDS.shared.load(Acquire); // pairs with `begin`
     // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-    let slab = descriptor.load(Relaxed); // the slab of the caller's descriptor, or 0
+    let slab = descriptor.load(Relaxed);
     let [begin, len] = WORDS.slabs.each_ref().map(|word| word.load(Relaxed));
     // The thread has no slab, or was preempted after it read an earlier session's slab.
     if shared == 0 || slab.wrapping_sub(begin) >= len {

@@ -4,8 +4,8 @@
 //! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
 //! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
 //!
-//! A range grows at its address. If something else is mapped right after the range, a new range, at least twice as
-//! long, takes its turns, and the old range stays mapped.
+//! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
+//! replaces it, and the old range stays mapped.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ use crate::memory;
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range, of which no thread has an address yet.
+    /// Whether the current session is the first in its range, so that no thread has an address in the range yet.
     is_fresh: AtomicBool,
 }
 

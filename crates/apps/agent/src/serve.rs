@@ -196,7 +196,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
     by_batch(sites, |indices, sites| {
-        // Asked for each batch, because tiptoe lets the stopped threads run if the agent's thread answers late.
+        // Read for each batch, because tiptoe lets the stopped threads run on if the agent's thread is late.
         let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
@@ -216,8 +216,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find the records of the trampolines that the plan lists (in ascending order), not newer records at
-/// the same sites.
+/// If a site has several records, makes the table find the one whose trampoline the plan lists (in ascending order),
+/// not the newest.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -260,8 +260,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. The table must contain them, because the trap handler looks them up
-/// there.
+/// Restores the sites at the listed addresses. The table must contain them, because the trap handler searches it.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     by_batch(listed(shared, plan, count), |indices, sites| {

@@ -1,9 +1,9 @@
 //! Begins and ends the state of a session.
 //!
-//! A borrowed or starting thread begins a session ([`crate::entry`]). The agent's thread ends the session, or a thread
-//! of the program if the agent's thread cannot start again in a new namespace. All of them hold [`Shared`]'s lock. A
-//! forked child ends its copy of the session without the lock. The agent's thread holds the lock until the kernel has
-//! ended that thread. So no former session's thread exists when the next session begins.
+//! The thread that tiptoe borrows, or a command's first thread, begins a session ([`crate::entry`]). The agent's thread
+//! ends the session, or a thread of the program if the agent's thread cannot start again in a new namespace. All of
+//! them hold [`Shared`]'s lock. A forked child ends its copy of the session without the lock. The agent's thread holds
+//! the lock until the kernel has ended that thread. So no former session's thread exists when the next session begins.
 
 use tiptoe_sys::raw::Errno;
 
@@ -30,7 +30,7 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Ends a session whose thread could not be started. No thread has the addresses of its segments.
+/// Ends a session whose thread could not be started. No thread has the addresses of the session's segments.
 pub fn give_up(shared: &Shared) {
     end_records();
     shared.drop_session();

@@ -65,7 +65,7 @@ pub struct Shared {
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
     here: &'static AtomicU32,
-    /// Not 0 while threads without a slab claim one at their first hit.
+    /// Nonzero while a thread's first hit may claim a slab.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
     /// The address of the space ([`crate::space`]), or 0.
@@ -87,8 +87,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns where the pointer to the state is stored. Only a fork has the same pointer there, because the state's
-/// address is random.
+/// Returns where the pointer to the state is stored. Only in a fork is the same pointer stored there, because the
+/// state's address is random.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -305,7 +305,7 @@ impl Shared {
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `map_session`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the thread that holds
-        // `lock` reads it, and only that thread unmaps it.
+        // `lock` reads or unmaps it.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
@@ -414,11 +414,11 @@ impl Shared {
         let rings = if geometry.rings { RINGS } else { 0 };
         let hits = if geometry.hits { HITS } else { 0 };
         let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings | hits) << 32;
-        self.shape.store(shape, Ordering::Relaxed); // published by `data`
-        self.keep.store(keep, Ordering::Relaxed); // published by `data`
-        self.credit.store(terms.clock().credit, Ordering::Relaxed); // published by `data`
-        self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed); // published by `data`
-        self.scope_slot.store(terms.scope_slot(), Ordering::Relaxed); // published by `data`
+        self.shape.store(shape, Ordering::Relaxed); // published by `data`, as all below
+        self.keep.store(keep, Ordering::Relaxed);
+        self.credit.store(terms.clock().credit, Ordering::Relaxed);
+        self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed);
+        self.scope_slot.store(terms.scope_slot(), Ordering::Relaxed);
         Ok((data, terms))
     }
 
@@ -427,7 +427,7 @@ impl Shared {
         self.data.store(data, Ordering::Release); // pairs with `data`
     }
 
-    /// Removes the session's segments, to which late threads may still write ([`Segments`]).
+    /// Removes the session's segments, to which preempted threads may still write ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
@@ -455,7 +455,7 @@ impl Shared {
     }
 
     pub fn forget_session(&self) {
-        self.data.store(0, Ordering::Relaxed); // Relaxed: the single thread of a forked child
+        self.data.store(0, Ordering::Relaxed); // Relaxed: in a forked child no thread uses the parent's session
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();
     }

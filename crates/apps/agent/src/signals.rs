@@ -47,8 +47,8 @@
 //! checks whether the signals are still owned. If they are not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
-//! pass calls on. A program must have no trap bytes if a call that changes its masks may bypass the guards. In such a
-//! program, other sites whose removal needs trap bytes stay, too. The next agent must not write trap bytes there
+//! perform the program's calls. A program that may change masks without passing a guard must have no trap bytes, so
+//! sites whose removal needs trap bytes stay there, too. The next agent must not write trap bytes in such a program
 //! either, so each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
@@ -57,14 +57,14 @@
 //!   later may still block SIGTRAP; a trap byte in that thread then kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
 //!   not. It stays held until a thread waits for it or unblocks it.
-//! - A signal to the process that all threads block still goes to one of them. sigpending shows the signal only after
-//!   that thread has held it back.
-//! - A blocked signal may end a call that takes no mask with EINTR: poll always, read if the program's handler lacks
-//!   SA_RESTART.
+//! - If all threads block a signal that is sent to the process, one of them still gets it. sigpending shows the signal
+//!   only after that thread has held it back.
+//! - A blocked signal may make a call that takes no mask fail with EINTR: poll always, read if the program's handler
+//!   lacks SA_RESTART.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
 //!   sigtimedwait gets it.
-//! - An epoll_pwait may end with EINTR although no handler ran, as after SIGCONT, if a signal to another thread was on
-//!   its way when the call began.
+//! - An epoll_pwait may end with EINTR although no handler ran (as it may after SIGCONT), if a signal to another thread
+//!   had been sent, but not handled, when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).
@@ -256,7 +256,7 @@ fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
-        // Relaxed: the thread that sets the flag itself installs the handlers again.
+        // Relaxed: the thread that sets the flag then installs the handlers again.
         false if SIGNALS.is_on_alternate.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
@@ -373,7 +373,7 @@ pub fn disown() {
     let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the loads of dispositions below
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {
         let mut given = None;
-        // Repeated as in `clear_masks`.
+        // Repeated if the program changed the disposition in between.
         while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));

@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills it from /proc/self/maps, and the program's own calls update it (`tiptoe_uprobe::feed`). A
-//! trap's address leads to its mapping, then to the file offset, then to the sites at that offset. Each mapping of a
-//! file has its own site, so only the site at the trap's address counts.
+//! The agent's thread fills the space from /proc/self/maps, and the program's own calls update it
+//! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites at that
+//! offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
 //!
 //! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
 //! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). Other code there may be a copy that the program made.
+//! (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -71,8 +71,8 @@ struct Space {
     corrected: AtomicU64,
 }
 
-/// Returns the space; `None` in a forked child, where the bytes around a trap decide. The fork wiped the space's
-/// address and did not copy its memory.
+/// Returns the space; `None` in a forked child, where the fork wiped the space's address. There the bytes around a trap
+/// decide whether the trap is ours.
 fn get() -> Option<&'static Space> {
     // Acquire: pairs with the Release in `make`.
     let at = shared::get()?.space.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ pub fn begin(shared: &Shared) {
     if let Some(space) = get() {
         let is_locked = shared.plan().is_some_and(|plan| plan.has_locked_lookups());
         space.is_locked.store(is_locked, Ordering::Relaxed); // Relaxed: constant within a session
-        // The program may only have been out of descriptors. Relaxed: as in `is_on`.
+        // The last reading may have failed only because no descriptor was free. Relaxed: as in `is_on`.
         space.is_blind.store(false, Ordering::Relaxed);
         // No hook saw the changes since the last session.
         space.doubt();
@@ -135,7 +135,6 @@ impl Space {
             .each_unpatched_copy(range, is_patched, patched_code::note);
     }
 
-    /// Marks the space unsure, because a change may have been missed.
     fn doubt(&self) {
         self.feed.begin_unseen();
         self.feed.end_unseen();
@@ -179,7 +178,7 @@ impl Space {
         }
     }
 
-    /// Calls `work` until it got the lock. Returns `false` if a thread of the program holds the lock too long.
+    /// Repeats `work` until `work` got the lock. Returns `false` if the lock stays taken too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -282,7 +281,7 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
             space.feed.note_miss();
             count(shared, slot);
         }
-        // A site without a probe is in no file, or the space is full.
+        // A site without a probe is in no file, or the space is full. So the address decides.
         None if shared.is_here() => return Some(found),
         None => {}
     }

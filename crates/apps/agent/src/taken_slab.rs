@@ -1,4 +1,4 @@
-//! Clears what a dead thread left in a slab that another thread takes.
+//! Clears a dead thread's records in a slab that another thread takes over.
 
 use tiptoe_futex::calls::Thread as WaitThread;
 use tiptoe_futex::gaps::Gaps;

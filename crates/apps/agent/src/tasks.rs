@@ -1,4 +1,4 @@
-//! Reads the program's threads from /proc/self/task. No buffer is larger than a page of the stack.
+//! Reads the program's threads from /proc/self/task.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr};
 
@@ -70,7 +70,7 @@ impl Task<'_> {
         })
     }
 
-    /// Calls `act` with the threads' folder, and the path of this thread's file in it, ended by NUL.
+    /// Calls `act` with the threads' folder, and the path of this thread's `file` in it, ended by NUL.
     pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
         let mut path = [0u8; PATH];
         let bytes = self.name.iter().chain(b"/").chain(file);
@@ -79,7 +79,7 @@ impl Task<'_> {
         act(self.folder.fd(), &path)
     }
 
-    /// Returns what fits in `text` of the thread's `status` file.
+    /// Returns the thread's `status` file, or its beginning if `text` is too short.
     pub fn status<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
         let opened = self.path(b"status", |folder, path| {
             // SAFETY: the path ends with NUL.

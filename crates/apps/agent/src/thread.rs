@@ -153,8 +153,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The process must be registered for membarrier(2) before the first patch. `entry` does so
-        // only in a program with one thread, where it takes no time; a second call does nothing.
+        // The process must be registered for membarrier(2) before the first patch. `entry` does so only in a program
+        // with one thread; a second call does nothing.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -213,8 +213,8 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the agent's thread, for which others wait, runs soon even if the program keeps
-/// every core busy. Unlike a higher priority, a short slice needs no right (Linux 6.12).
+/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Unlike a
+/// higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
     /// The system call returns 20 minus the nice value (getpriority(2)).
@@ -231,7 +231,6 @@ fn run_soon() {
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes all descriptors, sets a recognisable name, opens the agent's own files, and then gives up the rights.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
     // SAFETY: the thread's descriptor table is its own, and the name lives through the call.

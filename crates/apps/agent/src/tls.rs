@@ -58,8 +58,8 @@ const HIDDEN: i64 = 152;
 
 /// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// A page of empty frames. Word 17 of a thread without frames points to the page's end. A trampoline asks the agent for
-/// memory at the end of any page. A return finds an empty frame.
+/// A page of empty frames. Word 17 of a thread without frames points to the page's end, because at the end of any page
+/// a trampoline asks the agent for memory. A return finds an empty frame.
 #[repr(C, align(4096))]
 pub struct Noframes([u64; 1024]);
 
@@ -130,13 +130,12 @@ pub fn beginnings() -> [u64; 2] {
 /// stores it before the first trampoline is armed, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
-/// Learns how the C library lays out blocks.
 pub fn learn_layout() {
     let own = thread_block();
     // SAFETY: the calling thread's own block, which begins with these words in each C library.
     let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
-    // In musl's block these two words point to the neighbours in its list of threads or, if there are none, to the
-    // block itself.
+    // In musl's block these two words point to the neighbours in musl's list of threads or, if there is one thread, to
+    // the block itself.
     IS_GLIBCS.store(own_again == own && own_next != own, Ordering::Relaxed);
 }
 
@@ -264,7 +263,7 @@ pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
     word.store(return_address, Ordering::Relaxed);
 }
 
-/// Sets whether the thread must run the hook again before the system call, if it is between the two.
+/// Sets whether a thread that is between the hook and its system call must run the hook again.
 pub fn recall(again: bool) {
     store(RECALL, again.into());
 }
@@ -327,8 +326,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Stores a mask for the kernel, and the program's mask `given`, in two places in turn, so that a signal handler in
-    /// between can store its own.
+    /// Stores a mask for the kernel, and the program's mask `given`. Two places are used in turn, so that a signal
+    /// handler in between can store its own masks.
     pub fn new(given: u64, kernels: u64) -> Mask {
         let [first, second] = MASKS;
         let turn = load(TURN);

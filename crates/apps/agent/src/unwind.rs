@@ -5,18 +5,18 @@
 //! Both are intercepted, and return an object of ours for generated code.
 //!
 //! A thunk's unwind information computes the caller's stack pointer, and says that the thunk's record has the return
-//! address. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). If the
-//! trampoline itself follows calls, the return addresses of these calls are described like thunks. So any unwinder
+//! address. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). Some followed
+//! calls return into the trampoline itself, whose information then gives their true return addresses. So any unwinder
 //! works, even one linked into the program.
 //!
 //! `_Unwind_Backtrace` passes every frame to a function that its caller gives. We replace that function by one that
-//! skips our frames. `_Unwind_ForcedUnwind` also leaves the frames ([`crate::forced`]).
+//! skips our frames. [`crate::forced`] does the same for `_Unwind_ForcedUnwind`.
 //!
 //! `dlsym` and `dlopen` inspect their return address, which is in a thunk if a followed function tail-calls them. So
 //! the agent first counts that function as returned, and restores the true return address.
 //!
-//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks at any time
-//! after a detach.
+//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks even after a
+//! detach.
 
 use core::cell::Cell;
 
@@ -193,7 +193,8 @@ struct Walk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// A frame of ours between the unwinder and its copied entry. The trampoline's is the last.
+    /// A frame of ours. The walk begins there, because the agent calls the unwinder. The trampoline's frame is the
+    /// last.
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,

@@ -18,7 +18,8 @@ const FDE: usize = 100;
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
 /// The last thunk and the frame to which it returns must not have the same canonical frame address
-/// (`tiptoe_uprobe::thunks`). So the last thunk's is lower by 8 bytes, the high half of the record's last word.
+/// (`tiptoe_uprobe::thunks`). So the last thunk's address is lower by 8 bytes. This difference is the high half of the
+/// record's last word.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
     let mut bytes = Bytes {
@@ -55,9 +56,9 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     bytes.all
 }
 
-/// How many words a thunk has on the stack at each byte of its code, in three bits each. At first these are the return
-/// address and the words that its trampoline pushed. Each `pop` removes one; at the end the return address is there
-/// again.
+/// The number of words that a thunk has on the stack, in three bits for each byte of its code. At first these are the
+/// return address and the words that its trampoline pushed. Each `pop` removes one; at the end the return address is
+/// there again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {

@@ -1,7 +1,7 @@
 //! Watches variables by breakpoints. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
-//! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). Meanwhile it
-//! delays the creation of threads ([`births`]). Later threads inherit the events, forked children do not. Only the
+//! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). Meanwhile
+//! [`births`] delays the creation of threads. Later threads inherit the events, forked children do not. Only the
 //! agent's thread has the events' descriptors, so the events end with that thread: at an exec, and when tiptoe ends.
 //!
 //! | state ([`Watches`]) | changes when |
@@ -43,7 +43,7 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// Marks the signal data of our events. The low 16 bits are the variable's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How many waits for room in a full ring may time out before a hit is dropped, because tiptoe may lack a CPU.
+/// How many waits for room in a full ring may time out before a hit is dropped: several, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
@@ -136,12 +136,12 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while [`births`] delays the creation of threads. The kernel does not report which
-/// events a thread that is created all the same has inherited, so all must then be closed and opened again.
+/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created all the same,
+/// the kernel does not report which events it inherited, so all must be closed and opened again.
 ///
-/// Opening only the events that such a thread may lack could give it an event twice, because the kernel swaps inherited
-/// events between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen
-/// on Linux 6.18).
+/// Opening only the missing events could give a thread an event twice, because the kernel swaps inherited events
+/// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
+/// Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -354,7 +354,7 @@ fn close_events() {
     }
 }
 
-/// Records that the program is about to call exec, or that this failed.
+/// Records that the program is about to call exec, or that exec failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -392,7 +392,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If there is none, waits until tiptoe has freed cells, unless the last thread got none.
+/// Returns a free cell. If none is free, waits until tiptoe has freed cells, but not if the last call got none.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE

@@ -43,11 +43,11 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread the region of its slab's previous thread, which is dead, or a new region.
+    /// Gives the calling thread the region of its slab's previous thread, which is dead, or else a new region.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or
-        // frames there, both valid.
+        // frames there, and both are valid.
         let region = match Region::at(word.load(Relaxed)) {
             Some(region) => {
                 region.bury(here);
@@ -120,8 +120,8 @@ impl Region {
     }
 }
 
-/// Prepares the calling thread for a session. Its frames' `part` may be of an earlier session, and the thread may no
-/// longer be allowed to read the counter.
+/// Prepares the calling thread for a session. Its frames may have an earlier session's `part`, and the thread may have
+/// lost the right to read the time stamp counter.
 pub fn enter_session() {
     let region = Region::of_caller();
     if let Some(region) = region {

@@ -76,8 +76,8 @@ impl Frame {
     }
 }
 
-/// Returns the program's mask or set, even if an earlier run of the hook has replaced its address by the copy's. `None`
-/// if the program passed no mask, or one whose size the kernel refuses.
+/// Returns the program's mask or set, even if an earlier run of the hook has put the copy's address into the register.
+/// `None` if the program passed no mask, or one whose size the kernel refuses.
 fn given(number: usize, location: MaskLocation, frame: &mut Frame) -> Option<u64> {
     let size = match number {
         tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,

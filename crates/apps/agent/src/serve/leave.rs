@@ -60,8 +60,8 @@ fn restore(
     whole
 }
 
-/// Restores sites while threads run. If trap bytes are not allowed, a site whose removal needs one stays, and is
-/// reported as if its memory could not be written.
+/// Restores sites while threads run. If trap bytes are not allowed, a site whose removal needs a trap byte stays, and
+/// is reported as if its memory could not be written.
 pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
     const OTHERS: OtherThreads = OtherThreads::Running;
     let disarm = |sites| patched(shared, OTHERS, || patcher::disarm(text, sites, OTHERS));
@@ -77,7 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The next session takes the others over.
+/// Restores the guards for which threads need not be stopped. The next session takes over the rest.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -149,9 +149,9 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     OtherThreads::Running
 }
 
-/// Restores what a forked child inherited, and gives its signals back. Of our code, only return thunks of open calls
-/// and sites that stay between sessions run there afterwards. If the child has several threads, one may be inside a
-/// patch, so sites whose removal needs trap bytes stay, too.
+/// Restores what a forked child inherited, and gives its signals back. Afterwards the child runs none of our code,
+/// except return thunks of open calls and sites that stay between sessions. If the child has several threads, one may
+/// be inside a patch, so sites whose removal needs trap bytes stay, too.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();
@@ -166,8 +166,7 @@ pub fn restore_forked(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited, when tiptoe attaches to that child. Called on the borrowed thread, before
-/// the session begins.
+/// Restores what a forked child inherited, when tiptoe attaches to that child.
 pub fn restore_attached(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, OtherThreads::Running, |site| {

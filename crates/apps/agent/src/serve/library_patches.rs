@@ -41,7 +41,7 @@ pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
         }
         match number.and_then(|number| shared.libraries.get(number)) {
             Some(library) => {
-                // Relaxed: the loading thread reads them after the answer.
+                // Relaxed: the loading thread reads these words after the answer.
                 library.start.store(here.start, Relaxed);
                 library.end.store(here.end, Relaxed);
                 library.sites.store(sites, Relaxed);

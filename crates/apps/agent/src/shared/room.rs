@@ -6,8 +6,8 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory::{self, PAGE};
 
-/// A mapping that is handed out page by page. All state is in one mapping, so that a process without room for it stays
-/// unchanged.
+/// A mapping that is handed out page by page. All state is in one mapping, so that a process without room for the state
+/// stays unchanged.
 pub(super) struct PageAllocator {
     pub(super) at: usize,
     left: usize,

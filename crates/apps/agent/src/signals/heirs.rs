@@ -39,8 +39,8 @@ fn block(signals: u64, blocks: bool) {
     }
 }
 
-/// Installs our handlers again in a child for which the kernel dropped all handlers. Records that the program's were
-/// dropped, unless the record is the parent's.
+/// Installs our handlers again in a child for which the kernel dropped all handlers. Records that the program's
+/// handlers were dropped, unless the record is the parent's.
 pub fn after_clear() {
     for signal in BOTH {
         if let Some(believed) = believed(signal) {

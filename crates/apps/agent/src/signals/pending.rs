@@ -18,8 +18,8 @@ const SI_TKILL: i32 = -6;
 /// The upper half of a signal's value, if the signal was passed on to another thread. The lower half is then the
 /// signal's true code.
 const PASSED_ON: u32 = 0x7469_7074;
-/// The value of `pending` while a thread writes or takes the record; otherwise the id of the process that has a held
-/// signal, or 0.
+/// The value of `pending` while a thread writes or takes the record. Otherwise `pending` is 0, or the process to which
+/// a held signal was sent.
 const WRITING: u32 = u32::MAX;
 
 pub fn deliver_pending() {

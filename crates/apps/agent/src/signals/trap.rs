@@ -20,8 +20,8 @@ use crate::tls;
 use crate::watches;
 
 /// Returns whether an `int3` or an invalid instruction raised the signal. The kernel uses these codes for no other
-/// signal. To find a trap byte before the instruction pointer would not suffice, because a single step or a breakpoint
-/// may stop there, too.
+/// signal. A trap byte before the instruction pointer would prove nothing, because a single step or a breakpoint may
+/// stop there, too.
 fn is_of_trap_byte(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     const ILL_ILLOPN: i32 = 2;
@@ -124,9 +124,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap at an inner byte of a site is usually no hit: the thread was preempted there before the site was patched.
-    // It is a hit if the site's first byte is not ours: then another tracer has put a trap byte there, and has executed
-    // the original instruction for the thread.
+    // A trap at an inner byte of a site is usually no hit, because the thread was preempted there before the site was
+    // patched. But if the first byte is not ours, another tracer has put a trap byte there, and has executed the
+    // original instruction for the thread. Then the trap is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -169,8 +169,8 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
     }
 }
 
-/// Calls the program's handler with its requested mask and `mask` blocked. The call does not return if the handler
-/// leaves by siglongjmp, whose call to set the mask has a hook of ours.
+/// Calls the program's handler with its requested mask and `mask` blocked. Does not return if the handler jumps away by
+/// siglongjmp, whose change of the mask our hook handles.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
@@ -184,8 +184,8 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that its return restores. If the session has ended meanwhile, the kernel
-    // must get the program's whole mask.
+    // The handler may have changed `context.mask`, which becomes the thread's mask when our handler returns. If the
+    // session has ended meanwhile, the kernel must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

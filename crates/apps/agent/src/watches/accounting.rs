@@ -83,7 +83,7 @@ pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
 }
 
 /// Accounts for a thread's registers once, without waiting. For a new thread, returns whether all are reserved. A
-/// refused reservation changes nothing else, because the kernel has already given the thread its registers.
+/// refused reservation closes no event, because the kernel has already given the thread its registers.
 fn meet(hits: &Hits, tid: u32) -> Meeting<bool> {
     let all = registers();
     hits.meet(tid).map(|thread| {

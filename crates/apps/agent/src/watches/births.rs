@@ -28,8 +28,8 @@ pub struct CreationHold;
 
 impl CreationHold {
     pub fn new(shared: &Shared) -> CreationHold {
-        // SeqCst: orders the store before the readings of the list in `settle`. If the load in `before` misses the
-        // store, its thread creates another at once, and the readings see that thread.
+        // SeqCst: orders the store before the readings of the list in `settle`. A thread whose load in `before` misses
+        // the store creates its thread at once, so the readings find the new thread.
         ON_HOLD.store(1, SeqCst);
         // A program that is held before its start has one thread, which waits for the agent, so it creates none.
         if shared.go.load(Relaxed) != 0 || !is_alone() {

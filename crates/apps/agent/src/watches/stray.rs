@@ -1,6 +1,6 @@
-//! Handles debug traps for which the processor reported no reason. A virtual machine lost the reason of a few accesses
-//! in a million, while breakpoints were moved and 100 threads shared two CPUs. The kernel takes such a trap for the
-//! instruction `int1`, and its SIGTRAP would end the program.
+//! Handles debug traps for which the processor reported no reason. They were seen in a virtual machine, for a few
+//! accesses in a million, with 100 threads on two CPUs. The kernel takes such a trap for the instruction `int1`, and
+//! its SIGTRAP would end the program.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ const INT1: u8 = 0xf1;
 pub fn take_stray(ip: u64) -> bool {
     // Relaxed: the agent's thread wrote `is_on` before any breakpoint was opened.
     let is_own = |at| byte(at) == Some(INT1);
-    // The program's own `int1` leaves the instruction pointer after itself, or under KVM on AMD at itself.
+    // After the program's own `int1`, the instruction pointer is after that instruction, or under KVM on AMD at it.
     if !WATCHES.is_on.load(Relaxed) || is_own(ip.wrapping_sub(1)) || is_own(ip) {
         return false;
     }

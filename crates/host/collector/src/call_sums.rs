@@ -1,5 +1,5 @@
-//! Adds up words of threads' slabs (each thread's counters). Some words of a timed function must not be summed
-//! ([`correct`]).
+//! Sums words of slabs; each slab has one thread's counters. [`correct`] handles the words of a timed function that
+//! must not be summed.
 
 use tiptoe_wire::calls::words;
 
@@ -18,8 +18,8 @@ pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// Corrects two sums of a timed function: the longest time must be a maximum, and a thread's last call must count at
-/// its own duration ([`words::PENDING`]), not at index 0.
+/// Corrects two sums of a timed function. The longest time must be a maximum. A thread's last call must move from index
+/// 0 to the index of its duration ([`words::PENDING`]).
 pub fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);

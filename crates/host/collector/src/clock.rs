@@ -1,10 +1,10 @@
-//! The clock of a run, and the pause between its turns.
+//! The clock of a run, and the pause between polls.
 
 use std::time::Duration;
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// The pause between two turns of an instrument that serves an agent.
+/// The pause between two polls of an instrument that serves an agent.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]

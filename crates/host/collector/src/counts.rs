@@ -1,6 +1,6 @@
-//! Reads counts from slabs; each slab has one thread's counters. Slabs must be read through the memfd, because a hole
-//! then reads as zeroes, whereas reading the mapping would allocate a page. The target may have written anything, so no
-//! number read here may be used as an index.
+//! Reads counts from slabs; each slab has one thread's counters, indexed by *slot*. Slabs must be read through the
+//! memfd's descriptor, because a hole then reads as zeroes, whereas reading the mapping would allocate a page. The
+//! target may have written anything, so no number read here may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,12 +23,12 @@ pub struct Counts {
     pub parts: BTreeMap<String, Vec<u64>>,
     /// The values of an argument, by first slot.
     pub values: BTreeMap<u32, Values>,
-    /// The timed calls for each value, by first slot.
+    /// The timed calls for each value of an argument, by first slot.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
 const ENTRY: usize = Geometry::ENTRY_BYTES;
-/// The key of threads that had to share the overflow slab.
+/// The key of the overflow slab, which threads without a slab of their own share.
 const OTHERS: &str = "(other threads)";
 
 /// Slots whose words cannot simply be summed over threads.
@@ -106,7 +106,8 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets the words at `slots` to zero in each slab. Zero words are not written, because they may be in a hole.
+/// Sets the words at `slots` to zero in each slab. Zero words are not written, because a write into a hole would
+/// allocate a page.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -125,7 +126,7 @@ pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the overflow slab, and all other slabs that a thread entered.
+/// Returns the overflow slab, and all slabs that a thread has used.
 fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<SlabOwner>)>> {
     let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];
     file.read_exact_at(&mut directory, geometry.entry_offset(0))?;
@@ -149,7 +150,7 @@ pub struct SlabOwner {
 }
 
 impl SlabOwner {
-    /// Reads a directory entry; `None` if no thread entered the slab.
+    /// Reads a directory entry; `None` if no thread has used the slab.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
         let comm = plain(&entry[8..24]);
@@ -164,12 +165,12 @@ impl SlabOwner {
     }
 }
 
-/// Words of one slab at a time. Most of a large slab is a hole, which is neither read nor summed.
+/// Holds the words of one slab at a time. Most of a large slab is a hole, which is neither read nor summed.
 struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// Zero in the slab's holes. `stretches` are the other parts.
+    /// The words in the slab's holes are zero. `stretches` are the ranges outside the holes.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -225,7 +226,6 @@ impl<'a> SlabWords<'a> {
         }
     }
 
-    /// `timed` are the first slots of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {

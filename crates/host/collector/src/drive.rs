@@ -1,11 +1,11 @@
 //! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
-//! run. All times are since counting began, by CLOCK_MONOTONIC ([`RunClock`]).
+//! run. All times are measured from the beginning of counting, by CLOCK_MONOTONIC ([`RunClock`]).
 //!
 //! One wait of the loop covers the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
 //! interval and the duration. INVARIANT: no wake-up is lost. Every event is checked before a wait. An event after the
-//! check ends the wait. Only a wait for doorbells does not notice ends and signals, but it lasts at most [`TICK`]. A
-//! signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable once its process
-//! has ended.
+//! check ends the wait. The exception is a wait for doorbells (futexes of agents): ends and signals do not end it, but
+//! it lasts at most [`TICK`]. A signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd
+//! stays readable after its process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest pause between two turns. Without this limit, the loop might not see that another thread set `stop`.
+/// The longest wait of the loop, because nothing ends a wait when another thread sets `stop`.
 const LOOK: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 
@@ -43,7 +43,6 @@ pub(crate) type IntervalCounts = Option<Vec<CountPart>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The next turn is due within this time.
     Within(Duration),
     Ended,
 }
@@ -63,10 +62,10 @@ pub(crate) trait Instrument {
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
     /// Reads data that would be lost later, and reports what the user must see now. The loop also calls this during the
-    /// delay, because a command runs then.
+    /// delay, because a command already runs then.
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
-    /// Returns the counts of an interval, which the loop reports; by default none.
+    /// Returns the counts of an interval, which the loop reports.
     fn count_interval(
         &mut self,
         _span: Span,
@@ -75,18 +74,18 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether a shorter last interval is reported, so that intervals sum to the total.
+    /// Returns whether the last interval is reported even if it is shorter, so that intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
 
-    /// Returns the counts and the cost so far; by default none. `cpu_ns` is the targets' CPU time so far.
+    /// Returns the counts and the cost so far. `cpu_ns` is the targets' CPU time so far.
     fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         Ok(None)
     }
 
-    /// Ends counting, leaves the targets, and returns how long the instrument counted. The loop calls this even after a
-    /// failure, because nothing may stay in the targets.
+    /// Ends counting, detaches from the targets, and returns how long the instrument counted. The loop calls this even
+    /// after a failure, because nothing may stay in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session. Returns the cost of counting.
@@ -102,7 +101,7 @@ pub(crate) struct RunEnd {
 }
 
 /// Runs an instrument, makes the session, and waits for the end of a started command. `own` must have begun before the
-/// attach, so that it includes the attach.
+/// attach, so that tiptoe's own CPU time includes the attach.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -220,7 +219,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a held command begin; fails if the user has stopped the run.
+    /// Lets a command begin that was held at its start; fails if the user has stopped the run.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -273,7 +272,7 @@ impl Driven<'_> {
     }
 }
 
-/// Waits before the attach. Returns false if `stop` or the end of all targets comes first.
+/// Waits for `time` before the attach. Returns false if `stop` is set or all targets end earlier.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
     let mut wakes = Wakes::of(targets);

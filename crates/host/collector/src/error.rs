@@ -21,14 +21,13 @@ mod reason;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    // Other crates' errors, with their hints.
+    // Other crates' errors.
     #[error(transparent)]
     Kernel(#[from] tiptoe_kernel::Error),
     #[error(transparent)]
     System(#[from] tiptoe_sys::host::Error),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// For a thread's id, the hint adds `--by thread`.
     #[error(transparent)]
     AttachByThread(AttachError),
     #[error(transparent)]
@@ -62,7 +61,7 @@ pub enum Error {
         pid: u32,
         binary: String,
         mapped: Vec<String>,
-        /// Whether the target is a command that has not begun, and lacks its libraries.
+        /// Whether the target is a command that has not begun, so its libraries are not loaded yet.
         is_new: bool,
     },
     #[error("{}: {error}", path.display())]

@@ -1,6 +1,6 @@
-//! Estimates how much tiptoe adds to the cost of a traced process's forks. A fork also copies the mappings of the
-//! agent and its arenas, their page tables, and patched pages of code. Only the parent's time is priced, because the
-//! child is not traced.
+//! Estimates how much tiptoe adds to the cost of a traced process's forks. Because of tiptoe, a fork also copies the
+//! mappings of the agent and its arenas, their page tables, and patched pages of code. Only the parent's time is
+//! priced, because the child is not traced.
 //!
 //! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape, and
 //! forks alternately with that memory and without it (`MADV_DONTFORK`). This takes about 50 ms, so it is done only if a
@@ -44,9 +44,9 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// Whether this maps a file. Then a fork copies the page-table entries only because tiptoe wrote to some pages.
+    /// Whether this maps a file. A fork copies such a mapping's page-table entries only because tiptoe wrote to a page.
     is_file: bool,
-    /// The indexes of private pages, to which tiptoe wrote.
+    /// The indexes of private pages, which tiptoe wrote.
     written: Vec<u64>,
     /// The indexes of the other resident pages, whose content is the file's.
     shown: Vec<u64>,
@@ -65,7 +65,7 @@ impl CopiedMemory {
         let mut parts = Vec::new();
         for mapping in &maps {
             let is_file = mapping.file().is_some();
-            // Reading the page map of all code of a large program would take milliseconds.
+            // Only code that may be patched is read, because reading a large program's page map takes ms.
             let may_be_patched = is_file && mapping.perms.exec && is_patched(mapping);
             let is_image = mapping.path.as_deref().is_some_and(is_agent);
             let is_ours = is_image || tables.contains(&mapping.start);
@@ -96,7 +96,7 @@ impl CopiedMemory {
     fn measure(&self) -> Option<f64> {
         let file = File::open("/proc/self/exe").ok()?;
         let mut plan = ForkPlan::new(self, &file);
-        // One measurement at a time, because the child finds its plan through a static.
+        // Only one thread measures at a time, because the child finds its plan through a static.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         PLAN.store(&raw mut plan, Relaxed); // Relaxed: only the child reads the pointer, and the fork orders the store

@@ -6,8 +6,8 @@
 //! - [`locks`](mod@locks) counts waits for the kernel's locks, [`watch`](mod@watch) accesses to variables;
 //! - [`stat`](mod@stat) counts events by perf's names.
 //!
-//! Data that a target can write is hostile. So sizes must come from the geometry that tiptoe chose, and addresses that
-//! an agent reports must be used only in its process.
+//! Data that a target can write is hostile. So sizes must come from the memory layout that tiptoe chose, and addresses
+//! that an agent reports must be used only in the agent's process.
 #![warn(missing_docs)]
 
 mod call_sums;

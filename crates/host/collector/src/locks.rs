@@ -1,7 +1,7 @@
-//! Counts waits for the kernel's locks, by BPF programs, as an [`Instrument`].
+//! Counts waits for the kernel's locks with BPF programs, as an [`Instrument`].
 //!
-//! Every process hits the kernel's tracepoints, and the BPF programs filter by process. Rows are read at the end, and
-//! intervals have only numbers of waits.
+//! Every process hits the kernel's tracepoints, so the BPF programs filter by process. An interval has only the number
+//! of waits, because rows are read at the end.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl<'a> KernelLocks<'a> {
     }
 
     /// Returns the cost in the counted processes, as the BPF programs measure it. For the whole system, returns the
-    /// cost of all program runs, as the kernel measures it, if permitted.
+    /// kernel's measurement of all runs of these programs, if tiptoe may read it.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
         let own = self.waits.times()?;
         let all = self.waits.times_of_all();

@@ -36,7 +36,8 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// How a function's return address is read (`resolve::readers`), by link-time address; `None` if it is not read.
+    /// For each function, by link-time address: how its return address is read (`resolve::readers`); `None` if it is
+    /// not read.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
@@ -54,7 +55,6 @@ struct DescribedFunctions {
     parameters: OnceCell<HashMap<u64, u8>>,
 }
 
-/// Parts of names that mark a compiler's copies of functions.
 const COPIES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
 const FIRST_OF_LIBC: &str = "__libc_start_main";
@@ -71,7 +71,6 @@ pub fn key_of(mapping: &Mapping) -> FileKey {
     (mapping.dev.major, mapping.dev.minor, mapping.inode)
 }
 
-/// A file mapped into one process.
 #[derive(Clone)]
 pub struct Module {
     pub object: Rc<Object>,
@@ -356,7 +355,6 @@ impl Module {
     }
 }
 
-/// Keeps made-up load addresses of libraries from overlapping.
 const LIBRARY_DISTANCE: u64 = 1 << 40;
 
 /// Asks the loader for the libraries that it would map, as ldd(1) does.

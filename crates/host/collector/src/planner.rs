@@ -1,5 +1,5 @@
-//! Plans the patches of probes: where each goes, with which bytes. Sites of earlier sessions are
-//! reused, so that a thousand attaches need no more memory than one.
+//! Plans the patches of probes: the address and the bytes of each. A patched place is a *site*. Sites of earlier
+//! sessions are reused, so that a thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub enum HookLocation {
 
 pub struct PlannedSite {
     pub site: Site,
-    /// The bytes to write before the site is patched, by address; empty if the agent already has the bytes.
+    /// The bytes to write before the site is patched, by address; empty if they were written earlier.
     pub writes: Vec<(u64, Vec<u8>)>,
     /// Whether the agent's table has the site from an earlier session.
     pub is_in_table: bool,
@@ -86,7 +86,7 @@ pub struct PatchPlan {
     pub unhooked: Option<String>,
     /// The address to which signal handlers return.
     pub restorer: Option<u64>,
-    /// For each intercepted unwinder, the function that returns the address of a frame.
+    /// For each intercepted unwinder, the address of the function by which the agent reads a frame's address.
     pub unwinders: Vec<u64>,
     pub locks: Locks,
     pub probes: Vec<Result<PlannedSite, Reason>>,
@@ -220,8 +220,8 @@ pub fn is_libc(module: &Module) -> bool {
     NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is never there, but in the code that
-/// calls the runtime.
+/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is in the code that calls the
+/// runtime.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))
@@ -379,15 +379,16 @@ fn body_hash(body: &Body) -> u32 {
     hash(&text)
 }
 
-/// Returns the FNV-1a hash. Later tiptoes of the same protocol must compute the same hash, because it identifies a
-/// site's body.
+/// Returns the FNV-1a hash. Later versions of tiptoe with the same protocol must compute the same hash, because it
+/// identifies a site's body.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Returns the trampoline, its unwind information, and the index entry by which unwinders find that information.
+/// Returns what to write for a patch: its trampoline, its unwind information, and the index entry by which unwinders
+/// find that information.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![

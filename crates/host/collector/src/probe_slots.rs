@@ -1,4 +1,5 @@
-//! Assigns slots to functions of files, so that a library that is loaded again, at any address, continues its counts.
+//! Assigns slots (indexes of counters) to functions of files, so that a library that is loaded again, at any address,
+//! continues its counts.
 
 use std::collections::{HashMap, HashSet};
 

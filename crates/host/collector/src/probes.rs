@@ -1,4 +1,4 @@
-//! Counts probes, the locks of programs, and scopes, by agents or by the kernel's uprobes, as an [`Instrument`].
+//! Counts hits of probes, waits for programs' locks, and scopes, as an [`Instrument`]. Agents or the kernel count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -107,7 +107,7 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// Runs a request's probes, locks and scopes. `others` makes instruments that count in the same processes.
+/// Counts a request's probes, locks and scopes. `others` makes instruments that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -119,7 +119,7 @@ pub(crate) fn run<'a>(
     let mut options = request.options.clone();
     let mut ended = Vec::new();
     let traced = match &request.target {
-        // Running processes are attached after the delay.
+        // `attach_all` waits for the delay itself.
         RequestTarget::Pids(pids) => {
             options.delay = None;
             let attached = attach_all(pids, &plan, &mut cache)?;
@@ -127,7 +127,7 @@ pub(crate) fn run<'a>(
             attached.tracees
         }
         RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks()) {
-            // Waits of the delay could not be subtracted, so tiptoe attaches after the delay.
+            // Waits for locks during the delay could not be subtracted, so tiptoe attaches after the delay.
             Some(delay) => {
                 options.delay = None;
                 start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
@@ -157,8 +157,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns how
-/// often it did so in all processes; `stop` ends it early.
+/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns the
+/// number of times, summed over the processes; `stop` ends the loop early.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -259,11 +259,12 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Returns how long the run counted.
+    /// Reads the last counts, and returns how long the run counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
-        // This also makes the agent find code that the program moved. The counts of moved code are lower bounds.
+        // Reading the address space also makes the agent find code that the program moved. The counts of moved code are
+        // lower bounds.
         let spaces = at.traced.iter();
         let spaces = spaces.map(|one| one.process.address_space());
         self.report.spaces = spaces.collect();
@@ -310,8 +311,8 @@ impl Instrument for Probes<'_> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes are attached one after another, so they get a common start. Earlier counts are subtracted,
-        // but earlier waits for locks cannot be.
+        // Several processes are attached one after another, so they get a common start. Earlier waits for locks could
+        // not be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
         // A command may end before the first turn's checks are due.
@@ -355,7 +356,7 @@ impl Instrument for Probes<'_> {
             self.look_at_traps(at, observer);
         }
         if is_due(&mut self.looks.ends, now, EXEC_TICK) {
-            // Must be read often, because an ended process's time is the last one read.
+            // Must be read often, because the CPU time since the last read is lost when a process ends.
             at.fetch_cpu_times();
             look_at_copied(at);
             let is_empty = at.traced.iter().all(|one| one.process.only_agent_left());

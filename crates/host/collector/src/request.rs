@@ -26,7 +26,7 @@ pub struct Request<'a> {
     pub via: Via,
     /// What results are split by. Events that do not support this split use their default.
     pub split: Option<Split>,
-    /// How much CPU time tracing may take, as a part of the target's; for watched variables, of one CPU's time.
+    /// The part of the target's CPU time that tracing may take; for watched variables, the part of one CPU's time.
     pub budget: Budget,
     /// Whether the agent enters despite a seccomp filter, or a limit on memory or threads.
     pub force: bool,
@@ -189,8 +189,8 @@ impl<'a> Request<'a> {
         self.reports_scopes() || self.split == Some(Split::Scope)
     }
 
-    /// Returns an equal part of the budget for each of its spenders: followed calls, waits for locks, and variables.
-    /// `None` if there is no limit.
+    /// Divides the budget equally among its requested users (followed calls, waits for locks, and variables), and
+    /// returns one part. `None` if there is no limit.
     pub(crate) fn budget_share(&self) -> Option<f64> {
         let is_followed = |probe: ProbeSpec<'_>| probe.spec.kind == Kind::Uretprobe;
         let follows = self.calls.latency || self.calls.record || self.probes().any(is_followed);
@@ -282,7 +282,7 @@ pub trait Observer {
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether to report the progress now. Called in each turn of the loop, so this must be cheap.
+    /// Returns whether to report the progress now. Must be cheap, because the loop calls this in each turn.
     fn wants_progress(&mut self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Resolves specs to probes: which functions of which mapped files.
+//! Resolves specs, which select functions, to probes of functions in mapped files.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns a probe that counts only entries. In Go, it is after the function's stack check.
+    /// Returns a probe that counts only entries. In Go, this probe is after the function's stack check.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -73,7 +73,7 @@ pub struct Resolution {
     /// because that takes long.
     pub are_late: bool,
     pub probes: Vec<Probe>,
-    /// IFUNCs, whose choice is known only inside the target.
+    /// IFUNCs. The implementation that an IFUNC chose is known only inside the target.
     pub ifuncs: Vec<Probe>,
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
@@ -204,14 +204,15 @@ fn wanted(spec: &Spec) -> String {
 }
 
 /// Returns whether a module is the named binary. The name may be a path (links are followed), a file name, a soname, a
-/// displayed name, or a glob of these. For the program, it may also be its comm, or the name by which it was started.
+/// displayed name, or a glob of these. For the program, the name may also be the comm, or that by which the program was
+/// started.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
     };
     let soname = module.object.image.header().soname.as_deref();
     let base = module.path.file_name().map(OsStrExt::as_bytes);
-    // Bytes, because a file's name need not be UTF-8.
+    // Compares bytes, because a file's name need not be UTF-8.
     let names = [
         soname.map(str::as_bytes),
         base,
@@ -354,8 +355,8 @@ fn not_found(
     }
 }
 
-/// Returns libc if only libc has the function of a spec without a binary. Other libraries must be named, because specs
-/// without a binary are not resolved again when a library is reopened.
+/// Returns libc if only libc has the function of a spec without a binary. For other libraries, the spec must name the
+/// library, because a spec without a binary is not resolved again when a library is reopened.
 fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     let (None, FunctionSpec::Name(name)) = (spec.binary, spec.function) else {
         return None;
@@ -368,8 +369,8 @@ fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
     homes.next().is_none().then_some(home)
 }
 
-/// Returns what the user may have meant: a file of this name, or functions of other modules. A spec without a binary
-/// searches only the program.
+/// Returns what a spec without a binary, which searches only the program, may have meant: a file of this name, or
+/// functions of other modules.
 fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     let (None, FunctionSpec::Name(name) | FunctionSpec::Glob(name)) = (spec.binary, spec.function)
     else {

@@ -7,7 +7,7 @@
 //! | locks of the kernel | `locks` |
 //! | counters without scopes | `stat`, which counts alone |
 //!
-//! Several instruments count in the same processes, with one agent and one segment.
+//! Several instruments count in the same processes, with one agent and one segment of shared memory.
 
 use tiptoe_event::Event;
 
@@ -18,7 +18,8 @@ use crate::request::{Observer, Outcome, Request};
 use crate::watch::RequestedWatch;
 use crate::{locks, probes, stat, watch};
 
-/// Runs a request until it ends. Fails if its events cannot count together, before anything is attached or started.
+/// Runs a request until it ends. Fails if its events cannot be counted together, before anything is attached or
+/// started.
 pub fn run(request: &Request<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let count = |is_it: fn(&&Event<'_>) -> bool| request.events.iter().filter(is_it).count();
     let user_locks = count(|event| matches!(event, Event::UserLocks(_)));

@@ -54,8 +54,8 @@ pub struct ScopeTimes {
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks there that the words do not contain
-    /// yet.
+    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks spent there that the words do not
+    /// contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -71,7 +71,7 @@ impl ScopeTimes {
         }
     }
 
-    /// Returns how often threads entered or resumed a scope, and left it again.
+    /// Returns how often threads entered or resumed a scope.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)

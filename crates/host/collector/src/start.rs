@@ -33,7 +33,7 @@ use crate::words::processes;
 const REACH: Duration = Duration::from_secs(10);
 /// The most probes in a command whose libraries are not known yet.
 const COMMAND_PROBES: u32 = 1 << 16;
-/// The most functions that share a name: static functions, and overloads.
+/// The most functions that may share a name, as static functions and overloads do.
 const NAMESAKES: u32 = 1 << 10;
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Omits processes that end before their attach; fails if no others are left.
+/// Attaches to processes, except those that end before their attach; fails if no others are left.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -106,7 +106,6 @@ fn attach_until_stopped(
                 first_end.get_or_insert(error);
             }
             Err(error) => {
-                // A failed run must leave nothing in any target.
                 for tracee in &attached.tracees {
                     let _ = tracee.process.detach();
                 }
@@ -148,7 +147,7 @@ pub(crate) fn start(
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
     let program = preload::find_program(&command[0])?;
-    // A script's interpreter decides whether the agent can enter.
+    // For a script, the interpreter decides whether the agent can enter.
     let path = preload::interpreter(&program);
     let object = match Object::of_program(&path) {
         Err(error) if is_elf(&path) => return Err(error),
@@ -165,7 +164,7 @@ pub(crate) fn start(
         // The file is no program: either a shell runs it, or the exec fails.
         Err(_) => None,
     };
-    // A command inherits tiptoe's limits.
+    // A command inherits tiptoe's limits, so tiptoe's own are checked.
     let own = Process::current();
     let refused_call = || agent_calls().err().map(Reason::RefusedCall);
     let inherited = || short_of_room(own).or_else(refused_call);

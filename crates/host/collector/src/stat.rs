@@ -32,7 +32,8 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of what the target used. If the target ends, its use since the last read is lost.
+/// The pause between two reads of the target's CPU time and context switches. If the target ends, those since the last
+/// read are lost.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
@@ -66,7 +67,6 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
         exit_status = wait_for_end(processes, &options.hand_on, observer, notes);
         let used = meter.used(&request.target);
         if request.is_command() {
-            // `poll` does not fetch a command's CPU time.
             session.cpu_ns += used.user_ns + used.sys_ns;
         }
         switches += used.switches;

@@ -1,6 +1,6 @@
-//! One traced process, in three parts: what is attached ([`process`]), what the agent counts ([`agent`]), and what the
-//! kernel counts where the agent does not ([`kernel`]). A method that needs another part takes that part as a
-//! parameter. Both agent and kernel record waits for locks ([`contended_locks`]) and charge scopes ([`scope_ports`]).
+//! One traced process, in three parts: the attached process ([`process`]), what the agent counts ([`agent`]), and what
+//! the kernel counts instead ([`kernel`]). Both agent and kernel record waits for locks ([`contended_locks`]) and
+//! events in scopes ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -94,8 +94,8 @@ impl Tracee {
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// Leaves the command to the kernel if the agent failed. If the command has ended, it is not counted, and the note
-    /// `ended` says so.
+    /// Lets the kernel count the command if the agent failed. If the command has ended, nothing is counted, and the
+    /// note `ended` says so.
     fn unless_ended(
         self,
         entered: Result<Option<AgentFailure>, Error>,
@@ -190,7 +190,7 @@ impl Tracee {
         let waiting = waiting.iter().map(|probe| probe.text.to_owned());
         later.waiting = waiting.collect();
         if plan.locks() {
-            // If the command ends before tiptoe runs again, nothing can name its locks later.
+            // Names must be read now, because the command may end before tiptoe runs again.
             self.look_for_names(cache)?;
         }
         Ok(None)
@@ -254,7 +254,7 @@ impl Tracee {
             self.locks
                 .watch_in_kernel(&self.process, plan, modules, &self.coverage)?;
         }
-        // Calls are recorded while other probes are still being patched, and no call may be earlier than the clock's
+        // Calls are already recorded while other probes are being patched, and no call may be earlier than the clock's
         // start.
         self.process.since = if plan.request.calls.record {
             before

@@ -94,7 +94,7 @@ mod tests {
             let first = timed_values::set(0, number);
             all[(first + words::CALLS) as usize] = *calls;
             all[(first + words::LONGEST) as usize] = *longest;
-            // The last call counts at index 0 until the next call ends, and its own index is pending.
+            // The last call still counts at index 0.
             all[(first + words::PENDING) as usize] = *value;
             all[(first + words::DURATIONS) as usize] = 1;
             let key = u32::from(number - timed_values::FIRST) + timed_values::KEYS;

@@ -1,7 +1,7 @@
 //! Watches accesses to variables of a process by breakpoints, as an [`Instrument`].
 //!
-//! A BPF program counts in the thread that makes the access, without a patch. From an instruction's first hit, the
-//! watch learns what the instruction stores, and how to find its callers. If this user may not open the kernel's
+//! A BPF program counts each access, in the thread that makes it. No code is patched. From an instruction's first hit,
+//! the watch learns what the instruction stores, and how to find its callers. If this user may not open the kernel's
 //! breakpoints, the program's own threads record each hit ([`inside`]).
 
 use std::time::Duration;
@@ -55,10 +55,11 @@ use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// During this time, each turn learns about code, because at first most code is new, and a program may end soon.
+/// For this time after the start, each turn learns about code, because most code is new then, and a program may end
+/// soon.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// At most 1/`SWITCHING` of the time is spent on beginning windows.
+/// Starting windows takes at most 1/`SWITCHING` of the time.
 const SWITCHING: u32 = 20;
 
 struct Run<'a> {
@@ -303,7 +304,7 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // Reads the clock again, because until now the registers had their old variables.
+        // Must read the clock again: until the registers change, the time counts for the variables that have them now.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;
@@ -311,7 +312,6 @@ impl Instrument for Run<'_> {
             self.target.follow();
         }
         turn.at.fetch_cpu_times();
-        // An exec is reported even if the new program has also ended.
         let over = self.has_execed(turn);
         let is_over = over.is_some() || self.form.is_over(turn.at);
         self.notes.extend(over);

@@ -1,4 +1,4 @@
-//! The end of a started command, and the signals for it.
+//! Waits for the end of a started command, and forwards signals to it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
@@ -17,7 +17,8 @@ use crate::request::Observer;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the command among the targets ends, and returns its status; `None` without a command. Forwards the first
-/// signal that tiptoe gets. At a second signal, adds a note and returns the status of a process killed by that signal.
+/// signal that tiptoe gets. At a second signal, adds a note and returns the status that a process killed by that signal
+/// has.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,

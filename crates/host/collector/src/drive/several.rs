@@ -1,4 +1,4 @@
-//! Several instruments in one run, as one [`Instrument`]. The run ends when no instrument has anything left to count.
+//! Combines several instruments of a run into one [`Instrument`]. The run ends when none has anything left to count.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// If any instrument serves an agent, the first instrument must be the one that detaches the agent.
+/// If an instrument detaches an agent, that instrument must be the first.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
     ended: Vec<bool>,

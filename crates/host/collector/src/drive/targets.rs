@@ -89,7 +89,7 @@ impl Targets {
         counted.chain(&mut self.meanwhile)
     }
 
-    /// Begins to count the processes' CPU time, and returns the run's clock, which starts now.
+    /// Starts the count of the processes' CPU time, and the run's clock.
     pub(crate) fn start_clock(&self) -> RunClock {
         self.counted().for_each(Attached::mark);
         RunClock::start()
@@ -108,7 +108,7 @@ impl Targets {
         pids.collect()
     }
 
-    /// Returns the processes whose end ends the run; maybe none.
+    /// Returns the processes whose end ends the run.
     fn ending(&self) -> impl Iterator<Item = &Attached> {
         let meanwhile = self.meanwhile.iter();
         let counted = self.counted().filter(|_| self.meanwhile.is_none());

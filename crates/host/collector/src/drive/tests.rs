@@ -1,5 +1,3 @@
-//! Tests the loop.
-
 use std::ffi::OsString;
 use std::sync::Arc;
 

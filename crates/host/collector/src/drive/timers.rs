@@ -1,10 +1,9 @@
-//! The ends of intervals, and of the run.
+//! Decides when intervals and the run end.
 
 use std::time::Duration;
 
 use super::Span;
 
-/// All times are since counting began.
 #[derive(Debug)]
 pub(crate) struct Timers {
     /// The length of an interval, and the end of the present one.

@@ -8,7 +8,6 @@ use tiptoe_sys::host::ends::Ends;
 use super::{TICK, Targets};
 
 /// If this many waits in a row end because an agent rings, doorbells are answered only once per [`FLOOD_PAUSE`].
-/// Loading many libraries rarely reaches this number, because a loading thread does not ring while it waits for tiptoe.
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 
@@ -26,7 +25,8 @@ impl Wakes {
     }
 
     /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex, and no
-    /// system call waits for futexes and descriptors together. So with doorbells a wait takes at most [`TICK`].
+    /// system call waits for futexes and descriptors together. So a wait for doorbells ignores ends and signals, and
+    /// takes at most [`TICK`].
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

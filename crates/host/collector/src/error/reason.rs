@@ -6,7 +6,6 @@ use tiptoe_event::spec::Kind;
 
 use super::Error;
 
-/// A reason becomes text only when a session's note or refusal is made from it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Reason {
     // Other crates' reasons.

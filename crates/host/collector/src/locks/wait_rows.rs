@@ -24,8 +24,8 @@ struct RowSum {
     whose: String,
 }
 
-/// Returns the rows, longest time first. `processes` has current names; the recorded names are those at the first
-/// waits.
+/// Returns the rows, longest time first. `processes` has the current names of processes; `found` has the names at the
+/// first waits.
 pub(super) fn rows(
     found: &[WaitSums],
     by: Option<Split>,

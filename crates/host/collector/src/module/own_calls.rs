@@ -8,8 +8,8 @@ pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// arch_prctl may give a thread another thread-local block.
 pub const ARCH_PRCTL: u32 = 158;
 /// The calls of `planner::hooks` that must be hooked in all code, because they move code, copy, replace or trace a
-/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read structures. So those
-/// calls are hooked only in libc, whose structures are known to be valid.
+/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read structures that the
+/// caller passes. So those calls are hooked only in libc, which is known to pass valid structures.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
@@ -18,7 +18,7 @@ pub const HOOKED_EVERYWHERE: &[u32] = &[
 pub struct OwnCalls {
     /// Functions that may make a call of [`HOOKED_EVERYWHERE`].
     pub functions: Vec<u64>,
-    /// The first function that may block signals by a call of its own, which no hook sees.
+    /// The first function that may block signals by a system call that no hook sees.
     pub blocks_signals: Option<String>,
     /// The first function that may give its thread another thread-local block, and cannot be hooked.
     pub replaces_block: Option<String>,
@@ -52,8 +52,8 @@ impl OwnCalls {
     }
 }
 
-/// Returns the first code with the instruction `wrfsbase`, which cannot be hooked. Outside known functions, it is
-/// unknown where instructions begin, so the instruction's bytes count wherever they are.
+/// Returns the first code with the instruction `wrfsbase`, which cannot be hooked. Outside known functions, the
+/// beginnings of instructions are unknown, so these bytes count at any position.
 fn wrfsbase(object: &Object) -> Option<String> {
     let is_it = |code: &[u8], at: usize| {
         let before = |distance: usize| at.checked_sub(distance).and_then(|at| code.get(at));
@@ -84,8 +84,8 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function that ends just before its `syscall`. A nameless function's size is that of its unwind
-/// information. For clone3, that information ends before the `syscall`, because the child cannot be unwound afterwards.
+/// Extends a function whose known size ends just before its `syscall`. The size of a function without a name is that of
+/// its unwind information, which for clone3 ends before the `syscall`, because the child cannot be unwound afterwards.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

@@ -1,5 +1,5 @@
-//! Patches the C library's functions that take and release locks. Their trampolines compare the lock with the one of
-//! `--hold`.
+//! Patches the C library's functions that take and release locks. The patches' trampolines compare the function's lock
+//! with that of `--hold`.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, shape, transfers};

@@ -10,8 +10,8 @@ use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash,
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
-/// The agent must see these calls before the kernel, mostly so that tiptoe does not change the program's signals
-/// and namespaces. Other reasons are beside the numbers.
+/// The agent must see these calls before the kernel does. Where no reason is beside a number, the hook keeps tiptoe
+/// from changing the program's signals or namespaces.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -89,8 +89,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site if the code up to the system call is the same. If it is not, another
-    /// library is mapped there now.
+    /// Plans a hook, or reuses a known site if the code up to the system call is the same. Otherwise another library is
+    /// mapped there now.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,
@@ -154,7 +154,7 @@ fn numbers() -> [u64; 8] {
 mod tests {
     use super::*;
 
-    /// A call with a hook must run at its own address. A copy of the call in another patch would bypass the hook.
+    /// A copy of a hooked call in another patch would bypass the hook.
     #[test]
     fn hooked_calls_are_never_made_from_a_copy() {
         assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));

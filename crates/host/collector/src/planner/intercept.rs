@@ -1,5 +1,5 @@
-//! Hooks of functions that unwind the stack, look for their caller, or end calls without a return, because the stack
-//! may contain addresses of our code.
+//! Hooks functions that unwind the stack, look for their caller, or end calls without a return. Such functions must be
+//! hooked because the stack may contain addresses of our code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -20,7 +20,7 @@ const LASTING: &[(&str, u32)] = &[
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
     ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
-/// Functions that end calls without a return. Only `--under` needs their hooks, to see its function's calls end.
+/// Functions that end calls without a return. Only `--under` needs their hooks, to see when calls of its function end.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
@@ -32,8 +32,7 @@ pub fn is_intercepted(name: &str) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hooks of unwinders and, with `--under`, of functions that end calls. A hook may stay after the session
-    /// only if calls are followed.
+    /// Plans the hooks of unwinders and, with `--under`, of functions that end calls.
     pub(super) fn interceptions(
         &mut self,
         modules: &[Module],
@@ -61,8 +60,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the hook of a function, or reuses a known site. A lasting hook that was unmapped with its library is
-    /// patched again.
+    /// Plans the hook of a function, or reuses a known site.
     pub(super) fn interception(
         &mut self,
         module: &Module,
@@ -82,8 +80,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the number of an intercepted function. For an unwinder, also records the function of the same module that
-/// the agent calls; `None` if there is none.
+/// Returns the agent's number for an intercepted function. For an unwinder, also adds to the plan the function of the
+/// same module that the agent calls; returns `None` if the module has no such function.
 fn numbered(what: u32, module: &Module, plan: &mut PatchPlan) -> Option<u32> {
     let callee = match what {
         intercepted::BACKTRACE | intercepted::FORCED => "_Unwind_GetIP",

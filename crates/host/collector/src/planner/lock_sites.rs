@@ -1,4 +1,4 @@
-//! The sites where threads wait for locks: futex calls of the C library and of other code.
+//! The sites where threads wait for locks: futex calls in all modules.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 #[derive(Default)]
 pub struct Locks {
     pub sites: Vec<PlannedSite>,
-    /// For each call, the addresses of its site and of its system call.
+    /// For each futex call, the address of its site, and that of the instruction that makes the system call.
     pub calls: Vec<(u64, u64)>,
     pub left_out: Vec<(String, Reason)>,
     pub in_part: Vec<(String, Reason)>,
@@ -107,7 +107,7 @@ fn owner_by_name(function: &Function) -> Option<u64> {
     let named = |name: &str| {
         let bare = name.trim_start_matches('_');
         let found = OWNERS.iter().find(|(start, _)| bare.starts_with(start));
-        // A condition's other functions do not take its mutex.
+        // Of a condition's functions, only those that wait take its mutex.
         let (_, owner) =
             found.filter(|(_, at)| *at != owner::CONDITION || bare.contains("wait"))?;
         Some(*owner)
@@ -193,7 +193,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns whether the site is planned, now or for an earlier call.
+    /// Plans the site before or after a call, unless an earlier call has the same site. Returns whether the site is
+    /// planned.
     fn lock_half(
         &mut self,
         module: &Module,
@@ -220,7 +221,8 @@ impl Draft<'_> {
         false
     }
 
-    /// Plans the patches of a futex call in libc's function `syscall`. `None` if locks are not watched.
+    /// Plans the site after the call in libc's function `syscall`, which may be a futex call. Returns the notice for
+    /// the site before the call; `None` if locks are not watched.
     pub(super) fn any_notice(
         &mut self,
         module: &Module,

@@ -10,8 +10,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 
 const PAGE: u64 = 4096;
-/// The most unpatched pages between two patched pages of one mapping. To leave these pages out would add two mappings,
-/// which cost a fork and the child's end 3 us; a resident page costs 0.1 us.
+/// The most unpatched pages between two patched pages of one mapping. Leaving these pages out would add two mappings,
+/// which cost 3 us (at the fork and at the child's end); a resident page costs 0.1 us.
 const MOST_BETWEEN: u64 = 40;
 
 pub(super) fn ranges<'a>(
@@ -102,7 +102,6 @@ mod tests {
         assert_eq!(of(libc, 120, &[9 * PAGE, 60 * PAGE]), [[0, 10], [60, 61]]);
         assert_eq!(of(libc, 100, &[90 * PAGE]), [[90, 100]]);
         assert_eq!(of(libc, 70, &[35 * PAGE]), [[0; 2]; 0]);
-        // Memory without a file is copied anyway.
         assert_eq!(of(None, 100, &[50 * PAGE]), [[0; 2]; 0]);
         assert_eq!(of(libc, 10, &[50 * PAGE]), [[0; 2]; 0]);
     }

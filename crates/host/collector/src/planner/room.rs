@@ -116,7 +116,6 @@ mod tests {
     }
 
     /// Regression: a thread's stack was mapped where the trampolines of libc's hooks were planned.
-    /// No hook was installed, and nothing was reported.
     #[test]
     fn arenas_are_not_where_the_kernel_maps_next() {
         let space = gaps(&maps());

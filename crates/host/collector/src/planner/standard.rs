@@ -1,4 +1,5 @@
-//! The functions of the standard libraries of C++ and Rust. A walk from a wait to the user's call site must skip them.
+//! The functions of the standard libraries of C++ and Rust. A stack walk from a wait to the user's call site must skip
+//! them.
 
 use std::ops::Range;
 
@@ -54,7 +55,7 @@ fn standard_functions(module: &Module, extent: Extent) -> impl Iterator<Item = &
     std::iter::from_fn(move || functions.find(|f| is_all || f.is_of_standard_library()))
 }
 
-/// Returns the unwind rows of [`standard_functions`], and the link-time addresses from the first to the last.
+/// Returns the unwind rows of [`standard_functions`], and the range of their link-time addresses.
 pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range<u64>)> {
     let mut end = 0;
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -69,7 +70,7 @@ pub fn standard_rows(module: &Module, extent: Extent) -> Option<(Vec<u64>, Range
     Some((module.object.unwind_table().rows_within(ranges), all))
 }
 
-/// Returns the return addresses in standard functions, first those in functions that may wait.
+/// Returns at most `most` return addresses in standard functions, first those in functions that may wait.
 pub fn standard_returns(module: &Module, most: usize) -> Vec<u64> {
     let of = |extent| {
         standard_functions(module, extent).filter_map(|f| module.object.code(f, module.bias))

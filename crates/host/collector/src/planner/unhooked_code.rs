@@ -5,7 +5,7 @@ use crate::error::Reason;
 use crate::module::{Module, OwnCalls};
 
 /// Returns the first function that may block signals without passing a hook. A trap byte would kill a thread that
-/// blocks SIGTRAP, so sites that need one are left to the kernel.
+/// blocks SIGTRAP, so the kernel probes the sites that need a trap byte.
 pub fn blocks_signals(modules: &[Module]) -> Option<Reason> {
     let name = find(modules, |calls| calls.blocks_signals.as_deref())?;
     Some(Reason::BlocksSignals(name))
@@ -25,8 +25,8 @@ fn find(modules: &[Module], what: impl Fn(&OwnCalls) -> Option<&str>) -> Option<
     })
 }
 
-/// Returns whether a module's system calls matter here. The C library's calls are hooked. The loader makes such calls
-/// only before the program starts, or as the program ends.
+/// Returns whether a module's own system calls matter. The C library's are hooked. The loader makes its calls only
+/// before the program starts, or as the program ends.
 pub fn makes_own_calls(module: &&Module) -> bool {
     let is_loader = module.name.starts_with("ld-linux") || module.name == "ld.so";
     !is_libc(module) && !is_loader

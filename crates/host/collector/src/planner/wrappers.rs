@@ -59,15 +59,15 @@ pub fn is_of_libc(module: &Module, function: &Function) -> bool {
             && !names.any(|name| is_mangled(name))
 }
 
-/// Returns whether a name is mangled, as in C++ or Rust. No function of a C library has such a name.
+/// No function of a C library has a mangled name.
 fn is_mangled(name: &str) -> bool {
     ["_Z", "_R"]
         .iter()
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// Returns the link-time addresses in wrappers to which futex calls, and calls that lead to futex calls, return. Each
-/// has the distance to the frame of the wrapper's caller.
+/// Returns link-time return addresses in wrappers: those of futex calls, and those of calls that lead to futex calls.
+/// Each address has the distance to the frame of the wrapper's caller.
 pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     if module.is_go() {
         return of_go(module);
@@ -85,7 +85,6 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     let direct: BTreeSet<usize> = sites.iter().map(|(index, _)| *index).collect();
     let is_wrapper = |index: usize| {
         let function = &functions[index];
-        // A function without names is a wrapper if it makes a futex call itself.
         is_of_libc(module, function)
             || function.is_of_standard_library()
             || function.names.is_empty() && direct.contains(&index)
@@ -124,8 +123,7 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of calls to the functions of `level`, to their callers, and so on. Callers that `inner`
-/// rejects are skipped.
+/// Returns the return addresses of calls to the functions of `level`, to their callers, and so on.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();
@@ -152,7 +150,7 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call, but nothing that may set its number, so that the caller sets it.
+/// Returns whether code contains a system call whose number the caller sets, because nothing in the code may set it.
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

@@ -113,7 +113,7 @@ pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
         .map(|tracee| (tracee, tracee.agent.forks.count(&tracee.process.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-    // Targets are mostly copies of one program, so one target's price serves for all.
+    // Targets are mostly copies of one program, so one target's price is used for all.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
     if let Some(each) = most.and_then(|(tracee, _)| tracee.agent.forks.cost()) {
         cost.add_forks(count, each, cpu_ns);

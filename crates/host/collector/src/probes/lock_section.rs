@@ -53,7 +53,7 @@ impl Probes<'_> {
         cost
     }
 
-    /// Returns for how long the waits were counted.
+    /// Reads the locks of all processes, and returns for how long their waits were counted.
     pub(super) fn read_locks(
         &mut self,
         by: Split,
@@ -99,7 +99,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns `None` while the price of the agent's hooks is unknown.
+/// Returns the cost of counting; `None` while the price of the agent's hooks is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,
@@ -137,7 +137,7 @@ pub(super) fn cost(
     Some(Cost::estimated(calls.saturating_add(visits), cost, cpu_ns))
 }
 
-/// Returns a note for each process that was attached after the first by more than 1% of the run.
+/// Returns a note for each process that was attached later than the first, by more than 1% of the run's duration.
 fn attached_later(at: &Targets, duration_ns: u64) -> Vec<Note> {
     let recorded = |tracee: &Tracee| tracee.process.since.elapsed();
     let longest = at.traced.iter().map(recorded).max().unwrap_or_default();

@@ -14,7 +14,7 @@ const THREADS: usize = 64;
 #[derive(Default)]
 pub(super) struct OutsideFindings {
     foreign: BTreeSet<String>,
-    /// The most untraced children at any look.
+    /// The most untraced children that one look found.
     children: usize,
 }
 

@@ -27,7 +27,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Returns the cost of a hit that does not count; `None` if all hits count.
+    /// Returns the cost of a hit that a filter or `--under` rejects; `None` if all hits count.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.source.is_trap());
         let cost = if traps_only {
@@ -58,8 +58,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of a counted hit. With a filter, it is between the maximum and the sum of the costs of a hit
-    /// without a filter and of a rejected hit.
+    /// Returns the cost of a counted hit. With a filter, the cost is at least the larger of two costs (an unfiltered
+    /// hit's and a rejected hit's), and at most their sum.
     fn counted(&self, gap_ns: f64) -> Cost {
         let count = self.costs.count.at(gap_ns);
         if !self.filtered {
@@ -101,7 +101,7 @@ impl Prices {
         }
     }
 
-    /// Limits a sum of costs to all CPU time.
+    /// Limits a sum of costs to the targets' CPU time.
     pub fn capped(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,

@@ -15,8 +15,8 @@ use crate::ulocks::WaitTotals;
 
 const STACK: usize = 1 << 20;
 
-/// The prices while a run counts. Separate threads measure them, because that may take 0.1 s, and
-/// the loop must not wait.
+/// The prices of hits and waits while a run counts. Separate threads measure these prices, because that may take 0.1 s,
+/// and the loop must not wait.
 #[derive(Default)]
 pub(super) struct RunPrices {
     hits: Option<Arc<OnceLock<UnitCosts>>>,
@@ -29,7 +29,7 @@ fn learn<P: Send + Sync + 'static>(
     let known = Arc::new(OnceLock::new());
     let learned = Arc::clone(&known);
     let thread = std::thread::Builder::new().stack_size(STACK);
-    // Without the thread, only the report has the cost.
+    // If no thread can be created, only the final report has the cost.
     let _ = thread.spawn(move || {
         learned.get_or_init(|| price(&PriceCache::of_this_user()));
     });

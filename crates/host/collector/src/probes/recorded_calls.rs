@@ -18,7 +18,8 @@ pub(super) fn pause_after(took: Duration) -> Duration {
     READ_PAUSE.max(took * SHARE)
 }
 
-/// Reports the calls to the observer, or drops them. Returns the CPU time that this took.
+/// Reads the recorded calls, and reports them to the observer; drops them without an observer. Returns the CPU time
+/// used.
 pub(super) fn serve(
     at: &Targets,
     clock: RunClock,

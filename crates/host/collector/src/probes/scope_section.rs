@@ -125,8 +125,8 @@ impl ScopeSection {
 /// Returns the sums since each process was attached.
 fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     let ns_per_tick = u128::from(clock::ns_per_tick());
-    // Both clocks must be read at one moment, because a sleeping thread's time away is subtracted
-    // from its time in the scope.
+    // Both clocks must be read at one moment, because a sleeping thread's time away (in ns) is subtracted from its time
+    // in the scope (in ticks).
     let (now, now_ns) = (clock::ticks(), monotonic_ns());
     let mut all = NamedScopes {
         is_charged: true,
@@ -166,7 +166,7 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     Ok(all)
 }
 
-/// Returns what rows have counted since `before`. Empty rows are left out.
+/// Returns what rows have counted since `before`.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {
@@ -197,7 +197,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     rows
 }
 
-/// One of the rows has the CPU time outside all scopes.
+/// Returns a row for each scope, and one with the CPU time outside all scopes.
 fn rows(names: BTreeMap<String, ScopeSum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();

@@ -28,7 +28,6 @@ pub fn may_come(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some_and(named)
 }
 
-/// Returns whether a spec names a loaded library that the program may close.
 fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     let lasts = |module: &&Module| module.is_program || module.name.starts_with("libc.so");
     let mut named = modules

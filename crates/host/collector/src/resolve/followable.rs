@@ -38,7 +38,7 @@ pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
 pub struct Limits<'m> {
     module: &'m Module,
     readers: Readers<'m>,
-    /// Link-time addresses of unwinders, and of their callees, which may begin a walk at the unwinder's frame.
+    /// Link-time addresses of unwinders, and of their callees, which may begin a stack walk at the unwinder's frame.
     unwinders: OnceCell<HashSet<u64>>,
     is_described: OnceCell<bool>,
 }

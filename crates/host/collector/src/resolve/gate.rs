@@ -1,4 +1,4 @@
-//! Resolves the gate: the function whose calls must enclose a hit.
+//! Resolves the gate, which is the function of `--under`: hits count only inside its calls.
 
 use tiptoe_event::ProbeSpec;
 use tiptoe_sys::host::procfs::Process;

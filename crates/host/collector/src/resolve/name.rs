@@ -1,4 +1,4 @@
-//! Chooses the names under which functions are counted. The names are unique if the functions have unique symbols.
+//! Chooses the names under which functions are counted.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

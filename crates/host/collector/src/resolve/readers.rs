@@ -1,6 +1,6 @@
 //! Finds functions whose return address is read: by themselves, by a function that they jump to, or by one that they
-//! call. A followed call returns to the agent's thunk, whose address `dladdr` does not know. So such calls are counted,
-//! not followed (`tiptoe_patch::return_reads`).
+//! call. During a followed call, the return address is that of the agent's thunk, which `dladdr`, for example, does not
+//! know. So calls of these functions are counted, not followed (`tiptoe_patch::return_reads`).
 //!
 //! A jump or call through a linkage table is resolved by name, in all files that the process has
 //! mapped. Functions reached through a pointer are not checked.
@@ -28,7 +28,7 @@ pub struct Readers<'m> {
     reads: RefCell<HashMap<FunctionAddress, Rc<ReturnReads>>>,
     /// For each word of a module, the functions whose address the word may contain.
     slots: RefCell<HashMap<FunctionAddress, Rc<[FunctionAddress]>>>,
-    /// For each module, the symbols whose addresses the loader writes to its words.
+    /// For each module and each of its words, the symbol whose address the loader writes to the word.
     names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
 }
 
@@ -42,7 +42,8 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read, and thus why it cannot be followed.
+    /// Returns how a function's return address is read, which is why calls cannot be followed; `None` if it is not
+    /// read.
     pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);

@@ -1,4 +1,4 @@
-//! Counts the chosen cgroups, each with its descendants.
+//! Counts events in the chosen cgroups, each with its descendants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// At most this many removed cgroups are kept, and no more than half of the free slots. Beyond this, all removed
+/// At most this many removed cgroups are kept, and at most half as many as slots are free. Beyond this, all removed
 /// cgroups are forgotten, and the nearest existing ancestor of each gets its counts.
 const MOST_REMOVED: usize = 512;
 
@@ -54,7 +54,7 @@ struct EventColumn {
     unit: String,
     scale: f64,
     is_tracepoint: bool,
-    /// Whether the event may take turns with others, and count for only part of the time.
+    /// Whether the event may take turns with others, and so count for only part of the time.
     takes_turns: bool,
     source: ColumnSource,
 }
@@ -154,7 +154,8 @@ impl CountSource for ByCgroup {
         }
         let elapsed_ns = |since: Instant| {
             let elapsed = at.saturating_duration_since(since.max(self.start));
-            // At least 1, because a new cgroup may have counts, and counts without time are reported as not counted.
+            // The time is at least 1, because a new cgroup may have counts, and counts without time are reported as not
+            // counted.
             elapsed.as_nanos().max(1) as u64
         };
         let mut rows = Vec::new();

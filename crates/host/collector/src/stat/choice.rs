@@ -17,8 +17,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Fails if a name matches no cgroup; a pattern may match later cgroups. A name may also be the path of a folder in
-    /// `root`, where cgroups are mounted.
+    /// Fails if a name matches no cgroup; a pattern without a match may match later cgroups. A name may also be the
+    /// path of a folder in `root`, where cgroups are mounted.
     pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             return Err(Error::NamelessCgroup);
@@ -40,7 +40,7 @@ impl Choice {
         self.chosen.iter().copied()
     }
 
-    /// Adds new matches after the earlier ones: in the order of the patterns, then by name.
+    /// Adds new matches after the earlier ones, ordered by pattern, then by name.
     pub(super) fn choose(&mut self, tree: &Tree) {
         let place = |path: &str| {
             let mut patterns = self.patterns.iter();

@@ -1,5 +1,6 @@
 //! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and runs
-//! code at each hit of a tracepoint. Both are measured afterwards, on threads of our own, with the same events.
+//! code at each hit of a tracepoint. Both costs are measured after the run, on threads of our own, with the same
+//! events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -205,7 +206,7 @@ fn work(mut from: PipeReader, mut to: PipeWriter, jobs: &Receiver<Job>, answer: 
             }
             Job::Pass => {
                 for _ in 0..CALLS {
-                    // SAFETY: getppid takes nothing and cannot fail.
+                    // SAFETY: getppid takes no arguments and cannot fail.
                     unsafe { libc::getppid() };
                 }
             }

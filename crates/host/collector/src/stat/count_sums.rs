@@ -217,7 +217,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// `used` is given if a command ended in the run.
+    /// `used` is the CPU use of a command that ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();
@@ -262,8 +262,8 @@ impl Runs {
     }
 }
 
-/// Groups the counts of all runs by cgroup, event and CPU. A run's n-th count of a group is in the group's n-th row.
-/// Rows are in the order of first appearance. A cgroup's mean is over the runs that have it.
+/// Groups the counts of all runs by cgroup, event and CPU, in the order of first appearance. If a run has several
+/// counts in a group, the n-th is in the group's n-th row. A cgroup's mean is over the runs that counted the cgroup.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();
@@ -418,7 +418,6 @@ mod tests {
     fn the_spread_is_of_the_mean() {
         assert_eq!(spread(&[3.0]), None);
         assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
-        // The values' standard deviation is sqrt(2), the mean's is 1, and the mean is 2.
         assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
     }
 }

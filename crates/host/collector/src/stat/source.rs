@@ -13,7 +13,7 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::error::Error;
 
-/// Opens the source of the requested counts, which does not count yet.
+/// Opens the source of the requested counts, without enabling it.
 pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,

@@ -9,7 +9,7 @@ use crate::module::Module;
 use crate::resolve::Probe;
 
 impl Tracee {
-    /// Arms hooks, locks and probes. Returns the probes that the kernel should count.
+    /// Returns the probes that the kernel should count.
     pub(super) fn arm(
         &mut self,
         plan: &Plan,
@@ -58,7 +58,8 @@ impl Tracee {
             self.locks
                 .watch_sites(on, locks, outcomes, armed, modules)?;
         }
-        // Must be before the first probe, so that every library that is loaded afterwards is reported.
+        // The agent must watch before the first probe is installed, so that it reports every library loaded from then
+        // on.
         if let Some((record, _)) = record {
             patches.later.watch(on.link, record, modules)?;
         }

@@ -1,4 +1,4 @@
-//! A probe that the agent leaves to the kernel.
+//! A probe that the kernel should count, because the agent does not.
 
 use tiptoe_kernel::Step;
 
@@ -20,8 +20,8 @@ impl Candidate {
     }
 }
 
-/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is for probes without a
-/// reason.
+/// Returns the refusals of probes that neither the agent nor the kernel took. `otherwise` is the reason if a probe has
+/// none.
 pub fn refusals(
     probes: Vec<Candidate>,
     otherwise: &Reason,

@@ -40,7 +40,7 @@ const BACK: [u64; 2] = [2, 5];
 pub struct LockWatch {
     in_kernel: Option<KernelFutexes>,
     sites: Vec<Site>,
-    /// The biases of modules that the agent already skips, or has no room for.
+    /// The biases of modules that the agent's stack walks skip, or for which the agent has no room.
     runtime: HashSet<u64>,
     names: Option<Names>,
     early: EarlyWaits,
@@ -94,7 +94,7 @@ impl LockWatch {
                     },
                 };
                 let frames = Frames::new(words);
-                // Owners must be added before the library, as `add_owner` says.
+                // `add_owner` must be called before `add`.
                 for (functions, owner) in planner::owners(module) {
                     frames.add_owner(functions, owner);
                 }
@@ -109,7 +109,7 @@ impl LockWatch {
         }
     }
 
-    /// Records the waits in progress, whose beginnings no hook saw. Must be called before anything is patched.
+    /// Records the waits in progress, whose beginnings no hook saw.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name in `--hold` is reported later, when the lock is watched.
@@ -119,8 +119,8 @@ impl LockWatch {
         }
     }
 
-    /// Watches the planned sites of futex calls, and leaves other calls to the kernel. `outcomes`
-    /// say why sites are not armed; `armed` are the addresses of armed hooks.
+    /// Watches the planned sites of futex calls. The kernel watches the other calls. `outcomes` say why sites are not
+    /// armed; `armed` are the addresses of armed hooks.
     pub fn watch_sites(
         &mut self,
         on: &mut Arming,
@@ -200,7 +200,7 @@ impl LockWatch {
 
     pub fn expect_start(&mut self, before: Vec<Module>) {
         if self.in_kernel.is_some() {
-            // The command may end before its mappings are read.
+            // These names are used if the command ends before its mappings are read.
             let mut modules = before.clone();
             for module in modules.iter_mut().filter(|module| module.has_its_place()) {
                 module.text = module.object.image.layout().executable.clone();
@@ -345,7 +345,7 @@ impl LockWatch {
         Some((futexes.times().unwrap_or_default(), futexes.times_of_all()))
     }
 
-    /// Returns whether the process runs another program than the one watched in the kernel.
+    /// Returns whether the process runs another program than the one that the kernel watches.
     pub fn has_left_kernel(&self) -> bool {
         let watched = self.in_kernel.as_ref();
         watched.is_some_and(|watched| watched.is_alone && watched.futexes.has_execed())

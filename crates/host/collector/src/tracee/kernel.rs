@@ -1,4 +1,4 @@
-//! What the kernel counts in a process where the agent does not.
+//! The probes of a process that the kernel counts instead of the agent.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -47,13 +47,13 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Returns whether there is a budget.
+    /// Halves the budget, if there is one. Returns whether there is.
     pub fn halve_budget(&mut self) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
         throttle.map(Throttle::halve_budget).is_some()
     }
 
-    /// Closes probes that exceed the budget. Returns a note when this happens first.
+    /// Closes probes that exceed the budget. Returns a note when this happens for the first time.
     pub fn throttle(&mut self, target: &Attached, now: Instant) -> Option<KernelNote> {
         let place = self.uprobes.as_mut()?.keep_budget(target, now)?;
         let closed = self.counters.iter().find(|one| one.index == place)?;

@@ -37,7 +37,7 @@ impl Tracee {
         let is_serving = |link: &Link| link.data().state() == State::Serving;
         if !has_left && self.process.link().is_ok_and(is_serving) {
             let done = self.serve_changes(plan, cache, &mut results);
-            // For a function in such a library, the planner may have refused to count more than entries.
+            // Installing probes may have added refusals.
             results.refused.append(&mut self.coverage.refused);
             let is_lost = self.process.link().is_ok_and(Link::has_lost_target);
             let failed = done.err().filter(|_| !is_lost);
@@ -66,7 +66,7 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = process.target.process.maps()?;
         let mut modules = cache.modules(process.target.process, &maps)?;
-        // Known libraries, too, may have been closed and loaded again.
+        // Ports of all modules are opened, because known libraries may have been closed and loaded again.
         self.scopes.open_ports(process, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described_code::of(&modules))?;

@@ -1,4 +1,4 @@
-//! What a request means for each process.
+//! Derives from a request what to do in each process.
 
 use std::cell::OnceCell;
 
@@ -63,13 +63,13 @@ impl<'a> Plan<'a> {
         self.locks() && self.request.user_lock_split() == Split::Thread
     }
 
-    /// Returns whether variables are watched. If so, a command must not begin before they are found.
+    /// Returns whether variables are watched.
     pub fn breakpoints(&self) -> bool {
         self.request.variables().next().is_some()
     }
 
-    /// Returns the probes of a process, and the gate. If `may_wait`, specs without a match may match libraries loaded
-    /// later.
+    /// Finds the requested functions, and the function of `--under`, in a process. With `may_wait`, a spec that only a
+    /// later library may match is no error.
     pub fn resolve(
         &self,
         process: Process,
@@ -93,8 +93,8 @@ impl<'a> Plan<'a> {
         given.map(|(_, option)| option)
     }
 
-    /// Returns `None` if the costs cannot be measured. The first call after a boot takes tens of ms; a run measures
-    /// once.
+    /// Returns what a trap and a uprobe cost here; `None` if that cannot be measured. Measuring takes tens of ms, once
+    /// after a boot.
     pub fn fetch_trap_alternatives(&self) -> Option<TrapAlternatives> {
         let fetch = || TrapAlternatives::fetch(&PriceCache::of_this_user());
         *self.trap_alternatives.get_or_init(fetch)
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the time of the shortest timed call, in ns; `None` if calls are not timed.
+    /// Returns the time in ns below which timed calls are not counted; `None` if calls are not timed.
     fn timed_ns(&self) -> Option<u64> {
         let calls = &self.request.calls;
         calls.latency.then_some(calls.slower_ns.unwrap_or(0))
@@ -175,7 +175,7 @@ impl<'a> Plan<'a> {
                 },
                 slower_ns: self.timed_ns().unwrap_or(0),
             },
-            // False until the program's modules are known.
+            // Set later, when the program's modules are known.
             trap_bytes: false,
             locked_lookups: self.request.calls.locked_lookups,
         }

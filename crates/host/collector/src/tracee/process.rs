@@ -1,4 +1,4 @@
-//! What is attached: a process, the agent's presence there, and how its trace ends.
+//! One attached process, the agent's presence there, and how the trace ends.
 
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ impl TracedProcess {
         self.presence.serves(&self.target)
     }
 
-    /// Waits for the agent's hello, and finds its thread. Fails if that thread still has rights.
+    /// Waits for the agent's first message, and finds the agent's thread. Fails if that thread has not given up its
+    /// rights.
     pub fn greet(&mut self) -> Result<Hello, Error> {
         let (process, link) = (self.target.process, self.link()?);
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
@@ -102,7 +103,8 @@ impl TracedProcess {
         self.presence.quiet.is_none() || site.is_guard() || site.is_quiet()
     }
 
-    /// Must be called once some functions count, because then a signal must not end tiptoe before the report.
+    /// Must be called as soon as some functions are counted, because from then on a signal must not end tiptoe before
+    /// the report.
     pub fn note_begun(&self) {
         if Phase::now() == Phase::Preparing && !self.target.is_command() {
             Phase::Attaching.begin();
@@ -159,8 +161,8 @@ impl TracedProcess {
         }
     }
 
-    /// Returns how the agent kept its copy of the address space. Must only be displayed, because
-    /// all of it is the target's claim.
+    /// Returns the agent's statistics of its copy of the address space. They may only be displayed, because the target
+    /// can write anything there.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if self.has_serving_agent() {

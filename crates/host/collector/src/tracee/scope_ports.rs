@@ -192,7 +192,7 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
         return Ok(sums);
     };
     let threads = process.target.process.threads().unwrap_or_default();
-    // From the slab's own words, which contain the present node, to the end of the scopes' words.
+    // The slab's own words, which contain the present node, are before the scopes' words.
     let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
     let own = (link.scope_slot - Geometry::SCOPE) as usize;
     let each = |owner: Option<&SlabOwner>, words: &[u64]| {

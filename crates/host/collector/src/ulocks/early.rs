@@ -1,4 +1,4 @@
-//! Waits that were in progress when the trace began. No hook sees their begin or end.
+//! Waits that were in progress when the trace began. No hook sees their beginnings or ends.
 //!
 //! tiptoe looks at the process before it patches anything, and again from time to time. A wait lasts at least until the
 //! last look that finds its thread in the same call, without a context switch in between. So its time is a lower bound.
@@ -141,8 +141,8 @@ impl EarlyWaits {
     }
 }
 
-/// Returns a thread's context switches if the thread sleeps in the call of its wait. `None` while it falls asleep,
-/// because its number of switches is about to rise.
+/// Returns the number of a thread's context switches if the thread sleeps in the call of its wait. `None` while the
+/// thread falls asleep, because the number is about to rise.
 fn same_call(process: Process, wait: &EarlyWait) -> Option<u64> {
     let switches = process.thread_switches(wait.tid).ok()?;
     let asleep = FutexSleeper::read(process, wait.tid).ok().flatten()?;

@@ -38,7 +38,7 @@ const fn rwlock(mode: &'static str) -> LockKind {
 }
 
 impl LockKind {
-    /// Returns the kind. `itself` is whether the system call was made in `function`, not in a callee.
+    /// `itself` is whether the system call was made in `function`, not in a callee.
     pub fn of(function: &str, operation: u32, itself: bool) -> LockKind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);

@@ -22,7 +22,7 @@ const ADDRESS: u64 = (1 << 47) - 1;
 pub struct Stacks {
     /// An address in each stack, with the name of the stack's thread.
     frames: BTreeMap<u64, String>,
-    /// Each seen living thread's stack pointer, by thread id.
+    /// The stack pointer of each living thread whose stack was found, by thread id.
     looked_at: BTreeMap<u32, u64>,
 }
 
@@ -174,7 +174,7 @@ impl Names {
         ours.map(|site| site.address + 1)
     }
 
-    /// Names the call site that returns to an address.
+    /// Names the call site whose return address is `address`.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
         self.format_address(address, self.function(address.wrapping_sub(1)))
@@ -241,10 +241,10 @@ impl Names {
         })
     }
 
-    /// Returns whether an address is in a mapping of a module's file, or in the zeroed memory right after it.
+    /// Returns whether an address is in a mapping of a module's file, or in zeroed memory right after such a mapping.
     fn is_of(&self, module: &Module, address: u64) -> bool {
         if self.maps.is_empty() {
-            // The process ended before they were read.
+            // The process ended before its maps were read.
             let layout = module.object.image.layout();
             return module.has_its_place() && layout.has_memory(address);
         }
@@ -265,7 +265,7 @@ impl Names {
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {
-            // The kernel's name for anonymous memory that processes share.
+            // This is the kernel's name for anonymous memory that processes share.
             Some(path) if path.starts_with("/dev/zero") => "[shared memory]".to_owned(),
             Some(path) if mapping.inode != 0 => name(path),
             Some(path) => path.display().to_string(),

@@ -1,5 +1,5 @@
 //! Reads which thread waits for which lock now, and which thread holds the lock. No thread is stopped, so even a hung
-//! process can be read. The kernel reports the call that a thread sleeps in: the number, arguments, and stack pointer.
+//! process can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

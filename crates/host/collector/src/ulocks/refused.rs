@@ -1,6 +1,6 @@
 //! Waits that the kernel refused. If all mutexes of a deadlock inherit priorities, the kernel answers the last thread's
-//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its stack. Only its registers contain the
-//! mutex's address, and reading registers would need a stop.
+//! wait with EDEADLK. The thread then sleeps in libc for ever, on a word of its stack. Only the thread's registers
+//! contain the mutex's address, and only a stopped thread's registers can be read.
 
 use tiptoe_session::WaitingThread;
 
@@ -24,8 +24,8 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. The holder of a refused thread's mutex waits for the refused thread, maybe
-/// through other mutexes. If only one thread waits so, it is the holder.
+/// Finds the holders of unknown mutexes. A refused wait would have closed a cycle, so the mutex's holder waits for the
+/// refused thread, directly or through other threads. If only one thread does, that thread is the holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)
@@ -42,7 +42,7 @@ pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     }
 }
 
-/// Returns whether a wait is for a mutex of thread `tid`, maybe through other mutexes.
+/// Returns whether a wait is for a mutex of thread `tid`, directly or through other threads.
 fn leads_to(waits: &[WaitingThread], wait: &WaitingThread, tid: u32) -> bool {
     let mut at = Some(wait);
     for _ in 0..waits.len() {

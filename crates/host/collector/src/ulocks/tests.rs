@@ -1,5 +1,3 @@
-//! Tests of the sums.
-
 use super::*;
 use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
 

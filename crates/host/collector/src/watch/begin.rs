@@ -123,7 +123,7 @@ impl Target {
     }
 
     /// Returns whether an address is outside the files' data and the zeroed memory after a file's data. An allocator
-    /// keeps its own state there, so its writes there do not prove that an object was freed.
+    /// keeps its own state in such memory, so its writes there do not prove that an object was freed.
     pub(super) fn is_object(&self, address: u64) -> bool {
         let maps = self.process.maps().unwrap_or_default();
         let Some(at) = maps.iter().position(|map| map.contains(address)) else {

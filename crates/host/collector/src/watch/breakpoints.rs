@@ -28,8 +28,8 @@ pub(super) trait Breakpoints {
 
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
 
-    /// Reads data that would be lost later, and learns about the code that hit. Returns the longest time until the next
-    /// turn.
+    /// Reads data that would be lost later, and learns about the code that caused hits. Returns the longest time until
+    /// the next turn.
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
@@ -52,8 +52,8 @@ pub(super) trait Breakpoints {
         Ok(())
     }
 
-    /// Moves breakpoints on all CPUs to the process's threads. Returns why they stay, if they do. On an error nothing
-    /// is watched.
+    /// Moves breakpoints from all CPUs to the process's threads. Returns the reason if they must stay. On an error
+    /// nothing is watched.
     fn move_to_threads(&mut self) -> Result<Result<(), Reason>, Error> {
         Ok(Ok(()))
     }

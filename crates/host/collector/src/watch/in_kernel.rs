@@ -19,8 +19,7 @@ use crate::error::{Error, Reason};
 
 /// While no new code is hit, only every `SELDOM`th turn learns.
 const SELDOM: u32 = 10;
-/// The pause between two checks whether events on threads have used up the allowance. Only the loop can disable these
-/// events.
+/// The pause between two checks whether events on threads have used up the allowance.
 const REST_TICK: Duration = Duration::from_millis(1);
 
 pub(super) struct KernelBreakpoints {
@@ -28,8 +27,8 @@ pub(super) struct KernelBreakpoints {
     learned: LearnedCode,
     /// Threads whose registers are not accounted for.
     unreserved: Unreserved,
-    /// The threads with breakpoints; `None` for all CPUs. Kept, because the events no longer exist when the counts are
-    /// read.
+    /// The threads with breakpoints; `None` for all CPUs. This is kept, because the events no longer exist when the
+    /// counts are read.
     attached: Option<AttachSummary>,
     until_learn: u32,
 }
@@ -136,7 +135,6 @@ impl Breakpoints for KernelBreakpoints {
         Ok(self.set.hits(variable)?)
     }
 
-    /// The cost includes the time of the BPF program.
     fn hit_cost(&mut self) -> Result<Cost, Error> {
         let times = self.set.times()?;
         let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;

@@ -16,7 +16,7 @@ const ADDRESS: usize = 4;
 const IMMEDIATE_LENGTHS: [usize; 4] = [0, 1, 2, 4];
 const CALL: u8 = 0xe8;
 const CALL_LEN: usize = 1 + ADDRESS;
-/// The most levels of callers. Rules for further levels are learnt from hits.
+/// The most levels of callers.
 const DEEPEST: usize = 8;
 const MOST: usize = 4_000;
 

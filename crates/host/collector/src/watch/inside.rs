@@ -1,6 +1,6 @@
-//! Watches by breakpoints that the program's own threads open, with their user's rights, and whose hits they record.
-//! The agent opens breakpoints for the existing threads while it blocks thread creation. Later threads inherit the
-//! breakpoints.
+//! Watches with breakpoints that the program's own threads open, with their user's rights. The threads also record the
+//! hits. The agent opens breakpoints for the existing threads while it blocks thread creation. Later threads inherit
+//! the breakpoints.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two requests to look for ended threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits, so that the next turn reads many. The ring has room for them.
+/// The pause after a turn with many hits, so that the next turn reads many together. The ring has room for them.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
@@ -51,7 +51,7 @@ pub(super) struct InProcessWatch {
     hit_cost: Cost,
     /// A bit for each variable whose events were disabled in this window.
     rested: u64,
-    /// The epoch in which the values of variables were last read.
+    /// The epoch (a time in which no store is missed) in which the values of variables were last read.
     read_in: Option<Epoch>,
     agent: AgentUse,
     has_left: bool,
@@ -184,7 +184,7 @@ impl InProcessWatch {
         count >= MUCH
     }
 
-    /// Makes the agent leave, except from a held command, which must not run and is killed.
+    /// Makes the agent leave the process. A held command must not run, and is killed instead.
     fn leave(&mut self, at: &Targets) {
         if let Ok(tracee) = tracee(at)
             && !tracee.process.target.is_held()
@@ -207,7 +207,7 @@ impl Breakpoints for InProcessWatch {
         target: &Target,
         _variables: &[WatchedVariable],
     ) -> Result<(), Error> {
-        // Built now, because unwind tables take long to build, and the first hits may happen all at once.
+        // Builds the unwind tables now, because this takes long, and the first hits may happen all at once.
         for module in &target.names.modules {
             module.object.unwind_table();
         }

@@ -72,7 +72,8 @@ impl LearnedCode {
         target: &mut Target,
         row: &WatchHits,
     ) -> Result<(), Error> {
-        // A return address's rule is looked up one byte before, in the call. The hit's address is no return address.
+        // A return address's rule is looked up one byte earlier, in the call. The hit's address is no return address,
+        // so it is looked up as it is.
         let (last, back) = row
             .callers
             .last()

@@ -75,7 +75,7 @@ impl Run<'_> {
                 .any(|variable| !variable.lifetime.has_ended())
             {
                 self.move_from(self.variables[index].address, index, turn.at)?;
-                // After the move, because the note promises that later accesses do not count.
+                // Must be reported after the move, because the note promises that later accesses do not count.
                 turn.observer.note(&note);
             }
             self.notes.push(note);

@@ -57,7 +57,7 @@ impl PointerPath {
                 self.lost = 0;
                 (now != address).then_some(Change::Moved(now))
             }
-            // Another note reports the end or the exec.
+            // Another note reports the process's end or exec.
             None if target.has_given_up_memory() => None,
             None => {
                 self.lost = self.lost.saturating_add(1);

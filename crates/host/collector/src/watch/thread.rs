@@ -98,7 +98,7 @@ mod tests {
         let (to_test, tids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: the call takes nothing and returns a number.
+            // SAFETY: the call takes no arguments and returns a number.
             to_test.send(unsafe { libc::gettid() }).unwrap();
             ended.recv().unwrap_err();
         });

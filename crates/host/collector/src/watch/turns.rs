@@ -15,7 +15,6 @@ use crate::error::Error;
 /// The shortest turn. Moving breakpoints would take most of a shorter one.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// All times are since the start.
 pub(super) struct Turns {
     rotation: Rotation,
     each: Option<Duration>,
@@ -44,7 +43,8 @@ impl Slots for Registers<'_> {
 }
 
 impl Turns {
-    /// Without turns all variables are watched, and opening the breakpoints fails if there are too few registers.
+    /// If `each` is `None`, all variables are watched at once, and opening the breakpoints fails if there are too few
+    /// registers.
     pub(super) fn new(
         variables: &[WatchedVariable],
         each: Option<Duration>,

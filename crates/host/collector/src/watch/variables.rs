@@ -41,7 +41,7 @@ pub(super) struct WatchedVariable {
     pub(super) way: Option<PointerPath>,
 }
 
-/// Must run before anything is started, because a bad name must start nothing.
+/// Must run before anything is started, so that a bad name starts nothing.
 pub(super) fn parse_all<'a>(
     variables: impl Iterator<Item = Memory<'a>>,
 ) -> Result<Vec<RequestedVariable>, Error> {
@@ -189,7 +189,7 @@ impl Target {
 }
 
 impl WatchedVariable {
-    /// Returns whether both variables are at one address, or always will be.
+    /// Returns whether both variables are at one address, or have the same path of pointers.
     fn is_where(&self, other: &WatchedVariable) -> bool {
         let ways = self.way.as_ref().zip(other.way.as_ref());
         self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))

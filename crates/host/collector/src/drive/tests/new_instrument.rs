@@ -1,5 +1,3 @@
-//! Shows that a new instrument needs only [`Instrument`].
-
 use std::ffi::OsString;
 
 use super::Silent;

@@ -15,7 +15,7 @@ use tiptoe_wire::Data;
 use crate::planner::Follow;
 use crate::tracee::{INITIAL_CREDIT, Plan};
 
-/// Unspent budget is kept up to the budget's share of this CPU time.
+/// Unspent budget is kept, but at most the budget's share of this CPU time.
 const MOST_SAVED: Duration = Duration::from_millis(200);
 /// The cost of following or recording a call, without the readings of the clock.
 const FOLLOWED_NS: f64 = 15.0;
@@ -29,7 +29,7 @@ pub struct CallBudget {
 #[derive(Default)]
 struct Accounts {
     cpu_time: Duration,
-    /// Negative while new threads spend their initial credit.
+    /// Negative while new threads spend their initial credit, which was not earned.
     saved_ns: f64,
     credits: BTreeMap<u32, u64>,
 }

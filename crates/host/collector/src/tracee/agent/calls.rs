@@ -47,7 +47,7 @@ fn recorded(word: impl Fn(u32) -> u64) -> Reading {
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),
-        // Below 0 for a moment if a call was counted as left and returns later.
+        // The word is below 0 for a moment if a call was counted as left and returns later.
         left: (word(words::LEFT) as i64).max(0) as u64,
         only_counted: word(words::ONLY_COUNTED),
         inside: 0,
@@ -80,7 +80,8 @@ pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histog
     let durations = values.get(from..from + words::DURATION_COUNT as usize)?;
     let (zero, buckets) = durations.split_first()?;
     let mut histogram = Box::new(Histogram::default());
-    // Below 0 for a moment, because a thread records the new pending value before it counts the previous one.
+    // This count is below 0 for a moment, because a thread records the new pending value before it counts the previous
+    // one.
     histogram.add_counts((*zero as i64).max(0) as u64, buckets);
     Some(histogram)
 }

@@ -29,7 +29,7 @@ impl ForkCounts {
         self.early.set(all_forks(target));
     }
 
-    /// Returns a fork's cost; `None` if no look was possible.
+    /// Returns a fork's cost; `None` if `look` never succeeded.
     pub fn cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }

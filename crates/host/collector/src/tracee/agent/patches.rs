@@ -27,7 +27,6 @@ mod site_writes;
 
 pub use plan_state::{PlanState, library};
 
-/// The most attempts to plan arenas.
 const TRIES: u32 = 5;
 
 #[derive(Default)]
@@ -90,9 +89,8 @@ pub struct FirstHooks {
 }
 
 impl Patches {
-    /// Plans the first patches, and maps their arenas. Returns the plan, and the bases of arenas
-    /// that could not be mapped. Reads `maps` again if the program has mapped something in an
-    /// arena's place.
+    /// Plans the first patches, and maps their arenas, which hold the trampolines. Returns the plan, and the bases of
+    /// arenas that could not be mapped. If the program has mapped something there, reads `maps` and plans again.
     pub fn plan_first(
         &mut self,
         on: &Arming,
@@ -241,7 +239,7 @@ impl Patches {
     }
 }
 
-/// Maps a plan's arenas. Returns the bases of arenas and callers' arenas that could not be mapped.
+/// Returns the bases of arenas (for trampolines) and callers' arenas (for return addresses) that could not be mapped.
 fn map_arenas(process: Process, link: &Link, plan: &PatchPlan) -> Result<Vec<u64>, Error> {
     // A range includes the gaps between its arenas. If the address space is limited, each arena is mapped alone to save
     // the gaps.

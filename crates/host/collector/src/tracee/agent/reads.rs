@@ -72,7 +72,7 @@ impl InProcess {
             let reading = calls::reading(&counts.totals, slot, one.follow);
             let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
-                // Hits of a trap that was switched off, and of copies without our patch, are unknown.
+                // Hits are not counted after a trap was switched off, or in copies without our patch.
                 at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),
@@ -115,7 +115,7 @@ impl InProcess {
         })
     }
 
-    /// Forgets the longest time of each timed function. A call that returns just now may be forgotten, too.
+    /// Forgets the longest time of each timed function. The time of a call that returns meanwhile may be lost, too.
     pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
         let Some(link) = &process.target.link else {
             return Ok(());

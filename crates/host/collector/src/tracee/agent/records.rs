@@ -75,7 +75,6 @@ impl RecordedCall {
 
 pub struct Rings {
     start: Moment,
-    /// Recorded probes, by slot.
     probes: Vec<Option<RecordedProbe>>,
     counter_count: usize,
     rings: BTreeMap<u32, ThreadRing>,

@@ -1,9 +1,9 @@
 //! Keeps the cost of watching waits for locks within the budget. Computes how many waits each thread counts without
 //! timing them, between two timed ones (`tiptoe_futex::gaps`).
 //!
-//! Counting is paid from the budget first. What is left, but at least a tenth, pays for timing, in equal parts for all
-//! threads. If a thread needs less than its part, all its waits are timed, and the other threads share the surplus. So
-//! a thread with few, long waits has all of them timed.
+//! The cost of counting is subtracted from the budget first. The rest, but at least a tenth of the budget, is for
+//! timing, in equal parts for all threads. If a thread needs less than its part, all its waits are timed, and the other
+//! threads share the surplus.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 const LEAST_TIMED: f64 = 0.1;
-/// Older waits and earnings do not affect sampling. Must be below a second, because the budget is kept over seconds.
+/// Older waits and earnings do not affect sampling. Must be below a second, because the cost must stay within the
+/// budget over each second.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {

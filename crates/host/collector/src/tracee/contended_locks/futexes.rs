@@ -64,7 +64,7 @@ impl KernelFutexes {
     /// Gives the BPF program the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
         // libc must be last. While libc is unknown, the BPF program finds no call site, and looks again at the wait's
-        // end. Otherwise it would take another runtime's function for the user's.
+        // end. If libc were known first, the program could take another runtime's function for the user's.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self

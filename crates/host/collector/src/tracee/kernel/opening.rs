@@ -96,7 +96,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// Leaves all probes that have a trap to the agent, and opens the others.
+    /// Returns all probes that have a trap, for the agent, and opens the others.
     fn open_without_traps(
         &mut self,
         probes: Vec<Candidate>,
@@ -223,7 +223,8 @@ impl KernelOpening<'_> {
     }
 }
 
-/// Returns the probes' files, and the probes' places. The files must stay open, because paths name their descriptors.
+/// Returns the probes' files, and the probes' places. The files must stay open, because the places' paths name the
+/// files' descriptors.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());

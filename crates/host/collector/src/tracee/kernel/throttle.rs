@@ -1,6 +1,6 @@
 //! Keeps the cost of the kernel's probes within the budget. A hit of an open probe costs at least 1 us, even if its
-//! count is never read. So a probe that exceeds the budget is closed until enough budget has been earned: it counts
-//! in windows.
+//! count is never read. So a probe that exceeds the budget is closed until enough budget has been earned. Such a probe
+//! counts in windows.
 //!
 //! A window's count is a lower bound and must never be scaled, because hits in an open window slow
 //! the program by an unknown amount.
@@ -23,9 +23,9 @@ use crate::clock::TICK;
 const LEAST_USED: f64 = 0.1;
 /// Unspent budget is saved up to the budget's share of one CPU over this time.
 const SAVED: Duration = Duration::from_secs(1);
-/// This part of that limit is available at the start. A closed probe is opened again once this part is saved.
+/// This part of the limit [`SAVED`] is available at the start. A closed probe is opened again once this part is saved.
 const ENOUGH: f64 = 0.5;
-/// For how long hits are remembered, because older hits do not predict a probe's rate.
+/// How long hits are remembered. Older hits do not predict a probe's rate.
 const MEMORY: Duration = Duration::from_millis(200);
 /// The pause between two looks while an opened probe's rate is unknown.
 const LOOK: Duration = Duration::from_millis(1);
@@ -61,7 +61,6 @@ struct Account {
     /// The recent earnings, and the recent spending of each probe.
     earned_ns: f64,
     spent_ns: Vec<f64>,
-    /// Closed probes, in the order of closing.
     closed: VecDeque<usize>,
 }
 
@@ -136,8 +135,8 @@ impl Account {
     }
 
     /// Returns the open probes to close, the dearest first. The recent spending of the others is then within the recent
-    /// earnings. While `saved_ns` is at least `deep`, the budget's share of [`MEMORY`] is also allowed, so that a few
-    /// early hits close no probe.
+    /// earnings. While `saved_ns` is at least `deep`, at least the budget's share of [`MEMORY`] is allowed, so that a
+    /// few early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -243,7 +242,6 @@ mod tests {
     #[test]
     fn only_the_probe_that_passes_the_budget_is_closed_and_then_opened_again() {
         let mut run = Run::of(3);
-        // 0.1 ms is earned in 10 ms; 5 ms are available.
         assert_eq!(run.hit(&[40, 1_000, 2]), ThrottleStep::default());
         assert_eq!(run.hit(&[40, 9_000, 2]), close(&[1]));
         let mut quiet = 0;

@@ -1,6 +1,6 @@
-//! Notices that a program has confined itself more than the agent's thread. A seccomp filter may forbid what the agent
-//! does, or kill its thread. And that thread must not have a right that no thread of the program has. Each look reads
-//! the status of three threads, and the namespace links of one.
+//! Notices that a program has confined itself more than the agent's thread. Then the agent must leave, for two reasons:
+//! a seccomp filter may forbid the thread's calls or kill it, and the thread must not have a right that no thread of
+//! the program has.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ use tiptoe_attach::resident::agent_thread;
 /// How many other threads' filters a look reads, besides the first thread's.
 const AT_ONCE: usize = 2;
 
-/// The shortest time between two looks; [`Confinement::look`] is called more often.
+/// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {

@@ -21,7 +21,7 @@ impl TracedProcess {
         now.is_ok_and(|now| now.differs(&self.presence.program))
     }
 
-    /// Returns `None` if the last note had the same cause.
+    /// Returns a note that the trace ended; `None` if the last note had the same cause.
     pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
         let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
         is_new.then(|| ProcessNote::TraceEnded {
@@ -81,7 +81,7 @@ impl TracedProcess {
             && self.presence.thread.is_some_and(sleeps)
     }
 
-    /// Returns how the program ended, at the first call after its end.
+    /// Returns how the program ended, but only at the first call after its end.
     pub fn end(&self) -> Option<ProcessNote> {
         if !self.target.has_ended() || self.reported.process.replace(true) {
             return None;

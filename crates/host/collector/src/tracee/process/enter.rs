@@ -142,7 +142,7 @@ impl TracedProcess {
             });
             let injected = match injected {
                 Ok(injected) => injected,
-                // The program may have called exec just now.
+                // The program may have just called exec, and not loaded its libc yet.
                 Err(InjectError::NoLibc { .. }) if Instant::now() < young => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -151,7 +151,8 @@ impl TracedProcess {
             };
             match injected.entry_result {
                 0 => {}
-                // EBUSY: an agent that a dead tiptoe left still restores code. EALREADY (-114): the other tiptoe lives.
+                // EBUSY (-16): the agent of a tiptoe that died still restores code. EALREADY (-114): the other tiptoe
+                // lives.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;

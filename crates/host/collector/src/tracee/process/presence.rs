@@ -1,4 +1,4 @@
-//! The agent's presence in a process: its thread, and what keeps it from harming the program.
+//! The agent's presence in a process: the agent's thread, and what keeps the agent from harming the program.
 
 use std::cell::{Cell, OnceCell};
 
@@ -78,8 +78,8 @@ impl AgentPresence {
         self.left.get().is_none() && !target.has_ended() && !self.has_execed(target)
     }
 
-    /// Fails if the agent's thread did not give up its rights before its hello, because any thread of the program can
-    /// write to the agent's stack.
+    /// Fails if the agent's thread did not give up its rights before its first message. Any thread of the program could
+    /// use these rights, because it can write to the agent's stack.
     pub fn check_confined(&self, process: Process) -> Result<(), Error> {
         let status = |tid| process.thread_status(tid).ok();
         match self.thread.and_then(status) {

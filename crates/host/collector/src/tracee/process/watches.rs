@@ -35,7 +35,6 @@ impl TracedProcess {
         link.data().hits()
     }
 
-    /// Opens breakpoints for present and later threads.
     pub fn observe(&self, cpus: u32, watched: &[WatchTarget]) -> Result<ArmedThreads, Error> {
         let words = watched.iter().flat_map(WatchTarget::words);
         let link = self.put([cpus.into()].into_iter().chain(words))?;

@@ -59,7 +59,7 @@ pub fn take(
 }
 
 fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
-    // If the trap is not at the probe's address, a uprobe there could be inside another patch.
+    // If the trap is elsewhere, a uprobe at the probe's address could be inside another patch.
     let is_there = site.site.address == probe.address();
     let counts = probe.follow == Follow::No && against(probe).is_none();
     site.is_trap() && is_there && counts

@@ -1,4 +1,4 @@
-//! Installs planned probes, and the counters that read them.
+//! Installs planned probes, and adds their counters.
 
 use tiptoe_sys::host::attach_progress;
 
@@ -41,7 +41,7 @@ impl Patches {
         left.retain(|left| !matches!(left.why, Some(Reason::BrokenOff)));
         on.coverage.unattached += all - left.len();
         for left in &mut left {
-            // If another probe is in the way, the reason must name it. The planner has only addresses.
+            // If another probe is in the way, the reason must name that probe. The planner knows only addresses.
             left.why = self.displaced_by(&left.probe).or(left.why.take());
         }
         Ok(left)
@@ -81,7 +81,7 @@ impl Patches {
     }
 }
 
-/// Installs sites part by part, so that the user may interrupt an attach. Returns for each site why it is not armed.
+/// Installs sites part by part, so that the user may interrupt an attach.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],

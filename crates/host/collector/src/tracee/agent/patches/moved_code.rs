@@ -19,7 +19,7 @@ impl Patches {
         let counters = self.counters.iter();
         counters.filter(move |one| match &ranges {
             Some(ranges) => ranges.iter().any(|range| range.contains(&one.site.address)),
-            None => true, // more than the agent could record
+            None => true, // the agent could not record all ranges
         })
     }
 

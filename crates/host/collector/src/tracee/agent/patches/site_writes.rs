@@ -42,7 +42,7 @@ pub fn install(
     Ok(reasons)
 }
 
-/// Returns the sites that can be armed, ordered by address.
+/// Returns the indexes of sites that can be armed, ordered by address.
 pub fn write_trampolines(
     link: &Link,
     planned: &[&PlannedSite],

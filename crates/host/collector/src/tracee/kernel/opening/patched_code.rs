@@ -15,7 +15,6 @@ use crate::tracee::Patches;
 
 const HOOK: u64 = 5;
 
-/// A process's code in memory, its mappings, and what the agent has patched.
 pub(super) struct PatchedCode<'a> {
     maps: Vec<Mapping>,
     memory: Option<File>,

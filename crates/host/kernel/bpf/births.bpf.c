@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have perf events. tiptoe opens the events of one thread after another. Each thread's
- * *opening* has a number. Meanwhile threads start and exit, and a new thread inherits its parent's events.
+ * Finds which threads have perf events. tiptoe opens the events of one thread after another
+ * (numbered *openings*). Meanwhile threads exit, and new threads inherit their parents' events.
  *
  * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done
  * copied all events; a clone that ended before the opening copied none. A clone that overlaps the opening may
- * have copied some (a race), and *spoils* it: tiptoe then closes the opening's events, inherited ones too.
+ * have copied some (a race), and *spoils* it: tiptoe closes the opening's events, and with them the copies.
  *
  * All events of a thread are from one opening. Times are by CLOCK_MONOTONIC.
  *
- * A thread that is not in `threads` existed before the programs were attached, or its birth is about to be reported.
+ * A thread that is not in `threads` is older than the programs, or its birth is about to be reported.
  *
- * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the machine.
- * The other programs stay attached, so that tiptoe can account for each thread's debug registers until its end.
+ * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the
+ * machine. The other programs stay attached, so that tiptoe can account for threads' debug registers.
  */
 #include "ids.h"
 
@@ -29,7 +29,7 @@ enum {
 
 /* In `changes`, marks the birth of a thread with events; other changes are ends. */
 #define BORN (1ull << 32)
-/* A flag of bpf_ringbuf_output: no thread waits for the record. */
+/* A flag of bpf_ringbuf_output: wakes nobody, because tiptoe polls the ring. */
 #define NO_WAKEUP 1
 
 /* Settings, written before loading. */
@@ -38,7 +38,7 @@ const volatile u32 process = 0;
 /* How many threads were born without events. */
 volatile u32 without;
 
-/* The number of the opening of each thread's events; 0 for a thread born without events. */
+/* The number of each thread's opening; 0 for a thread born without events. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -109,7 +109,7 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 	return done && *done;
 }
 
-/* The size of `struct upid`. A thread has such an id in each PID namespace; the innermost's is last. */
+/* The size of `struct upid`: a thread's id in a PID namespace. The innermost's is last. */
 #define UPID 16
 
 /* Returns a thread's id in its innermost PID namespace, which must be tiptoe's. */

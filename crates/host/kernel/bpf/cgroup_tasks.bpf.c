@@ -2,13 +2,13 @@
 /*
  * Counts for cgroups by their tasks' own fields.
  *
- * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program needs to run at
- * switches. The growth of these fields is added to a cgroup's counts (*charged*) when tiptoe reads counts, when the
- * task changes its cgroup, and when its memory is freed, after its last switch. The cgroup of the last charge gets the
- * growth, because the task may have moved since.
+ * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program
+ * needs to run at switches. The fields' growth is added to a cgroup's counts (*charged*) when tiptoe
+ * reads counts, when the task changes its cgroup, and when its memory is freed, after its last switch.
+ * The growth goes to the cgroup recorded at the last charge, because the task may have moved since.
  *
- * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present
- * one, and charges the difference. The differences add up to the last value minus the first.
+ * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the
+ * present one, and charges the difference. The differences add up to the whole growth.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * When the count started, by CLOCK_MONOTONIC: after the programs were attached, before the first round over all tasks.
+ * When the count started (CLOCK_MONOTONIC): after the programs were attached, before the first round over all tasks.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* `ended` did not run for the address's earlier task, which was freed while the CPU ran a hidden task. */
+	/* If an ending task is still recorded at this address, it was freed without a run of `ended`. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);

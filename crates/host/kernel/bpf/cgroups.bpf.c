@@ -7,13 +7,13 @@
  * charged to the cgroup *recorded* at the previous change, because the task may
  * have moved since.
  *
- * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index. tiptoe
- * maps the array, names cgroups, and adds the descendants' charges to theirs.
+ * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index.
+ * tiptoe maps the array, names cgroups, and adds each cgroup's charges to its ancestors'.
  *
- * The kernel *hides* some switches: it runs no program at them. So `switched` keeps each task's last fields, which
- * grow only while the task runs. Growth found at its next seen switch is from a hidden run, and is charged then. The
- * task's slot is kept, too, until a task is moved or a cgroup made. A kept slot saves a lookup, which would miss the
- * cache among a thousand cgroups.
+ * The kernel *hides* some switches: it runs no program at them. So `switched` keeps each
+ * task's last fields, which grow only while the task runs. Growth at the task's next seen
+ * switch is from a hidden run, and is charged then. The task's slot is kept, too, until a
+ * task is moved or a cgroup made, because a lookup misses the cache among a thousand cgroups.
  *
  * `switched` runs with interrupts off. `flush` runs in an interrupt, or on tiptoe's own CPU,
  * where no task can preempt it. So the two never race. A program that can be interrupted
@@ -22,7 +22,7 @@
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Kept tasks. Tasks with the same index replace each other. */
+/* The number of kept tasks. Tasks with the same index replace each other. */
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128
@@ -56,8 +56,8 @@ struct {
 } counted SEC(".maps");
 
 /*
- * A map for each event, to which the loader gives an entry for each CPU. `last` has
- * the values at the last reading: all CPUs of an event, then those of the next event.
+ * A map for each event, with an entry for each CPU. `last` has the values
+ * at the last reading: all CPUs of an event, then those of the next event.
  */
 #define EACH_EVENT(DO)                                                                                  \
 	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
@@ -166,9 +166,9 @@ INLINE u32 moves_for(u32 slot)
 }
 
 /*
- * Records the cgroup of a task that moved itself since it was scheduled in.
- * The record saves a lookup at the next switch to the task. If the kernel
- * hides that switch, only the record shows which cgroup to charge.
+ * Records the cgroup of a task that moved itself since it was scheduled
+ * in. The record saves a lookup at the next switch to the task. If the
+ * kernel hides that switch, only the record shows the cgroup.
  */
 INLINE void keep_cgroup(struct tiptoe_task *kept, const struct tiptoe_cpu *own, struct task_struct *task)
 {
@@ -199,8 +199,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * If the kernel hid the switch to a task, charges the task's growth since its last seen switch. Its
- * cgroup will also be charged for all events since the last reading, because they cannot be split.
+ * If the kernel hid the switch to a task, charges the task's growth since its last seen switch.
+ * The task's cgroup also gets all events since the last reading, because they cannot be split.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* A slot is the index of a cgroup's counts. The first two are for idle tasks, and for cgroups that found none free. */
+/* A slot is the index of a cgroup's counts. The first two are for idle tasks, and for cgroups without a free slot. */
 enum { IDLE, OTHERS, FIRST };
 
 /* What a cgroup's own tasks did on one CPU. */
@@ -58,7 +58,7 @@ struct tiptoe_cpu {
 	u32 slot;
 	/* Set while a program that can be interrupted changes this state. */
 	u32 busy;
-	/* Switches from tasks to which the switch was hidden; of these, those without kept fields. */
+	/* Switches from a task after a hidden switch to it; of these, those of tasks without kept fields. */
 	u64 unseen;
 	u64 strangers;
 	/* Switches from a task whose move was not reported. */

@@ -41,7 +41,7 @@ INLINE void tell(u64 kind, u64 id, const char *path)
 	piece->id = id;
 	if (path)
 		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
-	/* Kept in one register, because the verifier before Linux 6.2 forgets in a sum what was checked of `length`. */
+	/* Kept in one register, because the verifier before Linux 6.2 forgets the bounds of `length` in a sum. */
 	KEEP(length);
 	/* An error is negative, so as an unsigned number it is above the limit. */
 	if (length > sizeof(piece->path))

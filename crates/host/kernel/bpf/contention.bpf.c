@@ -10,9 +10,9 @@
  *                                 an interrupt and an NMI may spin at once
  *
  * A sleeping wait may begin twice (a mutex spins, then sleeps): the second begin
- * changes nothing. If a begin finds its lock in a slot, or no free slot, an end
- * was missed, because a CPU does not spin for a lock twice. Most work is done at
- * the begin, because the thread then waits anyway; at the end it holds the lock.
+ * changes nothing. If a begin finds its lock in a slot, or no free slot, an end was
+ * missed, because a CPU does not spin for a lock twice. Most work is done at the begin,
+ * because the thread then waits anyway; at the end any work delays other waiters.
  *
  * Our map operations take locks, whose contention may lead back here. `busy`
  * prevents that recursion; the begin and the end of such a wait are dropped.

@@ -7,21 +7,21 @@
  *   is in no wait                 a call that may wait                         0
  *   waits                         that call returns                            when the begin was recorded
  *
- * The kernel reports an interrupted call's end before a signal handler runs, so a thread is in
- * at most one wait. A restarted call counts as another call; restart_syscall is not seen. A
+ * The kernel reports an interrupted call's end before a signal handler runs, so a thread
+ * is in at most one wait. A restarted call counts again, except with restart_syscall. A
  * begin that finds a wait in progress proves that the wait's end was missed.
  *
- * `frames` leads from libc to the call site in the code that called libc (its *user*). A key is an address in libc
- * where a thread may be or return to. A value is the distance from the stack pointer to the caller's frame. Without an
- * entry only the futex call's address is known. tiptoe may add a library's entries late, so a caller not found when a
- * wait begins is looked up again when it ends.
+ * `frames` leads from libc to the call site in the code that called libc (its *user*). A key is an
+ * address in libc where a thread may be or return to. A value is the distance from the stack pointer
+ * to the caller's frame. Without an entry only the futex call's address is known. tiptoe may add
+ * entries late, so a caller not found when a wait begins is looked up again when the wait ends.
  *
  * A waking thread records the futex, the time and its own call site in the cell of `wakers` that the futex's hash
  * selects. A waiter reads the cell after its wait (engines/futex/src/board.rs). A cell is TAKEN while it is written.
  * Other threads then skip it, because a program must not spin here.
  *
- * The futex call's tracepoints cost that call more than sys_enter would (two empty
- * programs: 480 ns instead of 170), but other calls less (60 ns).
+ * The futex call's own tracepoints cost it more than sys_enter would (two empty
+ * programs: 480 ns instead of 170), but all other calls less (60 ns instead of 170).
  */
 #include "ids.h"
 #include "futex_layout.h"

@@ -17,7 +17,7 @@ struct tiptoe_futex_key {
 	u64 address;
 	/* The user's call site. */
 	u64 site;
-	/* The last call site in libc, and the operation from OPERATION_SHIFT on. */
+	/* The address in libc's outermost function, and the operation from OPERATION_SHIFT on. */
 	u64 via;
 	u64 thread;
 };

@@ -6,7 +6,7 @@
 
 #include "kernel.h"
 
-/* 8 for each doubling up to 2^42 ns. */
+/* 8 buckets for each power of two up to 2^42 ns. */
 enum { BUCKETS = 336 };
 
 /* Returns a time's bucket. */

@@ -18,7 +18,7 @@ typedef long long s64;
 /* A function that the verifier checks once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
-/* Keeps a value in one register from here on, as the verifier's checks need it. */
+/* Keeps a value in one register from here on, because the verifier checks registers. */
 #define KEEP(value) asm volatile("" : "+r"(value))
 
 /* Encode a map's type, sizes and flags in its BTF. */
@@ -36,7 +36,7 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
-/* The map allocates on demand, so programs at a trap, which cannot allocate, must add nothing. */
+/* The map allocates on demand, so programs at a trap, which cannot allocate, must not add entries. */
 #define NO_PREALLOC 1
 /* User space may map the array. */
 #define MMAPABLE (1 << 10)

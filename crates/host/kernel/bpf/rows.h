@@ -9,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* A wait that ends within this time after its begin was recorded counts as ended during the recording. */
+/* A wait that ends this soon after its begin was recorded counts as ended during the recording. */
 #define FREE_NS 500
 #define SLOTS 4
 

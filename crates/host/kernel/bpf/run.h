@@ -45,7 +45,7 @@ INLINE struct cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* Begins a run. `busy` keeps an interrupt, or a map's lock, from running a program inside this one. */
+/* Begins a run. `busy` prevents a run inside this one, from an interrupt or a map's contended lock. */
 INLINE struct cpu *enter(void)
 {
 	struct cpu *cpu = this_cpu();

@@ -3,10 +3,10 @@
  * Charges scopes for the events of a process's threads, and for their time off the CPU.
  *
  * A scope within its outer scopes is a *node* (core/wire/src/scopes.rs). The agent stores a thread's node in the
- * thread's memory (*slab*), to which the thread pointer leads by a descriptor, so a change of scope needs no
- * notification. The agent measures times in scopes; these programs measure only how long a thread did not run.
+ * thread's memory block (*slab*), where these programs read it: the thread pointer leads to a descriptor, and that
+ * to the slab. The agent measures times in scopes; these programs measure only how long a thread did not run.
  *
- * The process's data must not be trusted. An unreadable node counts as 0 (no scope), one too high as the last.
+ * The process's data must not be trusted. An unreadable node counts as 0 (no scope), one above the last as the last.
  */
 #include "ids.h"
 #include "scopes_layout.h"
@@ -19,7 +19,7 @@
 
 /* Settings, written before loading. */
 const volatile u32 process = 0;
-/* Bytes from the thread pointer to the word that leads to the thread's descriptor. */
+/* Bytes from the thread pointer to the address of the thread's descriptor. */
 const volatile s64 thread_offset = 0;
 /* The node's offset in a slab, in bytes. */
 const volatile u32 node_offset = 0;

@@ -5,10 +5,10 @@
  *
  * The processor traps after an access, when another thread may already have stored
  * there (a race). So the value is computed from the storing instruction, if `stores`
- * has it. tiptoe decodes an instruction for `stores` after the first hit.
+ * has it. tiptoe decodes an instruction for `stores` after the instruction's first hit.
  *
- * `rules` lead from an address to its caller. tiptoe fills them, from unwind information, for the
- * addresses that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
+ * `rules` lead from a code address to its caller's. tiptoe fills them, from unwind information, for
+ * the addresses that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
  *
  * All CPUs share an allowance of hits in a window of time. When it is used up, the program
  * returns 1, and an event on a CPU stops (PERF_EVENT_IOC_REFRESH) until tiptoe refreshes it.
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* The hits that began, for each variable. tiptoe compares them before and after a read of memory, to detect a race. */
+/* Each variable's hits that began. tiptoe compares them before and after a read of memory, to detect a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);

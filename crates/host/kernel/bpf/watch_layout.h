@@ -54,7 +54,7 @@ struct tiptoe_watch_row {
 	u64 count;
 	/* Hits that changed the value. */
 	u64 changed;
-	/* Hits whose value was read from memory, after the store. */
+	/* Hits whose value was read from memory. */
 	u64 read_behind;
 	u64 old_unknown;
 	u64 first_ns;
@@ -85,7 +85,7 @@ struct tiptoe_access {
 	u64 tid;
 	u64 old;
 	u64 new;
-	/* The value was read from memory, after the store. */
+	/* The value was read from memory. */
 	u64 is_read_behind;
 	u64 is_old_unknown;
 	struct tiptoe_watch_key key;

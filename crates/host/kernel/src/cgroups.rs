@@ -1,18 +1,19 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs *charge* each task's cgroup for what the kernel counts in
-//!   the task. If events or [`ExtraCounts`] need more, or too many tasks begin and end, counting is at switches.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs *charge* a task's cgroup: they add what the kernel counts in
+//!   the task to the cgroup's counts. If events or [`ExtraCounts`] need more than that, or too many tasks begin and
+//!   end, counting is at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`): at each switch, a BPF program charges the previous task's cgroup for the
 //!   CPU's work. The cgroups' counts add up to the system's, because each CPU's events count all the time.
 //!
 //! For both:
 //!
-//! - [`Cgroups::read`] makes the programs charge all running tasks, then reads shared memory.
-//! - A cgroup's counts are of its own tasks only; a caller adds them to the ancestors ([`Tree::line`]).
-//! - Later cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
-//! - When a task moves a running task, tiptoe charges all running tasks; [`CountFaults`] counts late charges.
-//!
-//! `docs/src/costs.md` has the cost.
+//! - [`Cgroups::read`] makes the programs charge for all running tasks, then reads shared memory, where each cgroup has
+//!   an index (*slot*).
+//! - A cgroup's counts are of its own tasks only. A caller must add the descendants' ([`Tree::line`]).
+//! - New cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
+//! - When a task moves a running task, the programs charge for all running tasks; [`CountFaults`] counts charges that
+//!   come too late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -105,9 +106,9 @@ pub struct Cgroups {
 pub enum CountOwner {
     /// A cgroup's own tasks.
     Cgroup(u64),
-    /// Idle tasks. They have switches and interrupts' events, but no time.
+    /// Idle tasks. Their switches and the events of interrupts count, but no time.
     Idle,
-    /// Cgroups without a slot.
+    /// Cgroups that found no free slot.
     Others,
 }
 
@@ -116,7 +117,7 @@ pub enum CountOwner {
 pub struct TaskCounts {
     /// The owner.
     pub whose: CountOwner,
-    /// The counts by CPU. Counting by tasks puts all in the first, because the kernel does not record the CPU.
+    /// The counts by CPU. Counting by tasks puts all in the first CPU's, because the kernel does not record the CPU.
     pub cpus: Vec<CpuCounts>,
 }
 
@@ -133,7 +134,7 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // In a container's PID namespace tiptoe does not see all tasks.
+        // In a container's PID namespace a round over all tasks misses some.
         let has_all_by_tasks = count == 0 && !wanted.has_cgroup_switches && !wanted.per_cpu;
         let by_tasks = has_all_by_tasks && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
@@ -141,10 +142,10 @@ impl Cgroups {
         let loaded =
             by_tasks.then(|| Cgroups::load_as(CountingMode::ByTasks, events, wanted, tree, root));
         match loaded {
-            // Loading takes tens of milliseconds, enough for the meter.
+            // Loading takes tens of milliseconds, long enough to measure births.
             Some(Ok(cgroups)) if meter.are_many() => Ok(at_switches().unwrap_or(cgroups)),
             Some(Ok(cgroups)) => Ok(cgroups),
-            // Loading fails if the kernel's tasks lack a field.
+            // Loading fails if the kernel's `task_struct` lacks a field.
             Some(Err(_)) | None => at_switches(),
         }
     }
@@ -200,7 +201,7 @@ impl Cgroups {
         for place in [CREATED, REMOVED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
-        // Changes before the programs were attached were not reported.
+        // Finds changes before the programs were attached.
         self.tree.visit_again(&self.root);
         let before = switches_of_all().ok();
         match self.how {
@@ -239,7 +240,7 @@ impl Cgroups {
         self.flush.now()
     }
 
-    /// Records and returns a slot's sums, which its cgroup's count must not include.
+    /// Records and returns a slot's present sums, from which its cgroup's count starts.
     fn begin(&mut self, slot: u32) -> Vec<CpuCounts> {
         let now = self.slot(slot);
         let none = CpuCounts {
@@ -256,7 +257,7 @@ impl Cgroups {
     /// Ends counting; counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
         let before = switches_of_all().ok();
-        // `last` must not wait for tasks that end from here on.
+        // `last` must not wait for tasks that end from now on.
         self.ending = None;
         self.unended = self.flush.last()?;
         if self.how == CountingMode::ByTasks {
@@ -269,7 +270,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares the tasks' switches with the system's, which were `before` when the last reading began.
+    /// Compares the tasks' switches with the system's, which numbered `before` when the last reading began.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let counted = all.fold(0_u64, |sum, did| sum.wrapping_add(did.line.switches));
@@ -322,7 +323,7 @@ impl Cgroups {
         self.spare
     }
 
-    /// Forgets removed cgroups and frees their slots. Returns the counts of each cgroup's own tasks.
+    /// Forgets removed cgroups and frees their slots. Returns their counts.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<CpuCounts>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -332,7 +333,6 @@ impl Cgroups {
             self.tree.forget(*id);
             let Some(slot) = slot else { continue };
             let before = self.before.remove(&slot);
-            // The count of the slot's next owner starts at these sums.
             did.push((*id, since(self.begin(slot), before.as_deref())));
             let mut slots: HashMap<_, u64, u32> = typed_map_mut(&mut self.bpf, "slot_of", READ)?;
             slots.remove(id).map_err(failed)?;
@@ -344,7 +344,7 @@ impl Cgroups {
         Ok(did)
     }
 
-    /// Returns faults, and the programs' time.
+    /// Returns what may be wrong with the counts, and the programs' time.
     pub fn checks(&self) -> Result<(CountFaults, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.flush.add(&mut checks, &mut times) {
@@ -363,7 +363,7 @@ impl Cgroups {
         Ok((checks, times))
     }
 
-    /// Records the cgroups made and removed since the last reading.
+    /// Records the cgroups created and removed since the last reading.
     pub fn hear(&mut self) {
         let Some(follower) = &self.follower else {
             return;
@@ -375,7 +375,7 @@ impl Cgroups {
     fn note(&mut self, changes: Vec<(Instant, CgroupChange)>) {
         for (at, change) in changes {
             match change {
-                // Reported paths start at the system's root. If the tree has another root, a walk finds the paths.
+                // Reported paths start at the system's root. A tree with another root is walked.
                 CgroupChange::Created(..) if !self.tree.is_whole() => {}
                 CgroupChange::Created(id, path) => self.tree.add_since(id, &path, at),
                 CgroupChange::Removed(id) => self.tree.remove(id),

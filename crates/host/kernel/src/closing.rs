@@ -1,5 +1,5 @@
 //! Closes probes in the background. A close disarms probes within 0.2 ms, then waits 15 to 90 ms in the kernel
-//! (measured on Linux 6.18). So each close has a thread, up to [`MOST`].
+//! (measured on Linux 6.18). So each close has its own thread, if fewer than [`MOST`] run.
 
 use std::thread::JoinHandle;
 
@@ -18,7 +18,7 @@ impl Closing {
             return drop(probes);
         }
         let closer = std::thread::Builder::new().name("closing".into());
-        // Without a thread the closure, with the probes, is dropped here.
+        // If no thread can be created, the closure and its probes are dropped here.
         if let Ok(thread) = closer.spawn(move || drop(probes)) {
             self.threads.push(thread);
         }

@@ -1,7 +1,7 @@
 //! Sets of perf events on CPUs, cgroups, processes, threads, or a command from its exec on.
 //!
-//! An event that this machine lacks, or for which its group has no room, is omitted. Each event has a descriptor per
-//! CPU or thread; later threads inherit it, and add their counts when they exit.
+//! An event that this machine lacks, or that does not fit into its group, is omitted. Each event has a descriptor per
+//! CPU or thread. Later threads inherit events, and add their counts when they exit.
 
 use std::fs::File;
 use std::io;
@@ -30,8 +30,8 @@ pub(crate) use tracepoint::id as tracepoint_id;
 pub enum CountTarget {
     /// These CPUs; all online ones if empty.
     Cpus(Vec<u32>),
-    /// A cgroup and its descendants, by the directory in perf's hierarchy. The kernel reschedules its events at each
-    /// switch of cgroups.
+    /// A cgroup and its descendants, by the cgroup's directory in perf's hierarchy. The kernel exchanges events at each
+    /// switch between cgroups.
     Cgroup(PathBuf),
     /// These processes, with threads and descendants.
     Processes(Vec<u32>),
@@ -43,7 +43,8 @@ pub enum CountTarget {
 
 const TRIES: usize = 20;
 
-/// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for an event in error.
+/// The index in [`CounterSet::cpus`] (meaningless for a thread), and the count; `None` for a pinned event without a
+/// counter.
 pub type CpuReading = (usize, Option<Counts>);
 
 /// A set of events.
@@ -87,24 +88,24 @@ impl CounterSet {
             };
             let set = opening.open(&resolved)?;
             tries -= 1;
-            // A new thread may have inherited only some of the events.
+            // Repeated, because a new thread may have inherited only some of the events.
             if set.is_complete || tries == 0 {
                 return Ok(set);
             }
         }
     }
 
-    /// Returns `false` if threads were created or ended during the opening, so that a new thread may be missed.
+    /// Returns `false` if threads started or ended during the opening, so that a new one may not be counted.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Returns the counted CPUs.
+    /// Returns the counted CPUs; `None` if threads are counted.
     pub fn cpus(&self) -> Option<&[u32]> {
         self.cpus.as_deref()
     }
 
-    /// Returns the events, and the kernel's support.
+    /// Returns each event, and the kernel's support of it.
     pub fn events(&self) -> impl Iterator<Item = (&KernelEvent, Support)> {
         self.events.iter().map(|event| {
             let support = match (event.open.is_empty(), event.only_user) {
@@ -162,7 +163,7 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Returns each event's counts by CPU or thread; `None` for a pinned event without a counter.
+    /// Returns each event's counts by CPU or thread.
     pub fn read(&self) -> Result<Vec<Vec<CpuReading>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
@@ -179,11 +180,11 @@ impl CounterSet {
 /// The kernel's support of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// None on this machine.
+    /// The event is not counted.
     None,
-    /// User space only, for lack of rights.
+    /// Only user space is counted, for lack of a right.
     OnlyUser,
-    /// As requested.
+    /// Everything is counted.
     Full,
 }
 
@@ -236,7 +237,7 @@ impl CounterOpening<'_> {
                 continue;
             };
             self.one(leader, place, *on, None)?;
-            // Without its leader a member would count alone, which was not requested.
+            // Members are skipped with their leader, because they must count together.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
@@ -310,7 +311,6 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| missing.contains(&e))
 }
 
-/// Returns an opened event; `None` if its thread has ended.
 pub(crate) fn opened(
     event: io::Result<PerfEvent>,
     name: &str,
@@ -337,7 +337,6 @@ fn cpu_of(on: &CountedOn) -> Option<u32> {
     }
 }
 
-/// Returns where to count. [`CountTarget::Cgroup`] needs the `directory`.
 fn places(whom: &CountTarget, directory: Option<&File>) -> Result<Vec<CountedOn>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {

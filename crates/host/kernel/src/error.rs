@@ -1,4 +1,4 @@
-//! Reasons why the kernel refused.
+//! This crate's errors.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -9,17 +9,17 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::CountedOn;
 
-/// The kernel's refusals.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Linux before 4.17, or built without uprobes.
+    /// Linux is older than 4.17, or built without uprobes.
     #[error("this kernel has no uprobes for perf events")]
     Unsupported,
-    /// Denied by rights or a security policy.
+    /// A right is missing, or a security policy forbids uprobes.
     #[error("no permission to arm kernel uprobes")]
     PermissionDenied,
-    /// The process, or all threads, ended.
+    /// The process has ended, or all threads to count.
     #[error("the process to be probed has ended")]
     NoSuchThread,
     /// No such file.
@@ -47,7 +47,7 @@ pub enum Error {
     /// The user interrupted the attach.
     #[error("attaching was broken off")]
     BrokenOff,
-    /// No room in the kernel.
+    /// Memory, descriptors or another limited resource ran out.
     #[error("the kernel has no room for this many probes")]
     NoRoom,
     /// Not permitted.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The failed action.
         what: String,
     },
-    /// Before Linux 6.10, an event with a limit of hits stops after any hit, whatever its program returns.
+    /// Before Linux 6.10, a BPF program cannot decide at which hit its event stops.
     #[error("breakpoints on all CPUs need Linux 6.10")]
     NoHitLimit,
     /// The kernel does not describe its types.
@@ -87,16 +87,16 @@ pub enum Error {
         /// The CPU or thread.
         on: CountedOn,
     },
-    /// tiptoe holds all debug registers that it may use; the text names holders.
+    /// The text names this tiptoe's watches that hold the debug registers.
     #[error("{0}")]
     Slots(String),
-    /// This user's other tiptoes hold debug registers; the text names them.
+    /// The text names this user's other tiptoes that hold debug registers.
     #[error("{0}")]
     HeldByOthers(String),
     /// This user may not watch whole CPUs.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// No debug registers.
+    /// The machine has no debug registers.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
     /// The processor cannot watch this range.
@@ -112,13 +112,13 @@ pub enum Error {
     CounterDenied {
         /// The event.
         name: String,
-        /// The target: `of the whole system`.
+        /// The target, as in `of the whole system`.
         whose: String,
     },
     /// The event cannot be counted.
     #[error(transparent)]
     Counter(Box<CounterRefusal>),
-    /// A failure of the process, or a limit of ours.
+    /// An error of `tiptoe_sys`.
     #[error(transparent)]
     System(#[from] SysError),
     /// Any other failure.
@@ -195,7 +195,6 @@ impl CounterRefusal {
 }
 
 impl Error {
-    /// Returns a function that adds the failed action to its error.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         |source| Error::Io {
             what: what.into(),
@@ -203,7 +202,7 @@ impl Error {
         }
     }
 
-    /// Returns a command or right that would help, if known.
+    /// Returns what the user can do, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
@@ -244,7 +243,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a right or a kernel feature is missing, so that another way may work.
+    /// Returns whether another way to count may work, because a right or a kernel feature is missing.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied

@@ -1,4 +1,4 @@
-//! Detects that a process runs another program, in which uprobes go on counting if the program maps the same files.
+//! Detects that a process has called exec.
 
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, CountedOn, PerfEvent, abi};
@@ -8,7 +8,7 @@ use crate::counters::tracepoint_id;
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
-    /// The execs that must not count: 1 if the process is still our fork, which will become the command; else 0.
+    /// The expected execs: 1 if the process is still tiptoe's fork, which will exec the command; otherwise 0.
     own: u64,
 }
 

@@ -1,11 +1,10 @@
-//! Times and counts futex calls in the kernel, for programs that cannot be patched: histograms by lock and call site,
-//! and the call site of each wake. While the BPF programs are attached, each system call of the machine also checks
-//! for tracepoints.
+//! Times and counts futex calls in the kernel, for programs that cannot be patched: as histograms by lock and call
+//! site, with the call sites that wake. While attached, the BPF programs slow each system call of the machine, which
+//! then checks for tracepoints.
 //!
-//! 1. The program for ends must be attached before the one for begins, and detached after it; otherwise waits would
-//!    seem never to end.
+//! 1. The program for ends must be attached first and detached last; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
-//! 3. Callers must refuse 32-bit programs, because these tracepoints do not report their calls.
+//! 3. Callers must refuse 32-bit programs, whose calls these tracepoints do not report.
 //!
 //! Needs Linux 5.15.
 
@@ -33,14 +32,14 @@ const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 const LOAD: &str = "load the BPF programs that time futex calls";
 const READ: &str = "read the futex calls";
 
-/// Programs with their tracepoints; a wait's end before its begin.
+/// Attached in this order (rule 1).
 const PLACES: [[&str; 3]; 4] = [
     ["program_exec", "sched", "sched_process_exec"],
     ["thread_exit", "sched", "sched_process_exit"],
     ["exit_futex", "syscalls", "sys_exit_futex"],
     ["enter_futex", "syscalls", "sys_enter_futex"],
 ];
-/// Calls that are only counted; some kernels lack them.
+/// Tracepoints of calls that are only counted. Some kernels lack them.
 const OTHERS: [&str; 4] = [
     "sys_enter_futex_waitv",
     "sys_enter_futex_wait",
@@ -63,15 +62,15 @@ pub enum Depth {
 /// The calls to count.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process's id in tiptoe's PID namespace.
+    /// The process, in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
     /// Whether only the program after the next exec counts.
     pub before_exec: bool,
-    /// Whether an agent counts the calls of patched places.
+    /// Whether an agent in the process counts the calls from patched code.
     pub beside_agent: bool,
-    /// A thread of any tiptoe's agent, whose calls must not count.
+    /// An agent's thread, whose calls do not count.
     pub agent_thread: Option<u32>,
 }
 
@@ -90,7 +89,7 @@ pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
     links: Vec<Link>,
-    /// Makes the kernel measure programs.
+    /// While open, makes the kernel time programs.
     stats: Option<OwnedFd>,
 }
 
@@ -122,14 +121,14 @@ impl Futexes {
         })
     }
 
-    /// Returns whether the process runs another program.
+    /// Returns whether another program has replaced the counted one.
     pub fn has_execed(&self) -> bool {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Makes the programs step over libc's functions to the call site in the code that called libc. `frames` has
-    /// addresses in libc where a thread may be or return to. If the map is full, further functions are taken for that
-    /// code.
+    /// Lets the programs find the call site in the code that called libc. `frames` has the addresses in libc where a
+    /// thread may be or return to, with the depths of the callers' frames. Addresses beyond the map's room are taken
+    /// for that call site.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -138,7 +137,7 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Skips calls that return to these patched addresses, because the agent counts them.
+    /// Skips calls that return to these patched addresses, because the agent counts such calls.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }
@@ -189,8 +188,7 @@ impl Futexes {
         Ok(sum)
     }
 
-    /// Returns living threads' unfinished waits, with their begins by CLOCK_MONOTONIC in ns. Keys always have the
-    /// thread.
+    /// Returns living threads' unfinished waits, and when each began (CLOCK_MONOTONIC, ns). Each key has its thread.
     pub fn waiting(&self) -> Result<Vec<(FutexKey, u64)>, Error> {
         let threads: HashMap<_, u32, FutexThreadWords> =
             typed_map(&self.bpf, "threads", "read the waiting threads")?;
@@ -206,7 +204,7 @@ impl Futexes {
         Ok(transmute!(drops))
     }
 
-    /// Returns the programs' time for the process, without their entry and exit.
+    /// Returns the programs' time for the process, as they measure it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, futex_layout::runs)
     }

@@ -1,11 +1,11 @@
 //! How uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! The kernel emulates a few instructions, and single-steps a copy of the others. It refuses some: with ENOTSUPP if the
-//! code is mapped already, else silently, so that the probe never counts. It runs some wrongly, so that the program
-//! crashes or miscomputes (`tests/opcodes.rs`).
+//! The kernel emulates a few instructions, and single-steps a copy of the others. It refuses some: with ENOTSUPP if
+//! their code is mapped already, otherwise silently, and the probe never counts. It runs some wrongly, so that the
+//! program crashes or miscomputes (`tests/opcodes.rs`).
 //!
-//! The kernel replaces one no-operation with a call, which needs no trap: up to Linux 7.1 the no-operation of five
-//! bytes, from 7.2 on the one of ten. [`optimised`] finds out by trial, because distributions backport changes.
+//! The kernel replaces one form of no-operation with a call, which needs no trap: up to Linux 7.1 the form of five
+//! bytes, from 7.2 on that of ten. [`optimised`] tries the running kernel, because distributions backport changes.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use tiptoe_sys::host::procfs::path_of;
 
 use crate::{KernelProbe, UprobeSet};
 
-/// Returns why the kernel cannot probe this instruction; the text continues "the kernel cannot probe". `at_entry`: a
+/// Returns why the kernel cannot probe this instruction, as a continuation of "the kernel cannot probe". `at_entry`: a
 /// function begins here, so nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
@@ -51,7 +51,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel ignores these prefixes, and takes the opcode for another instruction's.
+        // The kernel does not know these prefixes, and takes the opcode for another instruction's.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -70,7 +70,8 @@ fn unprobeable_with(
             Some("an exchange with r8, which it takes for a no-operation")
         }
         [0x0f, 0x78 | 0x79, ..] => Some("an instruction of SSE4a"),
-        // With such a prefix the kernel does not adjust an operand relative to %rip.
+        // With such a prefix the kernel does not adjust an operand relative to %rip, so a copy would access other
+        // memory.
         [0x0f, 0x2b | 0x40..=0x4f | 0x90..=0x9f, ..] if repeat => {
             Some("an instruction with a prefix F2 or F3 that it does not know there")
         }
@@ -116,14 +117,14 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How an instruction runs under a uprobe: most of a hit's cost.
+/// How an instruction runs under a uprobe, which decides most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     /// A no-operation that the kernel may [replace with a call](ReplacedNop).
     Nop,
     /// The kernel emulates the instruction.
     Emulated,
-    /// The kernel single-steps a copy. That needs a second trap, and is several times more expensive.
+    /// The kernel single-steps a copy. That needs a second trap, and costs several times more.
     #[default]
     Single,
 }
@@ -161,13 +162,13 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 pub enum ReplacedNop {
     /// The no-operation of five bytes. The kernel refuses the one of ten bytes because of its prefix.
     Nop5,
-    /// The no-operation of ten bytes. Its call skips the red zone, so it is safe inside a function. The kernel emulates
-    /// the one of five bytes.
+    /// The no-operation of ten bytes. The call that replaces it spares the red zone below the stack, so it is safe
+    /// inside a function.
     Nop10,
 }
 
 /// Returns which no-operation becomes a call. The first use arms a uprobe in this process, for milliseconds. Without
-/// permission for that, returns [`ReplacedNop::Nop5`], with which more instructions are refused.
+/// permission for that, returns [`ReplacedNop::Nop5`], with which [`unprobeable`] refuses more instructions.
 pub fn optimised() -> ReplacedNop {
     static OPTIMISED: OnceLock<ReplacedNop> = OnceLock::new();
     *OPTIMISED.get_or_init(|| match takes_nop10() {
@@ -176,7 +177,7 @@ pub fn optimised() -> ReplacedNop {
     })
 }
 
-/// Returns whether the kernel accepts [`NOP10`], if it can be tried.
+/// Returns whether the kernel accepts a uprobe at [`NOP10`]; `None` if unknown.
 fn takes_nop10() -> Option<bool> {
     let this = Process::current();
     let maps = this.maps().ok()?;
@@ -191,7 +192,7 @@ fn takes_nop10() -> Option<bool> {
     Some(set.refused().is_empty())
 }
 
-/// Where [`takes_nop10`] puts its uprobe; never executed. The kernel accepts uprobes in constants.
+/// The place of [`takes_nop10`]'s uprobe. The kernel accepts uprobes in constants, too.
 static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]
@@ -296,7 +297,7 @@ mod tests {
         check(&[0x66, 0x90], Step::Emulated);
         check(&[0x55, 0x48, 0x89, 0xe5], Step::Emulated); // push %rbp
         check(&[0x41, 0x57], Step::Emulated); // push %r15
-        check(&[0x48, 0x50], Step::Single); // push %rax with a prefix for nothing
+        check(&[0x48, 0x50], Step::Single); // push %rax with a prefix without effect
         check(&[0x6a, 1], Step::Single); // push $1
         check(&[0x0f, 0x84, 0, 0, 0, 0], Step::Emulated); // jz
         check(&[0xf3, 0x0f, 0x1e, 0xfa], Step::Single); // endbr64

@@ -9,7 +9,7 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
     /// The file as *tiptoe* sees it. For a container, use [`tiptoe_sys::host::procfs::path_of`] with a file from
-    /// [`tiptoe_sys::host::Process::open_mapped`]. That file must stay open while probes may be opened.
+    /// [`tiptoe_sys::host::Process::open_mapped`]. That file must stay open until the last probe is opened.
     pub path: PathBuf,
     /// The offset in the file.
     pub offset: u64,
@@ -56,6 +56,6 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The kernel refuses the instruction. POSIX has no such number.
+    /// The kernel's own number, for a refused instruction.
     pub const ENOTSUPP: i32 = 524;
 }

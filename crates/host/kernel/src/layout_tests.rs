@@ -1,4 +1,4 @@
-//! Compares our types with the programs' structs, as the built objects' BTF has them.
+//! Compares tiptoe's types with the structs in the built objects' BTF.
 
 use object::{Object, ObjectSection};
 

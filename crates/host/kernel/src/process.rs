@@ -1,10 +1,10 @@
 //! Counts probes for a whole process, with one BPF program.
 //!
-//! A link arms all places of a list in a file, or none of them if the kernel refuses one. A refused list is halved
-//! until each refused place is alone. Each try takes milliseconds, so lists are short.
+//! A *link* is a kernel object that arms a list of places in one file, or none of them if the kernel refuses one.
+//! tiptoe halves a refused list until each refused place is alone. Each try takes milliseconds, so lists are short.
 //!
-//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If there are at
-//! most [`ALONE`] places, each has its own link, so that closing one disarms no other place.
+//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. Up to [`ALONE`]
+//! places have a link each, so that closing a link disarms no other place.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -64,8 +64,7 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes these places' links. Arms the links' other places again, and returns them, because they did not count in
-    /// between.
+    /// Closes these places' links. Arms again and returns the links' other places, which did not count in between.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],

@@ -40,7 +40,7 @@ pub(crate) struct Cpu<Own> {
     pub(crate) own: Own,
 }
 
-/// Returns a loader whose programs use our PID namespace's ids.
+/// Returns a loader whose programs use the process ids of tiptoe's PID namespace.
 pub(crate) fn loader() -> EbpfLoader<'static> {
     static NAMESPACE: OnceLock<[u64; 2]> = OnceLock::new();
     let [device, inode] = NAMESPACE.get_or_init(|| {
@@ -165,7 +165,6 @@ pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-/// An error names `what`, the action that failed.
 pub(crate) fn typed_map<'a, M>(bpf: &'a Ebpf, name: &str, what: &str) -> Result<M, Error>
 where
     M: TryFrom<&'a Map, Error = MapError>,
@@ -209,7 +208,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns the drops by reason. The last count is how often the kernel ran no program.
+/// Returns the drops by reason. The last count is [`missed`].
 pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops: PerCpuArray<_, u64> = typed_map(bpf, "drops", "read the drops")?;
@@ -226,7 +225,7 @@ pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     Ok(cpus.get(&0, 0).map_err(failed)?.to_vec())
 }
 
-/// Returns how often the kernel did not run a program, because a program already ran on that CPU.
+/// Returns how often the kernel did not run a program, because another already ran on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

@@ -1,4 +1,4 @@
-//! Converts errors of BPF.
+//! Converts the BPF library's errors.
 
 use std::error::Error as StdError;
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns whether the verifier rejected the program, which shows that the user may load programs.
+/// Returns whether the verifier rejected the program, so that the error is no lack of rights.
 fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),
@@ -35,7 +35,7 @@ pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'st
     }
 }
 
-/// Returns the kernel's error inside the library's, or the library's text.
+/// Returns the kernel's error that the library's error wraps; without one, the library's text.
 fn answer(error: &(dyn StdError + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(one) = cause {

@@ -1,9 +1,9 @@
 //! Counts the events of a process's threads by scope, a label on what the threads do.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) read the scope from the agent's memory. The agent measures times in scopes; only
-//! times off the CPU are counted here.
+//! BPF programs (`bpf/scopes.bpf.c`) read a thread's scope from the memory of the agent, tiptoe's library in the
+//! process.
 //!
-//! The switches of all processes run these programs. [`Scopes::times_of_all`] returns their time.
+//! Context switches of all processes run these programs, whose time [`Scopes::times_of_all`] returns.
 
 use std::os::fd::OwnedFd;
 
@@ -28,9 +28,9 @@ const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The number of nodes (scopes within their outer scopes); the last is for scopes without room.
+/// The number of *nodes*: scopes within their outer scopes. The last node counts for all that found no number.
 pub const NODES: u32 = 1024;
-/// The most charged events.
+/// The most events to charge.
 pub const MOST_EVENTS: usize = 8;
 
 type Sums = [u64; size_of::<NodeSums>() / 8];
@@ -41,11 +41,12 @@ type SwitchedOut = [u64; 2];
 /// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process's id in tiptoe's PID namespace.
+    /// The process, in tiptoe's PID namespace.
     pub pid: u32,
-    /// Bytes from the thread pointer to the word that leads to the thread's descriptor.
+    /// Bytes from the thread pointer to the address of the thread's descriptor, which begins with the address of the
+    /// thread's memory block (*slab*).
     pub thread_offset: i64,
-    /// Bytes from a slab's start to the node.
+    /// Bytes from a slab's start to the node's number.
     pub node_offset: u32,
 }
 
@@ -59,18 +60,18 @@ pub struct NodeSums {
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Charges scopes, from [`Scopes::start`] to [`Scopes::stop`].
+/// Charges scopes (adds events to their sums), from [`Scopes::start`] to [`Scopes::stop`].
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
     events: Vec<KernelEvent>,
     links: Vec<Link>,
     open: Vec<PerfEvent>,
-    /// Makes the kernel measure programs.
+    /// While open, makes the kernel time programs.
     stats: Option<OwnedFd>,
 }
 
-/// Returns whether the kernel can run a program each time an event happens.
+/// Returns whether the kernel can run a program at each event.
 pub fn can_charge(counter: &Counter<'_>) -> bool {
     matches!(
         counter.kind,
@@ -115,7 +116,7 @@ impl Scopes {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// Starts charging these threads, and those that they create.
+    /// Starts to count in these threads and those that they create.
     pub fn start(&mut self, events: &[Counter<'_>], threads: &[u32]) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         reserve_open_files((self.events.len() * threads.len()) as u64)?;
@@ -164,7 +165,7 @@ impl Scopes {
         self.links.clear();
     }
 
-    /// Returns each node's sums. Threads off the CPU count as away until `now` (CLOCK_MONOTONIC, ns).
+    /// Returns each node's sums. A thread off the CPU counts as away until `now` (CLOCK_MONOTONIC, ns).
     pub fn read(&self, now: u64) -> Result<Vec<NodeSums>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums: PerCpuArray<_, Sums> = typed_map(&self.bpf, "sums", READ)?;
@@ -188,7 +189,7 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// Returns the programs' time for the process, without their entry and exit.
+    /// Returns the programs' time for the process, as they measure it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: [u64; 2]| own)
     }

@@ -1,5 +1,5 @@
-//! Counts few probes, with a perf event per probe and thread. Closing a probe takes about 80 ms in the kernel (measured
-//! on Linux 6.18). A paused probe must be closed, because a disabled event still traps.
+//! Counts with a perf event per probe and thread, which suits few probes. A pause must close the events, because a
+//! disabled event still traps.
 
 use std::ffi::CString;
 use std::io;
@@ -67,7 +67,7 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // Closed together, because the breakpoint stays until the last event is closed.
+            // All are closed now, because the breakpoint stays until the last event is closed.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }

@@ -7,8 +7,8 @@
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
 //! Perf events are used only if the kernel lacks BPF links to uprobes or forbids them, or the main thread has exited.
-//! Any other failure is an error, because perf events miss later threads. Perf events cannot have `inherit`: the
-//! target's clone(2) would fail with EFAULT, because the kernel reads the probe's path again, in the target's memory
+//! Any other failure of BPF is reported, because perf events miss later threads. Perf events must not be inherited: at
+//! the target's clone(2) the kernel would read the probe's path again, from the target's memory, and fail with EFAULT
 //! (seen on Linux 6.18).
 
 use std::io;
@@ -28,9 +28,9 @@ use crate::threads::ThreadProbes;
 /// The counted threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountedThreads {
-    /// All, later ones included.
+    /// All threads, also later ones.
     Process,
-    /// Only these.
+    /// Only these threads.
     Threads(Vec<u32>),
 }
 
@@ -78,8 +78,8 @@ enum ProbeOwner {
 }
 
 impl UprobeSet {
-    /// Counts in a process, in all its threads if possible. May be called before the process execs its command,
-    /// because the kernel arms probes when their file is mapped.
+    /// Counts in a process: in all its threads, or without BPF only in the existing ones. May be called before the
+    /// command's exec, because the kernel arms probes when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -88,7 +88,7 @@ impl UprobeSet {
     }
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
-        // The kernel finds a process by its main thread, whose memory must exist.
+        // For BPF, the kernel finds the memory through the main thread, which has none after its exit.
         if process.outlived_main_thread() {
             return Self::open_threads(&process.threads()?, probes);
         }
@@ -184,7 +184,7 @@ impl UprobeSet {
         counts.map_err(Error::io("read the counts of kernel uprobes"))
     }
 
-    /// Returns the readings, in the order of the probes; refused ones are 0.
+    /// Returns the readings, in the order of the probes; those of refused probes are 0.
     pub fn read(&self) -> Result<Vec<Reading>, Error> {
         let counts = self.counts()?;
         let now = Instant::now();
@@ -230,8 +230,8 @@ impl Drop for UprobeSet {
     }
 }
 
-/// Returns whether this user may load the BPF program that counts in processes. Linux 6.1 loads it, but links it to no
-/// uprobe.
+/// Returns whether this user may load the BPF program that counts in processes. Linux 6.1 loads the program, but cannot
+/// link it to uprobes.
 pub fn may_count_processes() -> bool {
     UprobeCounters::new(1).is_ok()
 }
@@ -244,7 +244,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether the kernel refused all with EINVAL, as Linux 6.1 does ([`may_count_processes`]).
+/// Returns whether the kernel refused all probes with EINVAL, as Linux 6.1 does ([`may_count_processes`]).
 fn are_unsupported(refused: &[RefusedProbe], all: usize) -> bool {
     let is_unknown = |refused: &RefusedProbe| matches!(refused.error, Error::BadOffset { .. });
     all > 0 && refused.len() == all && refused.iter().all(is_unknown)
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::kernel_probe::refusal;
 
-    /// Regression: any failure led to probes of single threads, which miss later threads.
+    /// Regression: any failure led to probes of single threads.
     #[test]
     fn a_failure_was_taken_for_an_old_kernel() {
         for number in [1, 13, 22, 38, 95] {

@@ -6,11 +6,10 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs return at once if the lock's flags or the process are not wanted. [`Waits::times_of_all`] includes
+//! The programs return at once if the lock's type or the process was not requested. [`Waits::times_of_all`] includes
 //! these runs.
 //!
-//! 1. The program for ends must be attached before the one for begins, and detached after it; otherwise waits would
-//!    seem never to end.
+//! 1. The program for ends must be attached first and detached last; otherwise waits would seem never to end.
 //! 2. Rows are sums since the start, never removed.
 //!
 //! A writer that gets a semaphore by spinning does not reach these tracepoints
@@ -49,7 +48,7 @@ const PROCESSES: u32 = 1024;
 /// The waits to count.
 #[derive(Clone, Debug)]
 pub struct WaitsWanted {
-    /// Which waits.
+    /// The locks to watch.
     pub watched: WaitSelection,
     /// Only these processes, by their ids in tiptoe's PID namespace; `None` for all.
     pub pids: Option<Vec<u32>>,
@@ -64,7 +63,7 @@ pub struct WaitsWanted {
 pub struct WaitSums {
     /// The key.
     pub key: RowKey,
-    /// The kernel's stack at the begin, innermost first; empty if not stored.
+    /// The kernel's stack at the wait's begin, innermost frame first; empty if not stored.
     pub stack: Vec<u64>,
     /// The waits' number and times.
     pub waited: WaitCounts,
@@ -76,7 +75,7 @@ pub struct Waits {
     bpf: Ebpf,
     watched: WaitSelection,
     links: Vec<Link>,
-    /// Makes the kernel measure programs.
+    /// While open, makes the kernel time programs.
     stats: Option<std::os::fd::OwnedFd>,
 }
 
@@ -100,7 +99,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Adds these processes; has no effect if all processes count.
+    /// Adds processes; has no effect if all count.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         const CHOOSE: &str = "choose the processes";
         let mut chosen: HashMap<_, u32, u32> = typed_map_mut(&mut self.bpf, "wanted", CHOOSE)?;
@@ -169,7 +168,7 @@ impl Waits {
         Ok(transmute!(drops))
     }
 
-    /// Returns the number of unfinished waits, spinning ones excluded.
+    /// Returns the number of unfinished waits, without those of spinning CPUs.
     pub fn waiting(&self) -> Result<u64, Error> {
         let waits: HashMap<_, [u64; 2], layout::WaitWords> =
             typed_map(&self.bpf, "waits", "read the waiting threads")?;
@@ -179,7 +178,7 @@ impl Waits {
             .count() as u64)
     }
 
-    /// Returns the programs' time for the counted processes, without their entry and exit.
+    /// Returns the time for the counted processes, as the programs measure it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
@@ -221,7 +220,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Programs with their tracepoints, the wait's end first.
+/// Returns what to attach, in the order of rule 1.
 fn places(watched: WaitSelection) -> [[&'static str; 3]; 2] {
     match watched {
         WaitSelection::EveryMmap => [

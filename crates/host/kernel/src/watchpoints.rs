@@ -2,14 +2,14 @@
 //! access.
 //!
 //! Events on each CPU ([`wide`]) see all threads and cost nothing at a context switch. Events on each thread
-//! ([`tasks`]) need no right to whole CPUs and see no other processes.
+//! ([`tasks`]) need no right to watch whole CPUs, and do not see other processes.
 //!
 //! 1. Rows are sums since the start, never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
 //!    memory after the store, where another thread may have stored in between (a race).
-//! 3. A window of time has an allowance of hits. When it is used up, the CPUs' events are throttled until
-//!    [`Watchpoints::refresh`], after at most one more hit each; [`Watchpoints::rest`] disables threads' events. Other
-//!    processes' hits have their own allowance; [`Watchpoints::move_to_threads`] excludes these processes.
+//! 3. A window of time has an *allowance* of hits. After it is used up, a CPU's event stops at its next hit until
+//!    [`Watchpoints::refresh`]; threads' events must be disabled with [`Watchpoints::rest`]. Other processes' hits have
+//!    an allowance of their own; after [`Watchpoints::move_to_threads`] only the process is watched.
 //!
 //! Needs Linux 6.1, or 6.10 for events on CPUs.
 
@@ -98,7 +98,7 @@ enum Events {
 }
 
 impl Events {
-    /// Interrupts each CPU that has an event, because the kernel reads an event on the event's CPU.
+    /// Interrupts each CPU that has an event, by reading the event there.
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
@@ -307,8 +307,8 @@ impl Watchpoints {
     /// Begins the next window; returns the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.serving.clone();
-        // The flag must be cleared before `window` reads `rests`. The program adds to `rests`, then sets the flag. So
-        // if `window` misses a stop, the next call sees the flag.
+        // Cleared before `window` reads `rests`, because the program adds to `rests` before it sets the flag. So if
+        // `window` misses a stop, the next call sees the flag.
         let did_rest = in_window(&self.bpf, IS_RESTING)? != 0;
         if did_rest {
             old_values::begin_gap(&mut self.bpf, &served)?;
@@ -334,8 +334,7 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Disables threads' events if the allowance is used up; CPUs' events stop by themselves. Returns whether threads'
-    /// events are disabled.
+    /// Disables threads' events if the allowance is used up. Returns whether threads' events are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
         let Events::Tasks(tasks, rest) = &mut self.events else {
             return Ok(false);
@@ -401,7 +400,7 @@ impl Watchpoints {
         self.insert("stores", end, watch_layout::store(store))
     }
 
-    /// Passes the bits of an address's `tiptoe-stack` rule to the program.
+    /// Passes a code address's unwind rule (`tiptoe_stack`) to the program.
     pub fn insert_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }

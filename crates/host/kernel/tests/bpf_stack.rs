@@ -11,11 +11,11 @@ use bpf_stack::stack_bytes;
 
 /// Sections of programs at uprobes, or at events that users name, which may be uprobes.
 const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepoint"];
-/// The start of sections that name a tracepoint, which is no uprobe.
+/// Sections with this prefix name a tracepoint, which is no uprobe.
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 
-/// Returns each program's section and stack use, possible calls included.
+/// Returns each program's section and stack use, with called functions.
 fn programs(object: &Path) -> Vec<(String, i32)> {
     let bytes = std::fs::read(object).expect("an object");
     let file = object::File::parse(&*bytes).expect("ELF");

@@ -1,9 +1,9 @@
 /*
  * Runs each instruction of a file of code and records what it changed.
  *
- * Arguments: FILE OF CODE, OUTPUT. For each number N on standard input it maps the file, runs the first
- * N slots REPEAT times, writes each slot's result, and unmaps the file. All addresses are fixed and
- * below 4 GiB, because the code contains 32-bit addresses. opcodes.rs has a slot's layout.
+ * Arguments: FILE OF CODE, OUTPUT. For each number N on standard input, maps the file, runs its
+ * first N slots REPEAT times, writes the results, and unmaps the file. All addresses are fixed
+ * and below 4 GiB, because the code contains 32-bit addresses. opcodes.rs has a slot's layout.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -22,7 +22,7 @@ enum {
     SLOT = 192, BEGIN = 128, REPEAT = 2,
     /* Between unmapped pages, so that a string instruction that does not stop faults. */
     DATA = 0x20000000, DATA_LEN = 0x3000,
-    /* Targets of jumps through memory and registers. popf may load them, so they have no harmful flag's bit. */
+    /* Targets of jumps through memory and registers. popf may load them as flags, so no harmful bit is set. */
     FAR = 0x30000000, FALL = 0x30001000,
     CODE = 0x40000000,
 };
@@ -139,7 +139,7 @@ static void prepare(void) {
     for (int number = 8; number < 16; number++) registers[number] = DATA + 0x800 + number * 64;
     memcpy(state.in, registers, sizeof registers);
     __asm__ volatile("fninit; xsave64 %0" : "+m"(state.before) : "a"(-1), "d"(-1));
-    /* Vector registers only: bits 1, 2, 5, 6 and 7. */
+    /* Fills vector registers only: XSAVE's components 1, 2, 5, 6 and 7. */
     uint64_t known;
     memcpy(&known, state.before + 512, 8);
     uint32_t enabled;

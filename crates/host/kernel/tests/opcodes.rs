@@ -1,9 +1,8 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
 //! opcodes.c runs slots of code three times without probes, then with them. A slot is `traps, instruction, nops, jmp
-//! FALL`. There are more nops than a uprobe copies bytes. They also serve as immediates, so that an instruction's
-//! length need not be known. Instructions that fault in the first run are skipped. Where the second and third runs
-//! differ, the probed run must only not fault.
+//! FALL`. The nops are more bytes than a uprobe copies, and serve as immediates of any length. Instructions that fault
+//! in the first run are skipped. If the second and third runs differ, only a fault in the probed run is an error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -90,7 +89,7 @@ impl Runner {
             .collect()
     }
 
-    /// Runs these instructions from a new file, because the kernel may still be removing probes from the previous file.
+    /// Runs these instructions from a new file, because the kernel may still be removing probes from the previous one.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -128,7 +127,8 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // Not checked after a fault of the bare run, because the instruction then ran any number of times.
+                // After a fault of the bare run, counts are not checked, because the instruction may run any number of
+                // times.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }
@@ -201,8 +201,8 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns ModRM bytes with displacement: all registers, and five forms of memory for each middle field. With some
-/// opcodes the middle field selects the instruction.
+/// Returns ModRM bytes with displacements: all pairs of registers, and five forms of memory for each middle field,
+/// which with some opcodes selects the instruction.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -294,7 +294,7 @@ fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok());
-    // A prime, so that the steps do not keep pace with the generators' loops.
+    // A prime, so that the sample has different places of the generators' loops.
     let step = match scale.unwrap_or(0.01) {
         scale if scale < 1.0 => 101,
         _ => 1,

@@ -1,10 +1,10 @@
 /*
  * Runs the commands on standard input, one per line:
  * - main N: the main thread calls counted() N times
- * - worker N: an existing thread does
- * - thread N: a new thread does, then exits
- * - fork N: a forked child does, then exits
- * - leave 0: the main thread exits, and another reads on
+ * - worker N: an existing thread does so
+ * - thread N: a new thread does so, then exits
+ * - fork N: a forked child does so, then exits
+ * - leave 0: the main thread exits, and another thread reads further commands
  *
  * Prints the address of counted(), then a line per command.
  */

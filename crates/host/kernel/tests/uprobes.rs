@@ -1,4 +1,4 @@
-//! Uprobes in a real program, whose calls the tests command.
+//! Uprobes in a program that calls a function on a test's command.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -166,7 +166,6 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
     }
     let other = Target::start("exec");
     let (probe, _file) = other.probe();
-    // A shell that waits, then becomes the target.
     let mut child = Command::new("sh")
         .args(["-c", r#"read go; exec "$0""#])
         .arg(compile("exec-late"))
@@ -179,7 +178,7 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
         offset: probe.offset,
     };
     let set = UprobeSet::open(Process::new(child.id()).unwrap(), &[late]).unwrap();
-    // The shell reads one byte at a time; the rest is the target's.
+    // The shell reads only the first line.
     child
         .stdin
         .take()
@@ -251,7 +250,7 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
-/// Returns the closed probe's count, once the kernel has disarmed it (0.2 ms).
+/// Closes the first probe, and returns its count after the kernel has disarmed it (0.2 ms).
 fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
     set.close(&[0]);
     for _ in 0..10_000 {
@@ -271,7 +270,7 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Over 32 places, links are shared, so closing one re-arms others.
+    // More than 32 probes share links, so closing one probe re-arms others.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

@@ -1,4 +1,4 @@
-//! Breakpoints on all CPUs count accesses to this process's variable.
+//! Counts accesses to a variable of this process with breakpoints.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -115,12 +115,12 @@ fn threads_have_breakpoints_of_their_own() {
     let all = THREADS * (STORES + 1);
     let counted = rows.iter().map(|row| row.count).sum::<u64>();
     assert_eq!(counted, all, "{rows:#?}");
-    // This thread and the test runner's have events.
+    // This thread and the test runner's main thread have events.
     let attached = set.attached().expect("how they got them");
     assert!(attached.threads >= 2, "{attached:?}");
     let unreserved = set.follow_births().expect("births");
     let [of_threads, _] = set.reservations().expect("reservations");
-    // Later threads are accounted for, too, also those of other tests.
+    // Later threads count, too, including those of other tests.
     let accounted = of_threads.reservations + unreserved.registers;
     let threads = u64::from(attached.threads) + THREADS;
     assert!(accounted >= threads, "{of_threads:?}, {unreserved:?}");

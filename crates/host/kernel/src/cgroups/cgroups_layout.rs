@@ -10,7 +10,6 @@ pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
 pub(super) const LINE: usize = size_of::<TaskLine>() / 8;
-/// The words of an event: count, time enabled, time running.
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = size_of::<CpuState>() / 8;
 pub(super) const ROUND: usize = size_of::<RoundCounts>() / 8;
@@ -94,17 +93,17 @@ impl CpuCounts {
     }
 }
 
-/// What may be wrong with counts: with those at switches, unless it says *by tasks*. `lost_reports` and `missed`
-/// concern both.
+/// What may be wrong with counts. A field is about counting at switches unless its text says *by tasks*; `lost_reports`
+/// and `missed` are about both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
-    /// *Hidden* switches, at which the kernel ran no program. The tasks' fields were charged later; events may be in
-    /// other cgroups' counts.
+    /// Switches that the kernel *hid*: it ran no program at them. Run time and faults were charged later; events may
+    /// have been charged to other cgroups.
     pub unseen: u64,
-    /// Hidden switches from tasks whose earlier fields were not kept; the tasks' first counts are missing. By tasks:
-    /// tasks without room for a record.
+    /// Of these, switches of tasks without an earlier record; the tasks' counts up to then are missing. By tasks: tasks
+    /// that found no room for a record.
     pub strangers: u64,
-    /// Switches from a task moved while it ran: the old cgroup has the task's counts up to the next charge.
+    /// Switches from tasks moved while they ran: what they did after the move was charged to the old cgroup.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
@@ -114,15 +113,16 @@ pub struct CountFaults {
     pub lost_reports: u64,
     /// Runs that the kernel skipped, because a program already ran on that CPU.
     pub missed: u64,
-    /// By tasks: switches of the system that no known task has. The kernel hides those tasks; their counts are missing.
+    /// By tasks: switches that the system counted, but no known task. The kernel hides those tasks; their counts are
+    /// missing.
     pub hidden: u64,
     /// By tasks: switches of tasks that the system did not count.
     pub surplus: u64,
-    /// By tasks: ends that were not reported in time, so the last counts of these tasks are missing.
+    /// By tasks: tasks whose end was reported too late; their last counts are missing.
     pub unended: u64,
 }
 
-/// Counts by tasks: `struct tiptoe_round`.
+/// `struct tiptoe_round`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub(super) struct RoundCounts {
@@ -146,9 +146,9 @@ impl RoundCounts {
 /// The programs' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// At context switches.
+    /// The runs at context switches.
     pub switches: SwitchTimes,
-    /// By tasks: births, ends and moves handled.
+    /// By tasks: the runs at tasks' births, ends and moves.
     pub lives: u64,
     /// The time of `lives`.
     pub lives_ns: u64,
@@ -169,7 +169,6 @@ pub struct SwitchTimes {
     pub timed_ns: [u64; 2],
 }
 
-/// `struct tiptoe_cpu`.
 #[derive(FromBytes)]
 #[repr(C)]
 struct CpuState {
@@ -205,9 +204,8 @@ pub(super) fn add_cpu(state: [u64; CPU], checks: &mut CountFaults, times: &mut S
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CgroupChange {
-    /// A cgroup, with its path.
     Created(u64, String),
-    /// Tasks were moved, perhaps while they ran. CPUs must be flushed; until then the old cgroup is charged.
+    /// Tasks were moved, perhaps while they ran. The old cgroup is charged until a `Flush`.
     Moved,
     Removed(u64),
 }

@@ -1,4 +1,4 @@
-//! Adds what running tasks have used up to now to their cgroups' counts (*charges* them).
+//! Adds to cgroups' counts what running tasks did up to now (*charges* the tasks).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub(super) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
 pub(super) enum Flush {
-    /// Charges the task of the CPU on which it runs.
+    /// A program that charges the task that it interrupts.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
 }
@@ -61,8 +61,9 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks a last time, once the program `ending` is detached. A round over all tasks does not see a
-    /// reaped task, which `ended` charges an RCU grace period later. Returns how many tasks were not charged in time.
+    /// Charges all tasks a last time, after `ending` was detached. A round over all tasks misses reaped tasks; the
+    /// program `ended` charges these an RCU grace period later, so this waits. Returns how many tasks were not charged
+    /// in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -96,7 +97,7 @@ impl Flush {
     }
 }
 
-/// A panic of another thread leaves the rounds valid.
+/// A panic leaves the rounds valid, so poison is ignored.
 fn lock_rounds(tasks: &Mutex<TaskRounds>) -> MutexGuard<'_, TaskRounds> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! A thread that receives the BPF programs' reports. After a move of tasks that may run, it makes the programs charge
-//! running tasks.
+//! A thread that receives the BPF programs' reports. If tasks were moved, which may be running, the thread makes the
+//! programs charge all running tasks.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::flush::Flush;
 use crate::Error;
 use crate::programs::Ring;
 
-/// Dropping this ends the thread, after all reports.
+/// Dropping this ends the thread, which first reads all reports.
 #[derive(Debug)]
 pub(super) struct Follower {
     changes: Receiver<(Instant, CgroupChange)>,

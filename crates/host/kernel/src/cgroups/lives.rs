@@ -1,4 +1,4 @@
-//! Measures how often tasks begin and end, to choose the cheaper way to count: by tasks or at switches.
+//! Measures how often tasks begin and end, to choose the cheaper way to count.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 /// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
-/// Below 1/`SHARE` of a CPU's time, births and ends are never too many.
+/// Births and ends that cost less than 1/`SHARE` of a CPU's time are never too many.
 const SHARE: u64 = 100;
 
 #[derive(Debug)]
@@ -51,11 +51,11 @@ mod tests {
     #[test]
     fn births_choose_the_way_only_if_they_are_many_and_switches_are_few() {
         let cases = [
-            // An idle machine, a compiler, a shell that forks 1,000 times a second.
+            // An idle machine, a compiler, a shell with 1,000 forks a second.
             (0, 100, false),
             (50, 20_000, false),
             (100, 500, false),
-            // 30,000 threads a second, with two switches each; then the same beside a busy server.
+            // 30,000 threads a second with two switches each, without and with a busy server.
             (3_000, 6_000, true),
             (3_000, 60_000, false),
         ];

@@ -27,7 +27,7 @@ pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
 pub(super) const SEEDED: &str = "seeded";
 
-/// If memory allows, there are at least `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
+/// If memory allows, there are `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
 const FEWEST_TASKS: u64 = 1 << 16;
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// A place of the map `known` costs 16 bytes, and more once a task is recorded.
+/// Returns the size of the map `known`. A free place costs 16 bytes, a recorded task more.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32

@@ -20,13 +20,13 @@ pub struct Tree {
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// From the root: `/` or `/system.slice/x`.
+    /// The path from the root: `/` or `/system.slice/x`.
     pub path: String,
-    /// `None` for the root.
+    /// The parent's id; `None` for the root.
     pub parent: Option<u64>,
     /// Whether it was removed.
     pub is_removed: bool,
-    /// When tiptoe found it, or the kernel reported it.
+    /// When tiptoe found the cgroup, or the kernel reported its creation.
     pub since: Instant,
 }
 
@@ -49,7 +49,7 @@ impl Tree {
         self.root == ROOT
     }
 
-    /// Walks the mount point again, for unreported changes.
+    /// Walks the mount point again, to find unreported changes.
     pub(super) fn visit_again(&mut self, root: &Path) {
         let now: Vec<(u64, PathBuf)> = cgroup::walk(root).collect();
         let there: BTreeSet<u64> = now.iter().map(|(id, _)| *id).collect();

@@ -1,5 +1,5 @@
 //! Events of a machine's own PMUs. Each PMU has a folder in /sys/bus/event_source/devices, with its number, its events,
-//! and the bits of each term.
+//! and the bits of each term (as `umask`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tiptoe_sys::host::perf::{self, Attr};
 use crate::{CounterRefusal, Error};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// An event's terms must not name another event, so named events have one level.
+/// The terms of a named event must not name another event, so names nest one level deep.
 const DEEPEST: usize = 1;
 const MOST_NAMED: usize = 12;
 

@@ -1,4 +1,4 @@
-//! Runs the programs on the futex calls of this process.
+//! Runs the BPF programs on the futex calls of this process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn each_end_of_a_wait_is_counted_separately() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// Regression: another tiptoe's agent's waits were listed as the program's.
+/// Regression: the waits of another tiptoe's agent were listed as the program's.
 #[test]
 fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE

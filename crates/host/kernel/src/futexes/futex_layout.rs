@@ -13,7 +13,7 @@ pub(super) type FutexThreadWords = [u64; size_of::<FutexThread>() / 8];
 const _: () = assert!(size_of::<FutexKey>() == 32 && size_of::<FutexCounts>() == 1672);
 const _: () = assert!(size_of::<Waker>() == 24 && size_of::<FutexThread>() == 64);
 
-/// Which waits share a row: `struct tiptoe_futex_key`.
+/// A row's key: `struct tiptoe_futex_key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct FutexKey {
@@ -21,7 +21,7 @@ pub struct FutexKey {
     pub address: u64,
     /// The call site in the code that called libc.
     pub site: u64,
-    /// The last address in libc and the operation, as in `tiptoe_wire::futex::entry::VIA`.
+    /// The address in libc's outermost function, and the operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
     /// The thread; 0 if not grouped by it.
     pub thread: u64,
@@ -61,7 +61,7 @@ pub struct FutexEnds {
 pub struct FutexCounts {
     /// The calls.
     pub ends: FutexEnds,
-    /// Lock calls that had to wait; one may wait several times.
+    /// Lock calls that had to wait. A lock call may make several futex calls.
     pub episodes: u64,
     /// The time of calls that did not return at once.
     pub slept_ns: u64,
@@ -96,7 +96,6 @@ impl FutexCounts {
     }
 }
 
-/// `struct tiptoe_thread`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct FutexThread {
@@ -110,7 +109,6 @@ pub(super) struct FutexThread {
     episode_frame: u64,
 }
 
-/// `struct own` of `bpf/futex.bpf.c`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct FutexOwn {
@@ -139,23 +137,23 @@ pub(super) fn decode_wait(tid: u32, thread: FutexThreadWords) -> Option<(FutexKe
     (thread.since != 0).then_some((key, thread.since))
 }
 
-/// What was not counted: `enum drop`, then `missed`.
+/// What was not counted, in the order of `enum drop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct FutexDrops {
-    /// Waits without room for their thread.
+    /// Waits whose thread found no room in the map.
     pub no_room_for_thread: u64,
     /// Waits without room for a row.
     pub no_room_for_row: u64,
-    /// Waits without an end.
+    /// Waits whose end was not reported.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls while another was counted on the same CPU.
+    /// Calls while another call was counted on the same CPU.
     pub nested: u64,
-    /// Waits that their threads' exit ended.
+    /// Waits that ended with their thread.
     pub ended_inside: u64,
-    /// futex_waitv, and calls new in Linux 6.7.
+    /// Calls of futex_waitv, and of system calls that Linux 6.7 added.
     pub other_calls: u64,
     /// Calls for which the kernel ran no program.
     pub missed: u64,

@@ -2,7 +2,7 @@
 
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-/// Functions between a tracepoint and its program.
+/// Name prefixes of functions between a tracepoint and its program.
 const TRACING: [&str; 7] = [
     "__traceiter_",
     "__bpf_trace_",
@@ -12,7 +12,7 @@ const TRACING: [&str; 7] = [
     "perf_trace_",
     "__mmap_lock_do_trace_",
 ];
-/// Functions that take locks, outside [`SECTIONS`].
+/// Name prefixes of locking functions outside [`SECTIONS`].
 const LOCKING: [&str; 14] = [
     "__percpu_down_read",
     "__pv_queued_spin_lock",
@@ -29,7 +29,6 @@ const LOCKING: [&str; 14] = [
     "rwbase_",
     "rwsem_",
 ];
-/// Sections of locks and the scheduler.
 const SECTIONS: [[&str; 2]; 2] = [
     ["__sched_text_start", "__sched_text_end"],
     ["__lock_text_start", "__lock_text_end"],
@@ -75,7 +74,7 @@ impl Callsites {
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 
-    /// Returns `function+0x1c`, or a nameless address.
+    /// Returns `function+0x1c`, or the address if no function is known.
     pub fn name(&self, address: u64) -> String {
         match self.symbols.find(address) {
             Some(place) => match place.name.split_once(" [") {
@@ -86,7 +85,7 @@ impl Callsites {
         }
     }
 
-    /// Returns the function, without an offset.
+    /// Returns the function's name, or the address.
     pub fn function(&self, address: u64) -> String {
         let place = self.symbols.find(address);
         place.map_or_else(|| format!("{address:#x}"), |place| place.name.to_owned())
@@ -94,7 +93,7 @@ impl Callsites {
 
     /// Returns the name of a lock that is a kernel variable.
     pub fn variable(&self, address: u64) -> Option<String> {
-        // A lock on the heap is farther from every symbol.
+        // If the nearest symbol is farther, the lock is on the heap.
         const NEAR: u64 = 1 << 16;
         let place = self.symbols.find(address)?;
         match place.offset {

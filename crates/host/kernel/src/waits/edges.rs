@@ -1,4 +1,4 @@
-//! Runs the programs by hand, with begins and ends that do not pair.
+//! Runs the BPF programs on made-up begins and ends, some without a counterpart.
 
 use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
@@ -23,7 +23,6 @@ enum LockReport {
 }
 use LockReport::{Begin, End};
 
-/// Returns `None` if the programs cannot be loaded.
 fn run(watched: WaitSelection, reports: &[LockReport]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched,
@@ -181,7 +180,7 @@ fn a_sleeping_wait_may_contain_a_spinning_one() {
     check(&reports, &rows, WaitDrops::default(), 0);
 }
 
-/// A wait for a semaphore may contain one for its spinlock, at the same address.
+/// A wait for a semaphore may contain a wait for its spinlock, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
     let reports = [

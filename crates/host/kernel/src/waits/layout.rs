@@ -13,7 +13,7 @@ pub(super) type WaitWords = [u64; size_of::<Wait>() / 8];
 const _: () = assert!(size_of::<RowKey>() == 32 && size_of::<WaitCounts>() == 1392);
 const _: () = assert!(size_of::<Wait>() == 32 && size_of::<WaitOwn>() == 4 * 40 + 1392);
 
-// contention_begin's flags, and ours.
+// The flags of lock:contention_begin, then tiptoe's.
 const SPIN: u32 = 1;
 const READER: u32 = 2;
 const WRITER: u32 = 4;
@@ -49,7 +49,7 @@ pub enum Outcome {
     Acquired,
     /// The thread did not get the lock: a signal or timeout ended the wait, or the thread only tried.
     Failed,
-    /// No wait: a writer became a reader.
+    /// The thread did not wait: it made its write lock a read lock.
     Downgraded,
 }
 
@@ -104,7 +104,7 @@ impl Traits {
     }
 }
 
-/// Which waits share a row: `struct tiptoe_key`.
+/// A row's key: `struct tiptoe_key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct RowKey {
@@ -116,7 +116,7 @@ pub struct RowKey {
     pub tgid: u32,
     /// The thread; 0 if not grouped by it.
     pub tid: u32,
-    /// The stack's number; negative if not stored.
+    /// The stack's number; negative if no stack was stored.
     pub stack: i32,
     /// The lock's type, mode and outcome.
     pub traits: Traits,
@@ -152,7 +152,6 @@ impl WaitCounts {
     }
 }
 
-/// A wait in progress: `struct tiptoe_wait`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct Wait {
@@ -163,7 +162,6 @@ pub(super) struct Wait {
     own_ns: u64,
 }
 
-/// `struct own` of `bpf/rows.h`.
 #[derive(FromBytes)]
 #[repr(C)]
 pub(super) struct WaitOwn {
@@ -185,7 +183,7 @@ pub(super) fn is_waiting(wait: WaitWords) -> bool {
     wait.traits & WROTE == 0
 }
 
-/// What was not counted, or not with its stack: `enum drop`, then `missed`.
+/// What was not counted, or without its stack, in the order of `enum drop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct WaitDrops {
@@ -195,7 +193,7 @@ pub struct WaitDrops {
     pub no_room_for_row: u64,
     /// Ends of waits that began before counting.
     pub no_begin: u64,
-    /// Begins without an end.
+    /// Waits whose end was not reported.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,

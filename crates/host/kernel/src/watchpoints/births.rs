@@ -1,5 +1,5 @@
-//! Loads `bpf/births.bpf.c`. An *opening* opens a thread's perf events. The program records which threads inherited
-//! which opening's events, and which openings overlapped with a clone(2) (*spoilt*).
+//! Loads `bpf/births.bpf.c`. An *opening* is the opening of all events of one thread. The programs record the opening
+//! whose events a thread inherited, and the openings that a clone(2) overlapped (*spoilt*).
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Ring,
-    /// As last read.
+    /// The numbers, as last read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,
@@ -37,7 +37,7 @@ pub(super) struct Births {
 pub(super) enum ThreadChange {
     /// The thread was born with its parent's events.
     Born(u32),
-    /// The thread ended, and may have had no events.
+    /// The thread ended, with or without events.
     Ended(u32),
 }
 
@@ -73,8 +73,8 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones, once all openings are done. Returns the threads with events; [`Births::changes`] may
-    /// repeat some of them.
+    /// Stops watching for clones; all openings must be done. Returns the threads with events, whose births
+    /// [`Births::changes`] may repeat.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;
@@ -83,7 +83,7 @@ impl Births {
         self.threads_with_events()
     }
 
-    /// Returns the living threads with events, even if their births were not read.
+    /// Returns the living threads with events, including those whose births were not read yet.
     pub(super) fn threads_with_events(&self) -> Result<HashSet<u32>, Error> {
         let threads: HashMap<_, u32, u32> = typed_map(&self.bpf, "threads", FOLLOW)?;
         let threads = threads.iter().flatten();

@@ -1,9 +1,9 @@
-//! The debug registers that a user's tiptoes hold, so that a refusal can name the holder.
+//! Records the debug registers that this user's tiptoe processes hold, so that a refusal can name the holder.
 //!
 //! Each tiptoe that watches has a file in a folder that only this user may enter.
 //!
 //! 1. A tiptoe writes its file, then reads the others, so that of two tiptoes at least one sees the other.
-//! 2. A file counts while its writer lives (the process with the file's id and start time, in the same PID namespace).
+//! 2. A file counts while its writer lives: a process with the file's id and start time, in the same PID namespace.
 //!    Afterwards the next tiptoe removes the file.
 //! 3. Only the kernel knows other programs' registers, so the kernel may refuse what is booked.
 
@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 4096;
 const MOST_NAME: usize = 200;
 const MOST_OTHERS: usize = 64;
 
-/// A tiptoe's entry, until dropped.
+/// This tiptoe's file, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Booking {
     folder: OwnFolder,
@@ -46,8 +46,8 @@ struct Entry {
     names: Vec<String>,
 }
 
-/// Books registers of all CPUs, or of a process's threads. If this user's other tiptoes leave too few, the error names
-/// them. Returns `None` if the entry cannot be written.
+/// Books registers of all CPUs, or of a process's threads. If this user's other tiptoes hold too many, the error names
+/// those. Returns `None` if the file cannot be written.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
     // The folder must not outlive a reboot, because start times count from boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
@@ -93,7 +93,7 @@ fn prefix() -> Option<String> {
 }
 
 impl Booking {
-    /// Returns living tiptoes' entries, and removes the others.
+    /// Returns living tiptoes' entries, and removes ended ones.
     fn others(&self, mine: &str, own: u32) -> Vec<Entry> {
         let names = self.folder.names().unwrap_or_default().into_iter();
         let names = names.filter_map(|name| {
@@ -169,7 +169,7 @@ fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let holders: Vec<(&Entry, &String)> = holders.collect();
     for (id, (entry, _)) in (0..).zip(&holders) {
         let reserved = accounting.reserve(&Request::new(entry.target(), Kind::Data, id));
-        // Only a refusal of ours counts, because the kernel already granted what others hold.
+        // Only a refusal of the own entry counts, because the kernel already granted the others' registers.
         if let Err(AccountingError::NoSlot(conflict)) = reserved
             && std::ptr::eq(*entry, own)
         {

@@ -1,11 +1,11 @@
-//! What the accounting needs of a machine: debug registers, and a way to wait.
+//! What the accounting of debug registers needs: their number, and a way to wait.
 
 use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::Wait;
 use tiptoe_sys::raw;
 
-/// A processor's debug registers; one is left to debuggers unless all are requested.
+/// A processor's debug registers. One is left to debuggers unless all are requested.
 pub const REGISTERS: u32 = 4;
 
 /// Spins for microseconds, then sleeps on a futex.

@@ -27,7 +27,7 @@ pub(super) struct Heirs {
 }
 
 impl Heirs {
-    /// Accounts for threads that inherited events during the openings. `booked` threads have reservations.
+    /// The threads in `booked` already have reservations.
     pub(super) fn begin(
         mut births: Births,
         booked: HashSet<u32>,

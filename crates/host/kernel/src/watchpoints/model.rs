@@ -10,21 +10,21 @@ pub const MOST_CONDITIONS: usize = 4;
 /// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process's id in tiptoe's PID namespace.
+    /// The process, in tiptoe's PID namespace.
     pub pid: u32,
     /// Whether to group by thread.
     pub by_thread: bool,
     /// Whether to skip accesses that certainly changed nothing.
     pub only_changed: bool,
-    /// Whether to report each access, too.
+    /// Whether to also report each access singly.
     pub one_by_one: bool,
-    /// The conditions that an access must meet. An unknown old value meets any.
+    /// The conditions that an access must meet. An unknown old value meets any condition.
     pub conditions: Vec<Condition>,
     /// The time that hits may take in a window; one hit is always allowed.
     pub allowed_ns: Option<u64>,
     /// The kind of events.
     pub form: Form,
-    /// Whether to use also the register left to debuggers.
+    /// Whether to use the register that is otherwise left to debuggers.
     pub all_slots: bool,
 }
 
@@ -91,7 +91,7 @@ pub struct Watchpoint {
     pub is_signed: bool,
 }
 
-/// Which hits share a row.
+/// A row's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
     /// The address after the accessing instruction in user space; for watched code, the instruction's own.
@@ -111,7 +111,7 @@ pub struct WatchKey {
 pub struct StoredValue {
     /// The value. Only as many bytes as the variable has are valid.
     pub value: u64,
-    /// How often it was stored.
+    /// The number of its stores.
     pub count: u64,
 }
 
@@ -163,7 +163,7 @@ pub struct Access {
     pub is_read_from_memory: bool,
     /// The row.
     pub key: WatchKey,
-    /// Identifies the callers.
+    /// A hash of the callers.
     pub callers: u64,
 }
 
@@ -187,7 +187,7 @@ pub struct Hits {
     pub wanted: u64,
 }
 
-/// Hits that were not counted, or only in part. The words: `enum drop` in C, then `missed`.
+/// Hits that were not counted, or only in part, in the order of `enum drop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes)]
 #[repr(C)]
 pub struct Drops {

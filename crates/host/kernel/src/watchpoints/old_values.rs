@@ -1,4 +1,5 @@
-//! Tracks a variable's old value: that of the last hit, if no store was missed since.
+//! Tracks variables' old values. The value at the last hit is the next hit's old value if no store was missed in
+//! between.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|
@@ -33,8 +34,9 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[(usize, Breakpoint)]) -> Re
 
 /// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
 ///
-/// A store is in memory microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So
-/// `reach_cpus` must interrupt each CPU that has an event, because an earlier store's trap precedes the interrupt.
+/// A store is in memory microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So the read
+/// may see a store that is not counted yet. `reach_cpus` must interrupt each CPU that has an event, because an earlier
+/// store's trap precedes the interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &File,

@@ -30,9 +30,9 @@ impl<'a> SharedSlots<'a> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Checks that each thread of a process can have the watches `serving` (indexes of `points`). Otherwise the error
-    /// names the holders of the missing registers. Reserves the debuggers' register, unless `takes_all`. Other tiptoes
-    /// see the watches until the result is dropped.
+    /// Books the watches `serving` (indexes of `points`); other tiptoes see them until the result is dropped. Fails if
+    /// a thread of the process cannot have them all; the error names the registers' holders. Reserves the debuggers'
+    /// register, unless `takes_all`.
     pub fn begin(
         &self,
         pid: u32,

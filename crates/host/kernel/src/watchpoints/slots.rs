@@ -1,5 +1,5 @@
-//! Accounts for the registers of tiptoe's watches. Registers are reserved before events are opened, so that a refusal
-//! names the watches in the way and leaves nothing open.
+//! Accounts for the debug registers of tiptoe's watches. Registers are reserved before events are opened, so that a
+//! refusal names the watches in the way and leaves nothing open.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -92,7 +92,6 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Shows the served watches to this user's other tiptoes.
     pub(super) fn book(&mut self, of_process: Option<u32>, serving: &[usize]) -> Result<(), Error> {
         let takes_turns = serving.len() < self.names.len();
         let name = |index: &usize| match (&self.names[*index], self.pinned[*index]) {
@@ -143,7 +142,7 @@ impl Slots {
         self.account(|all| all.modify_all(&replacements))
     }
 
-    /// Reserves a thread's register for each watch, or none.
+    /// Reserves a register of a thread for each watch, or none.
     pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         for (count, watch) in watches.iter().enumerate() {

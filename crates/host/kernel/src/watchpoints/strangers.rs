@@ -1,5 +1,5 @@
-//! Other processes that hit the addresses of a watch on all CPUs. A hit costs them as much as the watched process, so
-//! they have an allowance of the same size. When it is used up, the watch can continue on its process's threads only.
+//! Other processes hit a watch on all CPUs, too. A hit costs them as much as the watched process, so they have an
+//! allowance of the same size. When that allowance is used up, the watch can be moved to its process's threads.
 
 use super::tasks::Tasks;
 use super::watch_program::opener;
@@ -8,8 +8,8 @@ use super::{Events, ThrottleState, Watchpoints, old_values};
 use crate::Error;
 
 impl Watchpoints {
-    /// Watches the process's threads instead of all CPUs; stores in between are missed. Returns why the watch stays on
-    /// all CPUs, if it does. On failure nothing is watched.
+    /// Watches the process's threads instead of all CPUs; stores in between are missed. If the watch stays on all CPUs,
+    /// returns the reason. On failure nothing is watched.
     pub fn move_to_threads(&mut self) -> Result<Option<Error>, Error> {
         let served = self.serving.clone();
         old_values::begin_gap(&mut self.bpf, &served)?;

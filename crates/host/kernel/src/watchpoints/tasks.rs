@@ -1,7 +1,7 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
 //! A new thread inherits its parent's events. A thread that is born while its parent's events are opened may inherit
-//! only some, and tiptoe may then open those twice. So an opening that races with a birth ([`Births`]) is closed and
+//! only some, which must not be opened twice. So an opening that races with a birth ([`Births`]) is closed and
 //! repeated, until each thread has its events exactly once, for at most [`LONGEST`].
 
 use std::collections::HashSet;
@@ -23,12 +23,12 @@ use crate::Error;
 
 /// From this many threads on, tiptoe opens events in parallel.
 const MANY: usize = 32;
-/// Attaching ends after this many scans without news, but not before [`SHORTEST`].
+/// Attaching ends after this many scans in a row that found nothing to do, but not before [`SHORTEST`].
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A thread whose birth is not reported within this time is older than the BPF programs.
 const OLD: Duration = Duration::from_millis(20);
-/// The longest wait for a clone(2) to end. A clone that failed is not reported.
+/// The longest wait for a clone(2) to end, because the end of a failed clone is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -45,7 +45,7 @@ struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Whether debug registers are reserved: while the thread lives. After the attach [`Heirs`] accounts for them.
+    /// Whether the living thread's debug registers are reserved. After the attach, [`Heirs`] releases them.
     is_accounted: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct AttachSummary {
     pub threads: u32,
     /// Openings repeated after a race with a birth.
     pub again: u32,
-    /// Threads that still had no events when attaching gave up, after `LONGEST`.
+    /// Threads that still had no events when attaching gave up.
     pub without: u32,
     /// How long attaching took.
     pub took: Duration,
@@ -134,8 +134,7 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Makes a slot serve another watch. Each event is enabled right after its move, because the thread misses accesses
-    /// in between.
+    /// Each event is enabled right after its move, because the thread misses accesses in between.
     pub(super) fn serve(
         &self,
         slot: usize,
@@ -175,9 +174,9 @@ struct ThreadScan {
     openings: Vec<Opening>,
     /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads for which opening was tried. One that [`Births`] does not know has ended.
+    /// Threads whose events tiptoe tried to open. If [`Births`] does not know such a thread, it has ended.
     tried: HashSet<u32>,
-    /// Threads without a reported birth, and since when the list is unchanged.
+    /// Threads that are not in `first` and have no reported birth. `undecided_since` is when one was last added.
     undecided: Vec<u32>,
     undecided_since: Instant,
     done: Instant,
@@ -216,7 +215,7 @@ impl Attach<'_> {
                     quiet += 1;
                     sleep(PAUSE);
                 }
-                // Without a pause, because births in between would spoil more openings. `LONGEST` is the bound.
+                // No pause, because births in between would leave more to do. `LONGEST` bounds the loop.
                 false => quiet = 0,
             }
         }
@@ -232,8 +231,8 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes openings that raced with a birth, and opens missing events. Returns whether nothing was left to do and no
-    /// clone may be running.
+    /// Closes openings that raced with a birth, and opens missing events. Returns whether there was nothing to do, and
+    /// no clone(2) can still overlap an opening.
     fn improve(&self, looks: &mut ThreadScan) -> Result<bool, Error> {
         let without = self.births()?.threads_without_events();
         let closed = self.close_spoilt(looks)?;
@@ -246,7 +245,6 @@ impl Attach<'_> {
         Ok(missing.is_empty() && undecided == 0 && closed == 0 && is_same && !may_overlap)
     }
 
-    /// Returns threads without events, and the number of undecided ones.
     fn look(&self, looks: &mut ThreadScan) -> Result<(Vec<u32>, usize), Error> {
         let numbers: HashSet<u32> = looks.openings.iter().map(|o| o.number).collect();
         let (mut missing, mut undecided) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Evaluates conditions in tiptoe. `bpf/store.h` must give the same results in the kernel.
+//! Evaluates conditions in tiptoe's process. In the kernel, `bpf/store.h` must give the same results.
 
 use super::{Condition, Operand, Operator, WatchWanted};
 

@@ -9,7 +9,6 @@ use super::{Access, Operand, Snapshot, StoredValue, WatchHits, WatchKey};
 
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
-/// A row's words before its values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
 const READY: u64 = 2;
@@ -93,7 +92,6 @@ pub(super) fn decode_row(key: WatchKeyWords, row: &WatchRowWords) -> WatchHits {
     }
 }
 
-/// The words of `struct tiptoe_access` before the key.
 const ACCESS_WORDS: usize = 6;
 
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {

@@ -15,7 +15,7 @@ const PROGRAM: &str = "accessed";
 pub(super) const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
 
 pub(super) const SINGLE_HITS: &str = "accesses";
-/// The ring's size without single hits, because the kernel refuses an empty ring.
+/// The ring's size if single hits are not requested. The kernel refuses an empty ring.
 const LEAST_RING: u32 = 4096;
 
 const LOAD: &str = "load the BPF program that counts accesses";

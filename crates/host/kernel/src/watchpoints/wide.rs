@@ -21,7 +21,7 @@ struct CpuEvent {
 }
 
 impl CpuEvents {
-    /// Opens events, disabled and without a program. Each breakpoint has a slot, with an event on each CPU.
+    /// Opens events, disabled and without a program.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
@@ -60,7 +60,7 @@ impl CpuEvents {
 
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // An event that did not stop must not be refreshed, because it would get more hits than the others.
+            // An event that did not stop must not be refreshed, because that would raise its limit above the others'.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -80,7 +80,7 @@ impl CpuEvents {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Disables a slot's events, so that none stops before [`CpuEvents::serve`].
+    /// Disables a slot's events, so that none stops between a reading of `rests` and [`CpuEvents::serve`].
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());

@@ -9,7 +9,7 @@
 //! | 160 | the address of the gate byte ([`AgentAddresses::gate`]) |
 //! | 168 | the address of the table of return thunks |
 //!
-//! *Callers' arenas*, as long but writable, hold return addresses that the agent stores (`by_itself`).
+//! A *callers' arena* has the same length. In it the agent stores callers' return addresses (`by_itself`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -41,17 +41,17 @@ const TABLE: u64 = GATE + 8;
 const CODE: u64 = TABLE + 8;
 const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
-/// Shorter free runs are dropped, because no trampoline fits.
+/// Shorter free runs fit no trampoline, so they are dropped.
 const SHORTEST: u64 = 32;
-/// Long trampolines prefer arenas with a free run of this length; otherwise many would be at arenas' ends, which
-/// compete for cache sets.
+/// Long trampolines prefer arenas with a free run of this length. Otherwise many would be at the ends of arenas, which
+/// compete for the same cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
 const TRIES: usize = 1024;
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that an earlier planner opened.
+/// An arena that an earlier planner used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
     /// Its address.
@@ -67,13 +67,13 @@ pub struct Space {
     pub preferred: Vec<Range<u64>>,
     /// Free ranges where the heap grows, or where the kernel maps next.
     pub last_resort: Vec<Range<u64>>,
-    /// Mapped, writable arenas.
+    /// Mapped arenas that the caller can write.
     pub arenas: Vec<UsedArena>,
-    /// Writable ranges mapped for arenas, used or not.
+    /// Ranges mapped for such arenas, used or not.
     pub mapped: Vec<Range<u64>>,
     /// Mapped callers' arenas.
     pub callers: Vec<CallerArena>,
-    /// Chooses among free places; must be unpredictable to attackers.
+    /// Chooses among free places. Must be unpredictable to attackers.
     pub seed: u64,
 }
 
@@ -148,12 +148,12 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// `any`, plus displacements whose last byte traps only with the byte after the jump.
+    /// `any`, plus displacements whose last byte traps only together with the byte after the jump.
     pub(crate) pairs: Displacement,
     /// The lowest and highest address from which all links are in reach.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// How many of the trampoline's first bytes most hits execute.
+    /// Length of the trampoline's start, which most hits execute.
     pub(crate) hot: u64,
     pub(crate) unwind_len: u64,
     pub(crate) needs_callers: bool,
@@ -225,7 +225,7 @@ impl Open {
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
-            // Not offset 0, which in the arena's index means no trampoline.
+            // Offset 0 is excluded, because 0 in the arena's index means no trampoline.
             (start >= run.start && !start.is_multiple_of(ARENA_LEN)).then_some(start)
         })
     }
@@ -250,7 +250,6 @@ pub(crate) struct Arenas {
     open: Vec<Open>,
     bases: BTreeSet<u64>,
     fresh: Vec<u64>,
-    /// The free ranges are sorted by address.
     pub(crate) space: Space,
 }
 
@@ -284,8 +283,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room: on few cache lines, else elsewhere, else with a pair of trap bytes, else in
-    /// [`Space::last_resort`].
+    /// Reserves room. Prefers places where the hot bytes touch few cache lines, then others, then those that need a
+    /// pair of trap bytes, then [`Space::last_resort`].
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -343,7 +342,7 @@ impl Arenas {
     }
 
     /// Returns a place that begins in `band`, in a new arena in `free`. Searches from an address that the seed chooses,
-    /// then from the start. Nearby sites' bands overlap, so the common seed makes their arenas adjacent.
+    /// then from the start. Nearby sites have overlapping bands and the same seed, so their arenas become neighbours.
     fn granule(
         &self,
         want: &RoomRequest,

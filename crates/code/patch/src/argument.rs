@@ -101,7 +101,7 @@ mod tests {
             None,
             "the first call has changed it"
         );
-        // mov (%rdi),%rdi; call; and mov $1,%edi; je to before the call; mov $2,%edi; call
+        // mov (%rdi),%rdi; call; and mov $1,%edi; je to the call; mov $2,%edi; call
         assert_eq!(
             argument(&[0x48, 0x8b, 0x3f, 0xe8, 0, 0, 0, 0], 0x1008),
             None

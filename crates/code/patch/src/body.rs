@@ -15,7 +15,7 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// Writes a record of each hit, with the first two arguments. Counters: [`tiptoe_wire::ring::words`].
+    /// Writes a record of each hit, with the first two arguments. Its counters are [`tiptoe_wire::ring::words`].
     Record {
         /// The first counter.
         slot: u32,
@@ -24,7 +24,7 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// Counts each call and its return, and times it if `timed`. Counters: [`tiptoe_wire::calls::words`].
+    /// Counts calls and returns, and times calls if `timed`. Its counters are [`tiptoe_wire::calls::words`].
     Call {
         /// The first counter.
         slot: u32,
@@ -35,7 +35,7 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// Follows calls of `--under`'s function as `Call` does, and marks the thread as inside, for [`Hits::under`].
+    /// As `Call`, for the function of `--under`. The thread is marked during the call, for [`Hits::under`].
     Gate {
         /// The first counter.
         slot: u32,
@@ -51,7 +51,7 @@ pub enum Body {
         stay: bool,
     },
     /// Calls the agent's hook with `nr` before a system call. The call then runs at its own address, unless the hook
-    /// has made it.
+    /// has already made the call.
     Syscall {
         /// The call's number.
         nr: u32,
@@ -79,8 +79,8 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the shape to patch: the function's first instruction if the body needs an entry and the site is none, or
-    /// if the body reads an argument overwritten before the site.
+    /// Returns `shape`, or the shape of the function's first instruction if the body needs an entry and `shape` is
+    /// none, or if the body reads an argument overwritten before the site.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));

@@ -1,4 +1,4 @@
-//! Builds the trampoline's code before the displaced instructions. `COLD` and `HOOK` are the agent's entries
+//! Builds the part of a trampoline that precedes the displaced instructions. `COLD` and `HOOK` are the agent's entries
 //! ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
@@ -17,9 +17,10 @@
 //!         jmp  out
 //! ```
 //! If the displaced instructions start with a call, the patch calls the trampoline, and `pass` is a `jmp` to the
-//! callee. A thread that trapped has pushed no return address, so it continues where the trampoline pushes one.
+//! callee. A thread that trapped at the site has pushed no return address, so it resumes where the trampoline pushes
+//! it.
 //!
-//! Inside a function the trampoline steps over the red zone and saves the flags, until `pass`.
+//! Inside a function the trampoline first steps over the red zone and saves the flags. At `pass` it undoes both.
 //!
 //! A system call. The flags are free, because later code does not read them:
 //! ```text
@@ -32,7 +33,7 @@
 //! +8      cmpl $0,%fs:recall         has the agent held back a signal since?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
-//! +24     nop                        unwinders look up the byte before a return address
+//! +24     nop                        for unwinders, which look up the byte before a return address
 //! +25     lea  128(%rsp),%rsp        the hook returns here if it made the call
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
@@ -171,7 +172,7 @@ pub(crate) fn build(
 }
 
 /// Calls the hook at a function's entry, and keeps the hook's flags, which are its answer. The displaced instructions'
-/// copy must begin 14 bytes after the hook's return address, where the agent calls the copy.
+/// copy must begin 14 bytes after the hook's return address, because the agent calls it there.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -180,7 +181,7 @@ fn intercept(code: &mut Code, what: u32) {
         .put(&STEP_BACK);
 }
 
-/// Appends the program's code before the system call. Returns the address after it.
+/// Returns the address after the system call.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.set_unwind_state(step.offset, 0).append(&step.copy);
@@ -190,7 +191,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// As long as the recall check, because the agent relies on distances in this code.
+/// Has the recall check's length, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
@@ -239,7 +240,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// %rax has the counters. The caller must bind the returned jumps.
+    /// %rax must point to the counters. The caller must bind the returned jumps.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

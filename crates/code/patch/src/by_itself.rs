@@ -1,5 +1,5 @@
-//! Follows calls from the first two callers in the trampoline itself. A thread's *credit* is how many calls it may
-//! follow.
+//! By this code a trampoline *follows* calls from its first two callers (notices entry and return) without the agent. A
+//! thread's *credit* is the number of calls that it may still follow.
 //!
 //! ```text
 //! entry:  no counters: general
@@ -7,7 +7,7 @@
 //!         another caller (CALLER is 0: none yet): general
 //! follow: end of a page of frames, or counters removed: general
 //!         decq credit; incq calls; push a frame
-//! call:   lea  8(%rsp),%rsp          drop the return address: calls and rets pair
+//! call:   lea  8(%rsp),%rsp          drop the return address, so that calls and rets pair
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
@@ -16,12 +16,13 @@
 //! general:                           as `timed`
 //! ```
 //! Registers are saved in the red zone, which is free at an entry. The copy returns to the trampoline, but unwind
-//! information shows the program's return address. The agent writes `CALLER` only once, because calls return to it from
-//! then on. If calls are timed, `spent` is directly after the test of credit, because most hits have no credit.
+//! information shows the program's return address. The agent writes `CALLER` only once, because followed calls return
+//! to the address in it. If calls are timed, `spent` directly follows the test of credit, because then most hits have
+//! no credit.
 //!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 through a thunk (`tiptoe-dev bench
-//! uprobe`, `entry_return`). Stores dominate, so few registers are saved, and unchanged words of a frame are not
-//! written.
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 from others by `timed`'s path
+//! (`tiptoe-dev bench uprobe`, `entry_return`). Stores cost most, so few registers are saved, and unchanged words of a
+//! frame are not written.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, words};
@@ -44,18 +45,18 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 pub(crate) struct JoinOffsets {
-    /// Where each caller's call is made, with registers restored and the return address on the stack.
+    /// Where the call for each caller begins. Registers are restored there, and the return address is on the stack.
     pub(crate) call_offsets: [usize; WAYS],
     pub(crate) call_jumps: [ForwardJump; WAYS],
     pub(crate) exit: usize,
 }
 
-/// A write that is skipped if it changes nothing: the jump to it, its code, where to continue.
+/// A write that is skipped if it changes nothing: the jump to its code, the code, and the offset to continue at.
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows calls from the two known callers. Other calls continue after this code, with all registers restored;
-    /// hits that the filter refused jump to `copy` by `missed`.
+    /// Other calls continue after this code, with all registers restored. `missed` are the filter's jumps, which lead
+    /// to `copy`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -105,12 +106,11 @@ struct FollowCode {
     itself: JoinOffsets,
     others: ForwardJump,
     checked_offset: usize,
-    /// Jumps for calls from known callers that cannot be followed here.
     general: [ForwardJump; 2],
 }
 
 fn follow(code: &mut Code, call: &FollowedCall, abi: &Abi) -> FollowCode {
-    // The first caller's path takes no branch, because over many functions taken branches are slow.
+    // The first caller's path takes no branch, because taken branches are slow if many functions are probed.
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
@@ -157,8 +157,8 @@ fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) 
     (call_offset, made)
 }
 
-/// Counts a followed call. The returned jumps are for the end of a page of frames, and for a fork in a signal handler,
-/// which removes the counters.
+/// Counts a followed call. The returned jumps are taken at the end of a page of frames, and if a fork in a signal
+/// handler has removed the counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
@@ -168,7 +168,7 @@ fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     [full, none]
 }
 
-/// Pushes a frame without a time. Reserves it first and writes its first word last (invariant 3 in `timed`).
+/// See invariant 3 in `timed`.
 fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax

@@ -12,10 +12,10 @@ pub(crate) struct NumberedCall {
     pub(crate) syscall: usize,
 }
 
-/// Returns whether a call must run at its own address:
+/// Returns whether a call must run at its own address, because
 /// - it returns twice, in another program, or never;
-/// - the kernel may restart it as `restart_syscall`, but forgets it if the thread traps before the restart;
-/// - another patch may hook it: signals, credentials, mappings, locked memory.
+/// - the kernel may restart it as `restart_syscall`, but not after a trap in between;
+/// - another patch may hook it (calls about signals, credentials, mappings, locked memory).
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
         7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
@@ -203,7 +203,7 @@ mod tests {
             let targets = branch_targets(&function);
             assert_eq!(movable(&function, &targets), want, "{bytes:x?}");
         };
-        // xor %eax,%eax, or mov $39,%eax, in both of its forms
+        // xor %eax,%eax, or mov $39,%eax, in its three forms
         check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], &[0x1002]);
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1007]);
@@ -249,7 +249,7 @@ mod tests {
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// Regression: a register with other values elsewhere made the number unknown.
+    /// Regression: a number was unknown if its register had other values elsewhere.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx
@@ -260,7 +260,7 @@ mod tests {
         };
         check_masks(&code(11, 4), false);
         check_masks(&code(14, 4), true);
-        // The jump leads to the first copy, with any other value.
+        // The jump leads to the first copy, where the register may then have any value.
         check_masks(&code(11, 0xf7), true);
     }
 }

@@ -25,8 +25,8 @@ struct Link {
     to: LinkTarget,
 }
 
-/// What a place in our code means to unwinders: the program is `offset` bytes after the site, our code has pushed
-/// `depth` bytes.
+/// How unwinders see a place in our code: the program is `offset` bytes after the site, and our code has pushed `depth`
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -44,7 +44,7 @@ pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Below, unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
-/// Unsigned; or no carry.
+/// Not below, unsigned; or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
 /// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
@@ -56,7 +56,7 @@ pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// Code whose length must not depend on its address, because the arena reserves room first.
+/// Code whose length must not depend on its address, because room is reserved before the address is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -138,7 +138,7 @@ impl Code {
         self
     }
 
-    /// Appends a jump to be bound. It reaches 127 bytes, or 2 GiB if `near`.
+    /// Appends a jump whose target is bound later. It reaches 127 bytes, or 2 GiB if `near`.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> ForwardJump {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);

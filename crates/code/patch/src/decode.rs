@@ -1,4 +1,4 @@
-//! A function's bytes, and its branches.
+//! Decodes functions.
 
 use std::ops::Range;
 
@@ -80,7 +80,7 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Calls `visit` with each instruction, or `None` for a byte that begins none.
+/// Calls `visit` with each instruction, and with `None` for each byte that cannot be decoded.
 pub(crate) fn each_instruction(
     function: &FunctionCode,
     mut visit: impl FnMut(Option<&Instruction>),

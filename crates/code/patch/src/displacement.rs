@@ -1,13 +1,13 @@
 //! Chooses displacements with a trap byte on each instruction head.
 //!
 //! If an instruction began at a byte of a `jmp rel32`'s displacement, the byte must fault, whatever follows. 19 bytes
-//! raise SIGILL and leave the instruction pointer at the byte. Two others will not do:
+//! raise SIGILL and leave the instruction pointer at the byte. Two other bytes trap, but are not used:
 //! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
 //! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the kernel
 //!   writes the file's byte into our displacement in all processes with uprobes in that file.
 //!
 //! If an instruction of two or more bytes began at the jump's last byte, the patch may also write `FF` after the jump.
-//! Then five more bytes fault.
+//! Then five more values of the last byte fault.
 
 /// Bytes that raise SIGILL, because they begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
@@ -15,19 +15,20 @@ const SIGILL_BYTES: &[u8] = &[
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL if [`SECOND`] follows, an impossible operand.
+/// Bytes that raise SIGILL before [`SECOND`], an operand that they cannot have.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of displacements, each a band of 16 MiB, in the order tried: below the site, then above it from the top
-/// down, because the heap grows up from the program. The last five, nearest first, trap only with a second byte.
+/// Top bytes of displacements, in the order tried. Each is a band of 16 MiB: first those below the site, then those
+/// above it from the top down, because the heap grows up from the program. The last five, nearest first, trap only with
+/// a second byte.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// The number of the first [`BANDS`], below the site.
+/// The number of bands below the site, the first of [`BANDS`].
 pub(crate) const BELOW: usize = 6;
 
 const LINE: u64 = 64;
@@ -91,7 +92,7 @@ pub(crate) fn needs_second(byte: u8) -> bool {
 }
 
 /// Returns whether an instruction that began with `original` and now begins with `now` is an inner head of a patch.
-/// `int3`, jumps and calls begin patches; they are no inner heads.
+/// `int3`, jumps and calls are not, because patches begin with them.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -112,13 +113,13 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines, if any.
+    /// Keeps only the displacements from `origin` at which `len` bytes touch the fewest cache lines, if there are any.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
             start + len <= len.next_multiple_of(LINE).max(LINE)
         };
-        // 256 is a multiple of the line, so the lowest byte decides.
+        // 256 is a multiple of [`LINE`], so the lowest byte of a displacement decides.
         let few = self.0[0].and(ByteSet::filter(fits));
         if few != ByteSet::NONE {
             self.0[0] = few;
@@ -205,7 +206,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // 60 bytes fit in one line at no trap byte.
+        // No trap byte lets 60 bytes fit in one line.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

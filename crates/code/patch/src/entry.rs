@@ -2,10 +2,11 @@
 //!
 //! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe may replace), and instructions at
 //! which no jump can be guarded (`guard`). Each call must execute the skipped instructions exactly once; otherwise hits
-//! would be lost or counted twice. If they overwrite an argument that a filter needs, the site is the entry.
+//! would be lost or counted twice. If a skipped instruction overwrites an argument that a filter needs, the site is the
+//! entry itself.
 //!
 //! If a skipped instruction sets flags, stores through the stack pointer or copies it, the hit must preserve the flags
-//! and the red zone. But compares directly before the site run again after the hit instead (`twice`).
+//! and the red zone. Compares directly before the site are an exception: they run again after the hit (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
@@ -35,7 +36,7 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// Returns the shape at an instruction. An entry's site (`offset` 0) may be later.
+/// Returns the shape at an instruction. The site of an entry (`offset` 0) may be a later instruction.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
     if signal_return(function).is_some() {
@@ -100,7 +101,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             Some(copy) => {
                 repeats.append(&copy);
             }
-            // The instruction may change what was compared.
+            // The instruction may change an earlier compare's operand.
             None if leaves_something(&mut factory, &instruction) || repeats.len() > 0 => {
                 kind = Kind::Inside;
             }
@@ -130,7 +131,7 @@ fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -
         .fold(0, |bits, at| bits | 1 << at)
 }
 
-/// Returns whether the instruction leaves flags or red-zone bytes, which a hit would overwrite.
+/// Returns whether the instruction may write flags or the red zone, which a hit overwrites.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -149,8 +150,8 @@ fn copies_stack_pointer(instruction: &Instruction) -> bool {
     copied || computes && is_stack_pointer(instruction.memory_base())
 }
 
-/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is kept if a loop
-/// jumps to its end, because such a jump is no call.
+/// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
+/// loop jumps to its end; otherwise each turn would count as a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -173,7 +174,7 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Returns whether the code reads flags before it sets them. Such code is no function's entry, even with a symbol.
-/// `syscall` is no read, because it only saves the flags.
+/// `syscall` does not count, because it only saves the flags.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
@@ -217,7 +218,7 @@ mod tests {
         // mov $107,%eax; syscall; ret
         let call = [0xb8, 0x6b, 0, 0, 0, 0x0f, 0x05, 0xc3];
         check(&call, 5, true, Strategy::Short);
-        // Before a cmp $-4095,%rax the call itself is the site.
+        // With a cmp $-4095,%rax after the call, a jump fits on the call itself.
         let compare = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xc3];
         check(&[&call[..7], &compare].concat(), 5, true, Strategy::Jump);
         // clone must run at its own address.
@@ -280,7 +281,7 @@ mod tests {
         check(&after_sub(&pad), 5, true, Jump);
         check(&after_sub(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
         check(&after_sub(&[0x90; 5]), 0, true, Jump);
-        // A compare is repeated if the site follows it directly; an add leaves flags.
+        // A compare is repeated if the site follows it directly; an add is not.
         check(&after_sub(&[0x83, 0xff, 1]), 3, true, Jump);
         check(&after_sub(&[0x83, 0xff, 1, 0x74, 0x10]), 3, true, Jump);
         // cmp $1,%edi; mov $1,%eax; mov $2,%edx
@@ -294,12 +295,12 @@ mod tests {
         check(&after_sub(&[0x83, 0x7c, 0x24, 0xf8, 1]), 5, false, Jump);
         // fldt 8(%rsp)
         check(&after_sub(&[0xdb, 0x6c, 0x24, 8]), 4, true, Jump);
-        // A call stays the site, and no site may follow `loop`.
+        // A call at the entry is the site, and no site may follow `loop`.
         check(&after_sub(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
         check(&after_sub(&[0xe2, 0x10]), 0, true, Jump);
         // enter $8,$0 moves the stack pointer.
         check(&after_sub(&[0xc8, 8, 0, 0]), 0, true, Jump);
-        // Two such instructions, and a loop to an address between them.
+        // Two `mov`s, without and with a loop to the second.
         let two = [0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
         check(
             &after_sub(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),

@@ -28,7 +28,7 @@ pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<ForwardJump> {
 
 fn jump_where(code: &mut Code, comparison: &Comparison, holds: bool) -> Option<ForwardJump> {
     if let Some(known) = constant(comparison) {
-        // `cmp %al,%al` sets the zero flag: the jump is always taken.
+        // `cmp %al,%al` sets the zero flag, so the jump is always taken.
         return (known == holds).then(|| code.put(&[0x38, 0xc0]).jump_ahead(EQUAL, true));
     }
     compare(code, comparison);
@@ -73,14 +73,14 @@ fn compare(code: &mut Code, comparison: &Comparison) {
     };
 }
 
-/// Compares with the value in %rax, which is saved. The `pop` preserves the flags.
+/// Compares with the value, which is loaded into %rax. The `pop` that restores %rax preserves the flags.
 fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     let operand = 0xc0 | register & 7;
     code.put(&[0x50, 0x48, 0xb8]).put(&value.to_le_bytes());
     code.put(&[0x48 | register >> 3, 0x39, operand, 0x58])
 }
 
-/// Returns a comparison's condition code. Flipping the lowest bit negates it.
+/// Flipping the lowest bit negates the condition.
 fn condition(comparison: &Comparison) -> u8 {
     let signed = comparison.width.signed();
     match comparison.operator {

@@ -1,5 +1,5 @@
-//! Flags that one instruction leaves for another. x87's C0 to C3 and the interrupt flag, which the decoder also
-//! reports, are left out, because trampolines keep them.
+//! Flags that one instruction sets and another reads. x87's C0 to C3 and the interrupt flag, which the decoder also
+//! reports, are excluded, because trampolines preserve them.
 
 use iced_x86::{Instruction, RflagsBits};
 
@@ -18,7 +18,7 @@ pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }
 
-/// Returns whether the direction flag, which the agent clears, may be set.
+/// Returns whether the instruction may change the direction flag, which the agent clears.
 pub(crate) fn sets_direction(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & RflagsBits::DF != 0
 }

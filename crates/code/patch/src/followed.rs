@@ -1,4 +1,4 @@
-//! Code that follows a call, for [`crate::by_itself`] and [`crate::timed`], which has the invariants.
+//! Code that [`crate::by_itself`] and [`crate::timed`] share. The invariants are in the latter.
 
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNDER, words};
@@ -14,7 +14,7 @@ use crate::timed_values;
 pub(crate) struct FollowedCall {
     /// The probe's first word.
     pub(crate) slot: u32,
-    /// The probe's number among those that follow calls.
+    /// The probe's number among probes that follow calls.
     pub(crate) probe: u32,
     pub(crate) is_timed: bool,
     pub(crate) is_gate: bool,
@@ -132,8 +132,7 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Clears the frame's first word. Must come after the last jump to the agent, which looks for the frame, and before the
-/// return is counted (invariant 3 of [`crate::timed`]).
+/// Must come after the last jump to the agent, which looks for the frame (see also invariant 3 of [`crate::timed`]).
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
@@ -142,7 +141,6 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     if !call.is_timed && !call.is_gate {
         return leave_untimed(code, call, abi);
     }
-    // The stack is as at the function's entry.
     code.set_unwind_state(0, 0);
     save(code);
     frames(code, abi);
@@ -182,13 +180,12 @@ pub(crate) fn leave(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.jump_back(None, out);
 }
 
-/// Does [`leave`]'s work for calls that are neither timed nor a gate's. If the thread has no counters, an earlier
-/// session counted the call's entry, so the return is not counted.
+/// If the thread has no counters, an earlier session counted the call's entry, so the return is not counted.
 fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.set_unwind_state(0, 0);
     code.put(&KEEP_RAX);
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
-    code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): the uppermost frame's?
+    code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): is the uppermost frame this call's?
     let odd = code.jump_ahead(IF_NOT_EQUAL, false);
     code.put(&[0x48, 0xc7, 0x40, 0xe0]).put32(0); // movq $0,-32(%rax): before it is counted
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rax

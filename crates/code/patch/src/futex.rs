@@ -1,8 +1,8 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep in the call past the patch's removal, or be cancelled there, so the call must run at its own
-//! address. It has two patches: on the `mov $202,%eax` before it, and on what follows the `syscall`. Neither may touch
-//! the call's two bytes, to which the kernel returns to restart it after a signal.
+//! A thread may sleep in the call until after the patch's removal, or be cancelled in it, so the call must run at its
+//! own address. Two patches surround the call: on the `mov $202,%eax` before it, and on the instructions after it.
+//! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
 //! ```text
 //! before:   the program's code up to the `syscall`
@@ -12,11 +12,10 @@
 //! after:    [if it may be a wake: cmp $129,%esi and $1; je end]
 //!           push $notice; call FUTEX; end: the displaced instructions
 //! ```
-//! The red zone is kept. The flags are free at both sites, because code reads only the result.
+//! The flags are free at both sites, because code after the call reads only its result.
 //!
-//! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the
-//! `push $202`, which also has five bytes. The second is on the way back, mostly where the function's own call has its
-//! second.
+//! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the `push
+//! $202`, which also has five bytes. The second is after the return; often it is also the second patch of a plain call.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -35,20 +34,20 @@ const FUTEX: u32 = 202;
 const WAKE: u32 = 1;
 /// FUTEX_PRIVATE_FLAG.
 const PRIVATE: u32 = 0x80;
-/// With FUTEX_CLOCK_REALTIME, 0x100.
+/// [`PRIVATE`], and FUTEX_CLOCK_REALTIME (0x100).
 const FLAGS: u32 = 0x100 | PRIVATE;
 
-/// What the agent is notified of.
+/// How a patch notifies the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     argument: i32,
-    /// Whether wakes, whose operation is still in `%esi`, are left out.
+    /// Whether wakes are not reported. After the call `%esi` still has the operation.
     skips_wakes: bool,
 }
 
 impl Notice {
-    /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, leads to the function's caller. If `timed`, a
-    /// patch after the call ends the measurement.
+    /// Returns the notice before a call. `rule`, a `tiptoe_stack::Rule`, finds the caller's frame. If `timed`, a patch
+    /// after the call ends the measurement.
     pub fn before_call(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
@@ -100,8 +99,7 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// The shape after the call, if a jump fits and the call may wait.
     pub after_call: Option<Shape>,
-    /// Whether the call may be a wake, because its operation is not constant, and `%esi` holds the operation
-    /// afterwards.
+    /// Whether only `%esi`, after the call, shows if the call is a wake.
     may_wake: bool,
 }
 
@@ -144,7 +142,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Reuses the shape after a call in `plain` if the way back leads there, because patches must not overlap.
+/// Reuses a shape in `plain` to which the code after the return leads, because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
@@ -251,15 +249,15 @@ mod tests {
         };
         check(&[0xbe, 0x81, 0, 0, 0], false, false);
         check(&[0xbe, 0x80, 0, 0, 0], true, false);
-        // xor $128,%sil after it; a je past the mov, with another operation in %esi.
+        // xor $128,%sil after the mov; a je past the mov, with another operation in %esi.
         check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true, true);
         check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true, true);
         // je past the call, so that %esi may hold any value there.
         check(&[0x74, 0x07], true, false);
     }
 
-    /// Two ways to a call, one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret; push $202; call; pop
-    /// %rdx; pop %rcx; jmp to the test.
+    /// Two calls that continue at the same test: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret; push $202;
+    /// call; pop %rdx; pop %rcx; jmp to the test.
     #[test]
     fn a_pushed_call_shares_the_patch_after_the_plain_one() {
         let bytes = [

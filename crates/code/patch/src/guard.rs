@@ -15,11 +15,12 @@
 //! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | none: the strategy is refused |
 //!
-//! `int3` must not follow a prefix, because threads that hit it continue there, without the prefix, once it is removed.
+//! `int3` must not follow a prefix, because a thread that trapped at the `int3` would continue there without the prefix
+//! after the removal.
 //!
 //! The removal may race with the write of the patch. So the guarding byte ([`Guard::offset`]) must be written first and
-//! restored last, like the heads. A jump or call has no guarding byte, because only one byte of its displacement
-//! changes, atomically.
+//! restored last, like the heads. An original jump or call has no guarding byte, because the patch changes only one
+//! byte of its displacement, atomically.
 //!
 //! The manuals of Intel and AMD list the invalid operands as #UD.
 
@@ -29,7 +30,7 @@ use crate::strategy::{CALL, JUMP, SHORT_JUMP, Strategy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Free,
-    /// The displacement's first three bytes stay. The patch is a call, too, with the same return address.
+    /// The displacement's first three bytes stay. The patch is a call with the same return address.
     Call {
         tail: [u8; 3],
     },
@@ -69,8 +70,8 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The patch must cover the next head. A short jump over an instruction of two bytes need not, because it leaves
-        // the next head unchanged.
+        // The patch must cover the next head. Exception: a short jump over an instruction of two bytes does not change
+        // the next head.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }
@@ -90,7 +91,7 @@ impl Guard {
         }
     }
 
-    /// Returns the offset of the guarding byte, which is written and restored like a head.
+    /// Returns the offset of the guarding byte.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),

@@ -1,6 +1,6 @@
-//! Which hits of a probe count.
+//! Selects the hits that count.
 //!
-//! In a hot loop a hit costs 0.8 ns, and 1.0 outside the gate, the function of `--under`.
+//! In a hot loop a hit costs 0.8 ns, and 1.0 outside the function of `--under`.
 
 use tiptoe_event::Filter;
 
@@ -34,7 +34,7 @@ impl GroupValue {
     }
 }
 
-/// What a hit must meet to count.
+/// Which hits count, and what they are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     /// The filter of arguments.

@@ -27,7 +27,7 @@
 //! Hardware shadow stacks are not supported, because a displaced call would fault on return.
 //!
 //! # Duties of the caller
-//! - The bytes must be those in memory, and [`Space`]'s ranges free to map.
+//! - The bytes must be those in memory, and [`Space`]'s ranges must be free to map.
 //! - The trap handler must know [`Patch::heads`] while a thread may be inside the displaced instructions, and handle
 //!   SIGILL if [`Patch::needs_sigill`].
 //! - A fragment that other functions jump into (gcc's `.cold` parts) is no entry; use [`Shape::preserving_everything`].

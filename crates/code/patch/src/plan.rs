@@ -91,17 +91,16 @@ pub struct Patch {
     pub code: Vec<u8>,
     /// The trampoline's unwind information.
     pub unwind: UnwindBytes,
-    /// The address of the trampoline's return addresses ([`tiptoe_wire::arena::CALLER_BYTES`]), or 0.
+    /// The address of the words for callers' return addresses ([`tiptoe_wire::arena::CALLER_BYTES`]), or 0.
     pub callers: u64,
-    /// The displaced instructions' copy, as an offset in `code`. Threads that resume there are not counted.
+    /// The displaced instructions' copy, as an offset in `code`. Hits of threads that resume there are not counted.
     pub copy: u16,
     /// The bytes at which a thread may trap, the site first. Guards ([`Head::is_guard`]) trap only once another tool
-    /// has restored the site's first byte. They must be written and restored with the heads.
+    /// has restored the site's first byte, but must be written and restored with the heads.
     pub heads: Vec<Head>,
     /// The island of [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site does once its first byte is restored. A handler of SIGTRAP is always
-    /// needed.
+    /// Whether a head raises SIGILL, or the site does once its first byte is restored.
     pub needs_sigill: bool,
 }
 
@@ -123,7 +122,7 @@ impl Planner {
         }
     }
 
-    /// Plans a site's patch by the best strategy with room. Calls the slow `islands` only if no jump fits.
+    /// Plans a site's patch by the best strategy with room. Calls `islands` only if no jump fits, because it is slow.
     pub fn plan(
         &mut self,
         shape: &Shape,
@@ -162,7 +161,7 @@ impl Planner {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all callers' arenas, the [`Space`]'s too, to be mapped like [`Planner::new_arenas`].
+    /// Returns all callers' arenas, those of [`Space`] first. The others must be mapped like [`Planner::new_arenas`].
     pub fn caller_arenas(&self) -> &[CallerArena] {
         &self.arenas.space.callers
     }
@@ -203,8 +202,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five free bytes of padding in a short jump's reach, because farther sites reach only the
-    /// padding's beginning.
+    /// Returns the last five free bytes of padding in a short jump's reach. Earlier bytes stay free for farther sites,
+    /// which reach no others.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

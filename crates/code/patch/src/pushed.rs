@@ -12,7 +12,7 @@ use crate::shape::{Kind, shape_in};
 use crate::survey::Survey;
 use crate::syscall::SyscallSite;
 
-/// The most instructions up to the use of the result.
+/// The most instructions searched after a call for a use of its result.
 const WAY_BACK: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     !known_calls(function, &branch_targets(function), loaded).is_empty()
 }
 
-/// Finds the pushes of `nr` before a call. The caller must check the callee with [`makes_pushed`].
+/// Finds the pushes of `nr` before a call. The called function must then be checked with [`makes_pushed`].
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -77,13 +77,14 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<PushedNumber> {
     found
 }
 
-/// Returns whether no patch may precede the instruction, because it sets an argument or reads the flags.
+/// Returns whether the instruction forbids a patch before it, because it sets an argument or reads the flags.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let arguments = [Register::RDI, Register::RSI];
     flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// Returns the offsets of instructions that surely run from `offset` on, up to the first that may use the result.
+/// Returns the offsets of the instructions that run after a return to `offset`, up to the first that may use the
+/// result.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();

@@ -1,17 +1,18 @@
-//! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx has the thread's counters:
+//! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx points to the thread's
+//! counters:
 //! ```text
 //!         no credit (`Data::set_credit`): incq only_counted; out
 //!         the time in %rdx; decq credit
 //! again:  the head in %rax; if CELLS ahead of the tail: incq lost; done
 //!         cmpxchg: increment the head
-//!         if a signal handler did: again
+//!         if a signal handler incremented it first: again
 //!         incq recorded
 //!         the cell: time, arguments; last the slot and the position
 //! done:   restore the registers
 //! ```
 //! The time is read first, so that hits of a signal handler are later than the hit that the handler interrupts.
-//! Counters and cells stay mapped, so a thread may sleep past its session's end before it writes. A record costs 10 ns,
-//! including the `rdtsc`.
+//! Counters and cells stay mapped, so a thread that sleeps past its session's end may still write. A record costs 10
+//! ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
@@ -26,7 +27,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Records a hit. Destroys %rax, which has the counters.
+    /// Records a hit. %rax points to the counters, and is destroyed.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
@@ -59,7 +60,7 @@ impl RareJumps {
     }
 }
 
-/// Leaves the position in %rax and the next in %r11; jumps if the ring is full.
+/// Loads the position to %rax and the next position to %r11. Jumps if the ring is full.
 fn reserve(code: &mut Code) -> ForwardJump {
     let again = code.len();
     code.put(&[0x48, 0x8b, 0x41, byte(slab::HEAD)]); // mov head(%rcx),%rax

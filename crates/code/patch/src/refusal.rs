@@ -16,7 +16,7 @@ pub enum Refusal {
         /// The offset.
         offset: usize,
     },
-    /// No valid instruction is there.
+    /// The bytes are no valid instruction.
     #[error("the bytes at {address:#x} are not an instruction")]
     Undecodable {
         /// Its address.

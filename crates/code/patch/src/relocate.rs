@@ -103,7 +103,7 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Returns whether a branch has an operand size prefix, about which Intel and AMD disagree.
+/// Returns whether a branch has an operand size prefix, whose effect differs between Intel and AMD.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -127,7 +127,7 @@ fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> 
         instruction.memory_index(),
     ];
     if on_stack.iter().any(|r| r.full_register() == Register::RSP) {
-        // The copy pushes first, which changes the operand's stack pointer.
+        // The copy first pushes the return address, which changes the operand's stack pointer.
         return Err(unrelocatable(instruction, "call through the stack pointer"));
     }
     let prefix =

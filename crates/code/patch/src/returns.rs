@@ -1,7 +1,7 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
 //! A function that reads its return address (for `dladdr`, a log, `setjmp`) must not find a thunk of tiptoe's, so calls
-//! of it must not be followed. These are found:
+//! of it must not be followed. These reads are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.
@@ -34,10 +34,10 @@ pub enum Callee {
     Slot(u64),
 }
 
-/// What a function reads, calls and jumps to.
+/// The return addresses that a function reads, and the targets of its calls and jumps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
-    /// Bit N: it reads the return address of the Nth frame above.
+    /// Bit N: the function reads the return address of the Nth frame above.
     pub levels: u8,
     /// Targets of tail calls, which return to the function's caller.
     pub jumps: Vec<Callee>,
@@ -49,7 +49,7 @@ const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Finds what a function reads, calls and jumps to. `cfa` returns the unwind information at an address.
+/// Decodes a function. `cfa` returns the CFA at an address, from unwind information.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue {

@@ -1,8 +1,8 @@
 //! Finds what can be patched at a site, before the trampoline's address is known.
 //!
 //! A site's *window* is the run of whole instructions that a patch displaces. A strategy is refused if nothing guards
-//! the site (`guard`), or if a branch or a displaced call's return leads to an inner head, because each thread would
-//! trap there.
+//! the site (`guard`). It is also refused if a branch or a displaced call's return leads to an inner head, because each
+//! such jump would trap.
 
 use iced_x86::Instruction;
 
@@ -73,7 +73,6 @@ impl Window {
         allowed
     }
 
-    /// Returns the jump, with a second trap byte if its last byte needs one.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
@@ -176,7 +175,7 @@ pub(crate) enum Kind {
 struct WindowContext<'a> {
     survey: &'a Survey,
     kind: Kind,
-    /// The padding after the run that a patch may overwrite.
+    /// How many bytes of padding after the run a patch may overwrite.
     room: usize,
 }
 
@@ -255,8 +254,8 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). A start from unwind information is a few
-/// bytes earlier, in the padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). Unwind information may begin a few bytes
+/// earlier, in padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];

@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// The most instructions back to the beginning, which also store and reload arguments.
+/// The most instructions from `more` to the jump back. They also store and reload arguments.
 const MOST_BACK: usize = 64;
 const LIMIT: u64 = 0x10;
 

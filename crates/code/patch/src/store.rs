@@ -1,4 +1,4 @@
-//! Decodes a memory access, which a breakpoint reports only afterwards.
+//! Decodes the memory access of an instruction that has run, because breakpoints report accesses only afterwards.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};

@@ -10,7 +10,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the bytes written at the site.
+    /// Returns the number of bytes written at the site.
     pub const fn patch_len(self) -> u8 {
         match self {
             Strategy::Jump => 5,

@@ -1,4 +1,4 @@
-//! Reads a function once.
+//! A function's branch targets and padding.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
 

@@ -1,11 +1,11 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
 //! A jump fits on the `mov`, which has five bytes or more. No branch, branch target or other write to %eax may be
-//! between the `mov` and the system call; otherwise a thread might pass only one. In libc's `syscall`, which has the
-//! number in a register, the site is the instruction before the call.
+//! between the `mov` and the system call; otherwise a thread might execute only one of the two. In libc's `syscall`,
+//! which has the number in a register, the site is the instruction before the call.
 //!
-//! Many of libc's functions are little but a system call, so a patch may displace one. Its number must be known and not
-//! in [`crate::call_numbers::stays`].
+//! Many of libc's functions are little more than a system call, so a patch may displace the call. The call's number
+//! must then be known and not in [`crate::call_numbers::stays`].
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 
@@ -83,8 +83,8 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     site(function, &survey, &found?)
 }
 
-/// Returns whether code may replace its thread's thread-local block unnoticed, by `wrfsbase` or an arch_prctl that no
-/// hook fits.
+/// Returns whether code may replace its thread's thread-local block unnoticed, by `wrfsbase`, or by an arch_prctl that
+/// cannot be hooked.
 pub fn may_replace_block(function: &FunctionCode) -> bool {
     const ARCH_PRCTL: u32 = 158;
     let code: Vec<Instruction> = function.decoder(0).into_iter().collect();
@@ -183,7 +183,7 @@ mod tests {
             any_syscall_site(&function).map(|site| (site.address, site.syscall))
         };
         assert_eq!(look(&bytes), Some((0x1003, 0x1008)));
-        // The last instruction must not set the number; the call must be the only one.
+        // No site: the last instruction sets the number; there are two calls.
         assert_eq!(look(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
         assert_eq!(look(&[&bytes[..10], &bytes[3..]].concat()), None);
     }

@@ -46,8 +46,8 @@ fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
     code.bind(full);
 }
 
-/// Finds the set; %rax has the counters, %rcx and %rdx must be saved. Without credit, only counts the call. Otherwise
-/// jumps, with the frame's last word in %rcx and the set's offset in %rdx.
+/// Finds the set. %rax must point to the counters; %rcx and %rdx must be saved. Without credit, only counts the call.
+/// Otherwise jumps, with the frame's last word in %rcx and the set's offset in %rdx.
 pub(crate) fn jump_if_credit(code: &mut Code, by: GroupValue, slot: u32) -> ForwardJump {
     find_set(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
@@ -64,7 +64,7 @@ pub(crate) fn count(code: &mut Code, word: u32) {
 }
 
 /// Loads the set's offset to %edx for a returning call whose frame ends at %rcx. Clears the set's number in the frame's
-/// last word, which leaves the callees' time.
+/// last word, so that the word is only the callees' time.
 pub(crate) fn load_set(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

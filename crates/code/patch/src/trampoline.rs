@@ -18,7 +18,7 @@ impl Trampoline {
     pub(crate) fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
-        // A compare is as long as its copy.
+        // Copies of compares are as long as the originals.
         self.repeated = shape.repeats.len();
         if self.repeated > 0 {
             self.code.set_unwind_state(0, 0).append(&shape.repeats);

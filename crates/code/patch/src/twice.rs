@@ -1,13 +1,13 @@
 //! The instructions that may run twice.
 //!
-//! If an instruction before a site changes only flags, the trampoline runs it again after the hit, which overwrites
-//! flags. That is allowed for `cmp`, `test`, and `bt`. On memory, `bt` must have an immediate, because an offset in a
+//! A hit overwrites flags. If an instruction before the site changes only flags, the trampoline runs it again after the
+//! hit. That is allowed for `cmp`, `test`, and `bt`. On memory, `bt` must have an immediate, because an offset in a
 //! register may reach beyond the operand. These three change only the six status flags, which depend only on the
 //! operands. Others may change more: `comiss` sets bits in MXCSR.
 //!
-//! The hit writes below the stack pointer, and a followed call has another return address. So an operand on the stack
-//! must be above the return address. If other memory changes in between, the effect is that of a preemption before the
-//! instruction. Only a fault handler, a watch or a device would notice two reads.
+//! The hit writes below the stack pointer, and the return address of a followed call is replaced. So an operand on the
+//! stack must be above the return address. If other memory changes in between, the effect is as if the thread had been
+//! preempted before the instruction. Only a fault handler, a watch or a device would notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -1,14 +1,14 @@
-//! Unwind information for trampolines. An unwinder that starts inside one (a profiler's signal, an asynchronous
-//! cancellation) sees the untraced program.
+//! Unwind information for trampolines. With it an unwinder that starts inside a trampoline (a profiler's signal, an
+//! asynchronous cancellation) sees the untraced program.
 //!
 //! Each instruction of a trampoline represents an address of the program. A copied instruction represents its original,
-//! the jump back the next instruction, others the site. Unwinders see a trampoline as a frame on top of the program's,
-//! like a signal's, called from the represented address. Decoding from each declared state ([`Code::set_unwind_state`])
-//! finds what the trampoline has pushed. If the trampoline follows calls by itself, the code to which they return is no
-//! frame; its return address is in the trampoline's word.
+//! the jump back represents the next instruction, and all others represent the site. Unwinders see a trampoline as a
+//! frame like a signal handler's, which interrupted the program at the represented address. Decoding from each declared
+//! state ([`Code::set_unwind_state`]) finds what the trampoline has pushed. If the trampoline follows calls by itself,
+//! the code to which they return has no frame of its own. Its return address is in the word `CALLER` (`by_itself`).
 //!
-//! A trampoline's frame must not share its canonical address with the program's, because libgcc identifies frames
-//! by it.
+//! A trampoline's frame must not have the same canonical address as the program's, because libgcc identifies frames by
+//! that address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -70,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the stack pointer's change; a call's includes its callee's.
+/// Returns the stack pointer's change by the instruction, and by the callee if it is a call.
 fn moves(instruction: &Instruction, link: Option<LinkTarget>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(LinkTarget::Time)) => 0,
@@ -140,8 +140,8 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// For the code to which calls return if the trampoline follows them by itself. Like a thunk it must be no frame, so
-/// its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
+/// For the code to which calls return if the trampoline follows them by itself. Like a thunk, this code has no frame,
+/// so its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
@@ -197,8 +197,8 @@ impl UnwindInfo {
         self.at(0, 0, 0).len() as u64
     }
 
-    /// Returns the information's bytes at address `at`, for code at `code`: `.eh_frame_hdr` with an entry for each
-    /// part, the slot and `callers`, the CIEs, the FDEs, the terminator.
+    /// Returns the bytes at address `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part, the slot and
+    /// `callers`, CIEs, FDEs, the terminator.
     pub(crate) fn at(&self, at: u64, code: u64, callers: u64) -> Vec<u8> {
         let forms = self.forms();
         let cies = unwind_info::TABLE
@@ -297,7 +297,7 @@ fn program(rows: &[(usize, UnwindState)], range: Range<usize>, site: u64) -> Vec
     program
 }
 
-/// DW_CFA_nop, and the terminator's bytes.
+/// DW_CFA_nop; also the bytes of the terminator.
 const NOTHING: u8 = 0;
 
 fn distance(to: u64, from: u64) -> [u8; 4] {

@@ -1,4 +1,4 @@
-//! Every function of real programs: nothing panics, nearly all take a jump.
+//! Plans patches for every function of real programs. Nearly all take a jump.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -155,7 +155,7 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // If the opcode stays, one byte of the target differs, so threads see the old target or the new.
+    // If the opcode stays, only one byte of the target may change, so that threads see the old target or the new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }

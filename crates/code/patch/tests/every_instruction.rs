@@ -24,7 +24,7 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Six instructions that a guarded jump may replace. They precede the `pushf` of `ending`, because code that soon reads
+/// Six instructions that a guarded jump may replace. They delay the `pushf` of `ending`, because code that soon reads
 /// flags is no entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
@@ -65,7 +65,7 @@ impl Encoding {
         let instruction = &self.instruction;
         let mut defined = instruction.rflags_modified() & !instruction.rflags_undefined();
         if instruction.mnemonic() == Mnemonic::Imul {
-            // Intel and AMD disagree.
+            // Intel and AMD set it differently.
             defined &= !RflagsBits::SF;
         }
         // The decoder's bits are not the processor's.
@@ -81,7 +81,7 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder reports only changed flags, which does not suffice for a repetition.
+    /// Returns whether only flags change, according to the decoder.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -232,13 +232,13 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A site inside must keep flags. A followed call's patch is at the entry, which need not.
+        // A site inside a function must keep flags. A followed call's patch is at the entry, where flags are free.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {
             (true, _) => u64::MAX,
             (false, 0) => encoding.defines(),
-            // After a fault, these are the initial flags, which a hit changes.
+            // After a fault the flags are the initial ones, which a hit changes.
             (false, _) => 0,
         };
         if let Some(difference) = expected.difference(&found, flags) {
@@ -296,6 +296,6 @@ fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
 
 #[test]
 fn all_instructions_are_tried() {
-    // The decoder lists this instruction with 64-bit addresses, but decodes it only with others.
+    // The decoder lists this instruction with 64-bit addresses, but decodes it only with shorter ones.
     assert_eq!(encodings::missing(), [Code::Montmul_64]);
 }

@@ -203,8 +203,8 @@ fn supported_rule(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Returns `turn` if the expression is `rsp + 8 + ((rip & 15) >= turn) * 8`, as for a procedure linkage table. An entry
-/// of the table has pushed its number from offset `turn` on.
+/// Returns `turn` if the expression is `rsp + 8 + ((rip & 15) >= turn) * 8`, as for a procedure linkage table. From
+/// offset `turn` on, an entry of the table has pushed its number.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;

@@ -1,6 +1,6 @@
 //! A budget for reading hostile debug information. The file's size does not bound the work: an attribute may have no
-//! bytes, and an entry may be referred to over and over. So each entry, each attribute, and each search for the end
-//! of a text must be paid for.
+//! bytes, and an entry may be referred to over and over. So each entry, each attribute, and each search for the end of
+//! a text must be *paid* for: its cost is subtracted from the budget.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::error::BudgetExceeded;
 
 /// The reads that a budget allows for each byte.
 const PER_BYTE: u64 = 16;
-/// The reads that any budget allows besides.
+/// The reads that every budget allows in addition.
 const LEAST: u64 = 1 << 20;
 /// Searching this many bytes for a text's end takes as long as one read.
 const BYTES_PER_READ: usize = 16;

@@ -19,7 +19,7 @@ pub trait Pieces {
     /// Returns the file's length, which may change.
     fn size(&self) -> u64;
 
-    /// Fills `piece` from `at` on; fails unless the file has all its bytes.
+    /// Fills `piece` from `at` on; fails if the file is too short.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
     /// Returns whether there is memory for more bytes.
@@ -44,7 +44,7 @@ impl Pieces for Vec<u8> {
 pub struct Content {
     file: Rc<BudgetedPieces>,
     cache: ReadCache<ContentCursor>,
-    /// Pieces that are paid for, so that reading one again is free.
+    /// Pieces already charged to the budget. Reading them again is free.
     paid: RefCell<HashSet<(u64, u64)>>,
 }
 
@@ -91,7 +91,7 @@ impl Content {
         self.file.pieces.size()
     }
 
-    /// Pays for data made from the content.
+    /// Charges data made from the content to the budget.
     pub(crate) fn spend(&self, bytes: u64) -> Option<()> {
         self.file.spend(bytes)
     }
@@ -140,7 +140,7 @@ impl<'d> ReadRef<'d> for &'d Content {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'d [u8], ()> {
-        // The budget must pay first, because the cache allocates before it reads.
+        // The budget is charged first, because the cache allocates before it reads.
         if !self.paid.borrow().contains(&(offset, size)) {
             self.file.spend(size).ok_or(())?;
             self.paid.borrow_mut().insert((offset, size));

@@ -25,8 +25,8 @@ pub trait DebugSource {
         None
     }
 
-    /// Asks a debuginfod server for this build-id, in hexadecimal digits. Must be called only if no local file has the
-    /// information, because a server is slow.
+    /// Asks a debuginfod server for the file with this hexadecimal build-id. Must be called only if no local file has
+    /// the information, because a server is slow.
     fn fetch(&self, _build_id: &str) -> Option<(PathBuf, Content)> {
         None
     }
@@ -67,7 +67,7 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Returns possible paths: beside the image, in `.debug`, and mirrored in each root.
+/// Returns possible paths: beside the image, in `.debug`, and in the image's folder below each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {
@@ -91,7 +91,6 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a file's CRC-32; `None` if the file is too long or unreadable.
 pub(crate) fn crc32(content: &Content) -> Option<u32> {
     let mut crc = crc32fast::Hasher::new();
     content.stream(MOST_SUMMED, |part| crc.update(part))?;

@@ -123,7 +123,7 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            // The text may be cut only at `<`, because another byte may be inside a character.
+            // The text may be cut only at `<`; other bytes may be parts of a character.
             let name = (byte == b'<' && at > 0).then(|| &bare[..at])?;
             return Some(name.strip_suffix("::").unwrap_or(name));
         }

@@ -1,5 +1,3 @@
-//! Opens the debug information of a file.
-
 use std::rc::Rc;
 
 use gimli::{Dwarf, SectionId};

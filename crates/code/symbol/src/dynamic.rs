@@ -95,7 +95,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// A hash table has as many symbols as chains.
+    /// The table has a chain entry for each symbol.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
@@ -114,7 +114,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             .max()?;
         let chains = at.checked_add(buckets * 4)?;
         let Some(after_first) = last.checked_sub(first) else {
-            // No symbol is hashed. GNU ld then writes 1 as the first hashed symbol, however many symbols there are.
+            // If no symbol is hashed, GNU ld writes 1 as the first hashed symbol, so 1 does not tell the count.
             return Some(first).filter(|first| *first > 1);
         };
         let chain = file_bytes.words(chains.checked_add(after_first * 4)?, MOST_SYMBOLS as u64)?;

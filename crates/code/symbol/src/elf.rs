@@ -35,14 +35,13 @@ pub(crate) struct Contents<'d> {
     pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
-/// A file with more headers is refused, because each section is compared with each segment.
+/// A file with more headers is refused, because comparing each section with each segment would take too long.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The limit of sections times bytes of names. A lookup compares all names; as names may overlap, a small file could
-/// take hours.
+/// The limit of sections times bytes of names. A lookup compares all names, which may overlap. Without the limit a
+/// small file could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
-/// Returns `None` if the file is not ELF, or has too many headers.
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
     let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
     let is_bounded = match class {

@@ -17,8 +17,8 @@ use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The most bytes of a section read while users wait. `.debug_info` takes 10 ns a byte, `.debug_abbrev` ten bytes of
-/// memory a byte.
+/// The most bytes of a section read while users wait. A byte of `.debug_info` takes 10 ns, a byte of `.debug_abbrev`
+/// ten bytes of memory.
 const MOST: u64 = 32 << 20;
 
 /// The limit of units times bytes of abbreviation tables. Each unit may have its own table, and tables may overlap.
@@ -31,8 +31,8 @@ pub(crate) enum Unread {
     Exceeded(#[from] BudgetExceeded),
 }
 
-/// Calls `look` with each unit's entries, up to damage in the unit. Fails if there is more than can be read while users
-/// wait, perhaps after the first units.
+/// Calls `look` with each unit's entries, up to damage in the unit. Fails, perhaps after some units, if there is more
+/// than can be read while users wait.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
@@ -74,8 +74,8 @@ pub(crate) fn each_unit(
     Err(BudgetExceeded)
 }
 
-/// Reads a unit's first entry. [`Dwarf::unit`] would also read names and a line table's header, which are as long as
-/// the file says.
+/// Reads a unit's first entry. [`Dwarf::unit`] would also read names and a line table's header, whose length only the
+/// file limits.
 pub(crate) fn open<'d>(
     dwarf: &Dwarf<SectionPart<'d>>,
     header: UnitHeader<SectionPart<'d>>,

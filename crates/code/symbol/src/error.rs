@@ -6,7 +6,7 @@ pub(crate) mod hint;
 pub(crate) mod variable_error;
 pub(crate) mod watch_error;
 
-/// A one-line reason why an image could not be read, or a function not found in it.
+/// A one-line reason why an image could not be read, or why a function was not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {

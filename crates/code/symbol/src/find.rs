@@ -17,7 +17,8 @@ pub(crate) const SUGGESTIONS: usize = 3;
 const MAX_ALIKE: usize = 256;
 /// The least likeness of a suggestion; equal names have 1.
 const MIN_LIKENESS: f64 = 0.8;
-/// The most functions before an address that are checked. An outer function may begin before many inner ones.
+/// How many functions that begin before an address are searched for one that covers it. An outer function may begin
+/// before many inner ones.
 const MAX_NESTING: usize = 16;
 
 /// Identifiers that mangled C++ names may abbreviate.
@@ -129,7 +130,7 @@ impl Image {
         found.into_iter().map(|at| &self.functions[at]).collect()
     }
 
-    /// Returns the symbols from `name` on, in their order, each with its function's index.
+    /// Returns the symbols from `name` on, sorted, each with its function's index.
     fn symbols_from(&self, name: &str) -> impl Iterator<Item = (usize, &str)> {
         let symbol = |&(at, name): &(u32, u32)| &*self.functions[at as usize].names[name as usize];
         let start = self.by_name.partition_point(|entry| symbol(entry) < name);

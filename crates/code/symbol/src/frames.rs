@@ -17,7 +17,7 @@ pub(crate) struct Frame {
     pub(crate) size: u64,
     /// Whether it is a signal trampoline; its description may start a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the code begins inside a function, by the first rule.
+    /// Whether the first rule shows that the code begins inside a function.
     pub(crate) is_inside_function: bool,
     /// Whether the code saves %rax and %rdx, as only unwinders do.
     pub(crate) is_unwinder: bool,
@@ -27,8 +27,8 @@ pub(crate) struct Frame {
 /// A shorter gap between descriptions counts as described, because it is padding, or a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. If most is described,
-/// undescribed code was generated (JavaScript's built-in functions, for example).
+/// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. Otherwise undescribed
+/// code is probably generated (JavaScript's built-in functions, for example).
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
@@ -75,8 +75,8 @@ pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     found
 }
 
-/// Returns whether the code saves %rax and %rdx, and whether unwinding ends in it, as in a thread's first function.
-/// Only an unwinder's entry that continues in a handler (`__builtin_eh_return`) saves both registers.
+/// Returns [`Frame::is_unwinder`] and [`Frame::is_outermost`]. Only an unwinder's entry that continues in a handler
+/// (`__builtin_eh_return`) saves %rax and %rdx.
 fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,

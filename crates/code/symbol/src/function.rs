@@ -1,10 +1,8 @@
-//! One function of an image.
-
 use std::borrow::Cow;
 
 use crate::demangle::{demangle, shown};
 
-/// A function's source, the most trusted first.
+/// Where a function was found, the most trusted place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The file's own symbol table.
@@ -21,7 +19,7 @@ pub enum Source {
     Address,
 }
 
-/// What a function's code is. Only plain functions can be probed normally.
+/// What a function's code is. Only plain functions can be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ordinary function.

@@ -7,7 +7,7 @@ pub use tiptoe_event::is_glob;
 pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_ref());
     let (mut p, mut t) = (0, 0);
-    // Where to go on after a mismatch: after the last star, which then takes one more byte.
+    // Where to go on after a mismatch: after the last star, which then matches one more byte.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {

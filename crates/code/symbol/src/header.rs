@@ -1,5 +1,3 @@
-//! An image's properties.
-
 use crate::debug::DebugLink;
 use crate::error::{Error, kind};
 
@@ -45,7 +43,7 @@ pub struct Header {
     pub interpreter: Option<String>,
     /// A library's own name.
     pub soname: Option<String>,
-    /// The key to the image's debug file.
+    /// Identifies the image and its debug file.
     pub build_id: Option<Vec<u8>>,
     /// The debug file's name and check sum.
     pub debug_link: Option<DebugLink>,
@@ -57,7 +55,7 @@ const TYPE: usize = 16;
 const MACHINE: usize = 18;
 
 impl Header {
-    /// Refuses files that cannot be traced.
+    /// Fails for files that cannot be traced.
     pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
         let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
         if !start.starts_with(b"\x7fELF") {

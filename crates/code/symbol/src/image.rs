@@ -1,5 +1,3 @@
-//! An image: the functions and variables of one file.
-
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -26,7 +24,7 @@ pub struct Image {
     header: Header,
     layout: Layout,
     pub(crate) functions: Vec<Function>,
-    /// Indexes of functions and their names, ordered by name.
+    /// Pairs of a function's index and the index of one of its names, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
@@ -141,7 +139,8 @@ impl Image {
         Some((&found.name, address - found.address))
     }
 
-    /// Returns the link-time addresses of variables by linker's or demangled name, which static variables may share.
+    /// Returns the link-time addresses of variables with this linker's or demangled name. Static variables may share
+    /// it.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let named = self.data_with_symbol(name).filter(has_place);
@@ -184,8 +183,8 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`; the latter must have the build-id or
-/// the link's check sum. Also returns whether a file was refused for its size.
+/// Finds an image's separate debug file by build-id, or else by `.gnu_debuglink`. A linked file must have the build-id
+/// or the link's check sum. Also returns whether a file was refused for its size.
 pub(crate) fn debug_file(
     header: &Header,
     source: &dyn DebugSource,

@@ -1,6 +1,6 @@
 //! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
-//! hostile, so a [`ReadBudget`] pays for each read. The budget does not pay for attributes of no bytes, or for
-//! recursion into functions within inlined ones. So both are bounded before addr2line starts.
+//! hostile, so a [`ReadBudget`] limits its reads. Attributes without bytes and deeply nested inlined functions cost
+//! time and stack but no reads. So their numbers are checked before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,13 +23,13 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// The most nested inlined functions that are reported.
+/// An instruction in more nested functions gets no origin.
 const MOST: usize = 32;
-/// The most nested inlined functions that are read.
+/// Lookups fail if more inlined functions are nested.
 const MOST_NESTED: usize = 512;
 /// The most attributes of an entry; compilers write fewer than 40.
 const MOST_ATTRIBUTES: usize = 256;
-/// Section numbers from here on are a shared file's.
+/// The first number of the sections of a shared (supplementary) file.
 const SHARED: u16 = 1 << 10;
 /// The number of the empty section that replaces `.debug_aranges`.
 const NO_ARANGES: u16 = 1 << 11;
@@ -37,9 +37,9 @@ const NO_ARANGES: u16 = 1 << 11;
 /// The source of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The functions inlined at it, innermost first.
+    /// The functions inlined there, innermost first.
     pub inlined: Vec<String>,
-    /// Its source file, without folders, and line.
+    /// The source file, without folders, and the line.
     pub line: Option<(String, u32)>,
 }
 
@@ -112,9 +112,10 @@ impl Origins<'_> {
 }
 
 impl<'d> DebugData<'d> {
-    /// Reads the extents of all units. `None` if units are damaged, or the budget cannot pay.
+    /// Returns `None` if units are damaged, or the budget is exceeded.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
-        // addr2line must take extents from the units, too, because `.debug_aranges` may contradict them.
+        // Without `.debug_aranges`, addr2line finds units by their own ranges, as `check_units_at` does.
+        // `.debug_aranges` may contradict them.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -136,13 +137,12 @@ impl<'d> DebugData<'d> {
         })
     }
 
-    /// Checks the units that may describe an address, before addr2line reads them.
     fn check_units_at(&self, address: u64, budget: &ReadBudget) -> Option<()> {
         for (index, unit) in self.units.iter().enumerate() {
             let is_there = |range: &Range<u64>| range.contains(&address);
             let may_describe = unit.ranges.is_empty() || unit.ranges.iter().any(is_there);
             if may_describe && self.checked.borrow_mut().insert(index) {
-                // addr2line stops at the same damage.
+                // Damage is ignored, because addr2line stops there, too.
                 let _ = check_entries(&self.dwarf, &unit.header, budget);
             }
         }
@@ -191,7 +191,6 @@ fn ranges<'d>(
     Ok(ranges)
 }
 
-/// Exhausts the budget if there are too many units, or may be too many attributes in an entry.
 fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<()> {
     let mut tables = HashSet::new();
     let mut headers = dwarf.units();
@@ -238,7 +237,6 @@ fn check_table(
     Ok(())
 }
 
-/// Pays for a unit's entries. Exhausts the budget if too many functions are inlined in each other.
 fn check_entries(
     dwarf: &Dwarf<SectionPart<'_>>,
     header: &UnitHeader<SectionPart<'_>>,

@@ -24,7 +24,7 @@ pub struct Segment {
 /// An image's segments and code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// In the order of program headers.
+    /// In the program headers' order.
     pub segments: Vec<Segment>,
     /// Link-time addresses of code, ascending: executable sections, or segments if there are no such sections.
     pub executable: Vec<Range<u64>>,

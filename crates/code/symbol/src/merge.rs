@@ -32,7 +32,6 @@ struct FunctionBuilder<'l> {
 }
 
 impl FunctionBuilder<'_> {
-    /// Returns a function, cut at the end of its segment.
     fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
         let mut function = self.layout.function(address, source)?;
         let segment = self.layout.executable_segment(address)?;

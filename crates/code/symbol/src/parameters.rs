@@ -1,5 +1,5 @@
 //! Counts the integer registers that hold a function's parameters, by the ABI of x86-64. Excluded are functions with
-//! `…`, with a damaged entry, or with a parameter or result whose registers depend on a structure.
+//! `…`, with a damaged entry, or with a parameter or result that is neither a number nor a pointer.
 
 use std::collections::HashMap;
 

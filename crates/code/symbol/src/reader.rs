@@ -16,10 +16,10 @@ use crate::content::Content;
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
 const WINDOW: usize = 16 << 10;
-/// The longest section. Limited because each byte may be searched.
+/// The longest section. A search may read all of it.
 const MOST: u64 = 1 << 30;
 const MOST_AT_ONCE: usize = 1 << 20;
-/// A string's bytes that are read first; few strings have more.
+/// How many bytes of a string are read first; few are longer.
 const STRING: usize = 128;
 
 /// A section; empty if the file lacks it.

@@ -31,7 +31,6 @@ impl Slots {
     }
 }
 
-/// Reads from `loaded` if the file has no section headers.
 pub(crate) fn read<'d, E: Elf>(
     file: &File<'d, E>,
     loaded: Option<&Dynamic<'d, E>>,
@@ -106,7 +105,8 @@ impl Slots {
     }
 }
 
-/// Returns the thread-local offset of a relocation's symbol, 0 without a symbol; `None` if another image defines it.
+/// Returns the thread-local offset of a relocation's symbol, 0 without a symbol; `None` if another image defines the
+/// symbol.
 fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = names.endian;
     if relocation.r_sym(endian, false) == 0 {

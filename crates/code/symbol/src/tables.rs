@@ -35,7 +35,6 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Returns the link-time addresses, none if each thread has its own.
     pub(crate) fn addresses(&self) -> Range<u64> {
         match self.is_thread_local {
             true => 0..0,

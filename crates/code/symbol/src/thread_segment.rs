@@ -8,8 +8,8 @@ pub(crate) struct ThreadSegment {
 }
 
 impl ThreadSegment {
-    /// Returns the distance from the block's first byte to the thread pointer: the size, plus padding that aligns the
-    /// byte as in the file.
+    /// Returns the distance from the block's first byte to the thread pointer: the size, plus padding, so that the byte
+    /// has its alignment in the file.
     pub(crate) fn distance(&self) -> u64 {
         let mask = self.alignment.max(1).wrapping_sub(1);
         let padding = self.size.wrapping_add(self.address).wrapping_neg() & mask;

@@ -1,4 +1,4 @@
-//! Programs compiled here, to cover each way of hiding a name.
+//! Finds functions in programs compiled here, with names mangled, stripped, separate or packed.
 
 mod common;
 

@@ -1,5 +1,3 @@
-//! The machine's programs and libraries.
-
 mod common;
 
 use std::path::Path;

@@ -106,7 +106,6 @@ impl Program {
     }
 }
 
-/// The file is found by its name, by its build-id, or in debuginfod's client cache.
 #[test]
 fn a_shared_file_is_found() {
     let program = Program::new("pool/x.debug");

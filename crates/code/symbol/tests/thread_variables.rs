@@ -1,5 +1,4 @@
-//! Thread-local variables are found where the program recorded them: its own, a linked library's, and those of a
-//! library opened later, with glibc and musl.
+//! Finds thread-local variables of a program, a linked library, and an opened library, with glibc and musl.
 
 mod common;
 #[path = "common/process.rs"]

@@ -99,7 +99,7 @@ fn debug_information_packed_or_in_type_units() {
     for (compiler, options) in mixes {
         same(&plain.path, &Program::build(compiler, options).path);
     }
-    // Another compiler lays out programs differently.
+    // Another compiler chooses other addresses.
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
         let program = Program::build("clang", &[dwarf]);
         let found = plan(&program.path, "stats.colour").unwrap();

@@ -1,4 +1,4 @@
-//! Compares variables of real programs with gdb, attached to the same process.
+//! Compares variables of running programs with gdb's.
 
 mod common;
 #[path = "common/process.rs"]
@@ -180,7 +180,7 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// Returns gdb's answers; an error is an empty one.
+/// Returns gdb's answers, empty for errors.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),

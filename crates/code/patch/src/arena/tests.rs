@@ -48,7 +48,8 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Regression: a jump with two fixed bytes had no room if the one offset that it reaches was in each arena's index.
+/// Regression: a jump whose two lowest bytes are fixed reaches one offset in each arena. It had no room if the index
+/// was there.
 #[test]
 fn each_offset_is_free_in_some_arena() {
     for page in 0..16 {

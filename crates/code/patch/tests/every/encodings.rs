@@ -55,7 +55,7 @@ fn keep(found: &mut EncodingMap, head: &[u8], operands: &[u8]) -> bool {
 
 fn with_operands(found: &mut EncodingMap, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // Four bytes of displacement often make the instruction too long for a guarded jump.
+        // Long displacements often make the instruction too long for a guarded jump, so the site moves past it.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // scale 1, index 1, base %rdi
             keep(

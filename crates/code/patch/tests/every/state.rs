@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::{Machine, RECOVERED, RECOVERY, Registers, handle, read, write};
 
-/// Bytes of the state without AMX, which a program must request.
+/// Length of the extended state. AMX, which a program must request, is excluded.
 const EXTENDED: usize = 4096;
 /// x87, SSE, AVX, AVX-512.
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// The stack's compared bytes: above the return address, and below, where an instruction pushes.
+/// How many bytes of the stack are compared above the return address, and below it, where instructions push.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// In the data page: the caller's stack pointer, a stack for flags, the final stack pointer.
+/// Offsets in the data page: the caller's stack pointer; where a stack for flags ends; the final stack pointer; that
+/// stack.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;
@@ -166,8 +167,8 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
 
 pub fn prepare() {
     recover();
-    // SAFETY: tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`. No code uses the
-    // statics yet.
+    // SAFETY: tests need a processor with XSAVE, which has `xgetbv` and this leaf of `cpuid`. The machine's lock
+    // excludes other users of the statics.
     unsafe {
         let mask = _xgetbv(0) & COMPONENTS;
         tiptoe_every_mask = mask;
@@ -175,7 +176,7 @@ pub fn prepare() {
         for (at, byte) in area.iter_mut().enumerate() {
             *byte = (at * 37 + at / 64) as u8 & 0x3f;
         }
-        // Control word, three values on the stack, their tags, all exceptions masked.
+        // x87: control word, three values on its stack, their tags, all exceptions masked.
         area[..8].copy_from_slice(&[0x7f, 0x03, 0, 0x28, 0xe0, 0, 0, 0]);
         area[8..24].fill(0);
         area[24..32].copy_from_slice(&[0x80, 0x1f, 0, 0, 0xff, 0xff, 0, 0]);
@@ -240,7 +241,7 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
         }
         write(machine.data.start + FLAGS, &[0; 8]);
         let mut extended = (&raw const tiptoe_every_out).read().to_vec();
-        // The last x87 instruction's address, and the header.
+        // Not compared: the last x87 instruction's address, and the header.
         extended[8..16].fill(0);
         extended[512..576].fill(0);
         let above = entry_stack() + 8;

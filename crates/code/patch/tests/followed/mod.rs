@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Omits the stack pointer, without which no call returns.
+    /// Omits the stack pointer: with a wrong one the call would not have returned.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);
@@ -94,7 +94,7 @@ impl FollowedFunction {
         assert_eq!((counted, returns, now.slow), (calls, calls, before.slow));
         assert_eq!(self.machine.count(0), CREDIT - calls);
         assert_eq!(self.machine.frames(), self.end(), "back where it was");
-        // SAFETY: generated code wrote the frames on this thread.
+        // SAFETY: the address is in `frames`, which only generated code on this thread writes.
         let frame = unsafe { (self.end() as *const [u64; FRAME]).read_volatile() };
         assert_eq!([frame[0], frame[1], frame[3]], [0, SLOT.into(), 0]);
     }

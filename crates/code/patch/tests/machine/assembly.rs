@@ -18,7 +18,7 @@ std::arch::global_asm!(
     ".text",
     ".globl tiptoe_test_run, tiptoe_test_set_tls, tiptoe_test_cold, tiptoe_test_hook",
     ".globl tiptoe_test_slow, tiptoe_test_time, tiptoe_test_set_frames, tiptoe_test_frames",
-    // Sets the thread's descriptor; returns its offset.
+    // Sets the thread's descriptor; returns the pointer's %fs offset.
     "tiptoe_test_set_tls:",
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
     "mov %rdi, %fs:(%rax)",
@@ -79,7 +79,7 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    // This hook itself makes getppid, and calls of unknown number (-1).
+    // Calls that this hook makes itself: getppid, and those of unknown number (-1).
     "cmp $110, %rax",
     "je 1f",
     "cmp $-1, %rax",

@@ -54,7 +54,7 @@ const TRAP_FLAG: u64 = 0x100;
 struct ForeignBreakpoint {
     site: u64,
     original: Vec<u8>,
-    /// The bytes at the site, unless the thread is stepping.
+    /// The bytes at the site while no thread steps over it.
     armed: Vec<u8>,
     is_stepping: bool,
 }
@@ -217,7 +217,6 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Sets a breakpoint on a patched site.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -290,7 +289,7 @@ impl Machine {
     }
 
     pub fn calls(&self) -> Calls {
-        // SAFETY: `RUNNING` is held, so no thread writes them.
+        // SAFETY: `RUNNING` is held, so no thread writes the counts.
         let [cold, slot, hook, nr, followed, came, slow, timed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
@@ -306,7 +305,7 @@ impl Machine {
 }
 
 pub fn write(at: u64, bytes: &[u8]) {
-    // SAFETY: tests write only writable mappings of `map`.
+    // SAFETY: tests write only mappings of `map`, and the gate's word.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
@@ -406,7 +405,7 @@ fn handle_traps() {
 }
 
 pub fn handle(signal: i32) {
-    // SAFETY: the handler takes a lock that no generated code holds, and runs only for that code's faults.
+    // SAFETY: the handler takes locks that no generated code holds, and runs only for that code's faults.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;

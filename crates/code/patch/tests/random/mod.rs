@@ -121,7 +121,7 @@ impl Writer<'_> {
         self.code.extend_from_slice(tail);
     }
 
-    /// The first instruction that reads flags follows a test, because flags are undefined at an entry.
+    /// Before the first instruction that reads flags, appends a test, because flags are undefined at an entry.
     pub fn plain(&mut self) -> &'static [u8] {
         let plain = PLAIN[self.random.below(PLAIN.len())];
         if READS_FLAGS.contains(&plain) {

@@ -1,4 +1,4 @@
-//! Hints how to get missing symbols.
+//! Commands that install missing symbols.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub struct MissingSymbols {
     pub nameless: usize,
     /// The number of all functions.
     pub functions: usize,
-    /// The commands that bring the names.
+    /// The commands that install the names.
     pub remedy: String,
 }
 
@@ -47,7 +47,7 @@ impl Image {
         })
     }
 
-    /// Returns the commands that bring a file's debug information, if the file is in a package.
+    /// Returns the commands that install a file's debug information, if a package has the file.
     pub(crate) fn debug_hint(&self, path: &Path) -> Option<String> {
         let is_in = |folder: &&str| path.starts_with(folder);
         if !PACKAGED.iter().any(is_in) || path.starts_with("/usr/local") {
@@ -70,13 +70,13 @@ impl Image {
     }
 }
 
-/// Returns the commands that bring a file made by dwz. Debian names the file after its package,
+/// Returns the commands that install a file made by dwz. Debian names the file after its package,
 /// `.dwz/x86_64-linux-gnu/PACKAGE.debug`.
 pub(crate) fn shared_file(name: &str, build_id: &[u8]) -> String {
     let own = name.rsplit_once(".dwz/").map(|(_, own)| own);
     let package = own.and_then(|own| own.split_once('/'));
     let package = package.and_then(|(_, file)| file.strip_suffix(".debug"));
-    // The traced program chose the name, and a user pastes the command into a shell.
+    // The traced program chose the name. A user pastes the command into a shell, so special characters are refused.
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
     let package = package.filter(|package| {
         let begins = package.starts_with(|first: char| first.is_ascii_alphanumeric());

@@ -1,4 +1,3 @@
-//! Errors of finding a variable to watch.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::ops::Range;
@@ -95,7 +94,6 @@ pub enum VariableError {
         "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
     )]
     VirtualBase { type_name: String, member: String },
-    /// For example `void`, or a structure that is only declared.
     #[error(
         "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
     )]
@@ -219,7 +217,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// Returns all members, or the most similar ones of many.
+/// Lists all members, or the most similar ones if there are many.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {

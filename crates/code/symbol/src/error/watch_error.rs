@@ -1,4 +1,3 @@
-//! The faults of a watch's text.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use thiserror::Error;
@@ -8,7 +7,7 @@ use tiptoe_event::{MemoryError, MemoryFault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {
-    /// The fault is outside the variable.
+    /// A fault outside the variable's expression.
     #[error("{0}")]
     Memory(MemoryFault),
     #[error("a variable or an address is missing")]
@@ -37,7 +36,7 @@ pub enum WatchFault {
     Unexpected,
 }
 
-/// The fault of a text, and its position.
+/// A fault, and its position in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[error("{fault} (at character {})", at + 1)]
 pub struct WatchError {

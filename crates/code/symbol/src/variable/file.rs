@@ -20,7 +20,7 @@ pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// Kept tables above this many bytes are dropped. In memory they are ten times as long.
+/// Kept tables are dropped once their sum exceeds this many bytes. In memory they are ten times as long.
 const MOST_KEPT: usize = 4 << 20;
 /// How often kept tables are dropped. Afterwards all are kept; otherwise units that alternate between tables would read
 /// them over and over.

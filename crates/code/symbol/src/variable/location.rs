@@ -18,7 +18,7 @@ pub(super) enum Location {
     Local,
     /// Always in a register.
     Register,
-    /// Not in memory; has a constant's value.
+    /// Not in memory, but maybe constant.
     Nowhere(Option<Constant>),
     /// At no single address.
     Other(AddressForm),

@@ -86,7 +86,7 @@ pub(super) fn find<'d>(
     Ok(found)
 }
 
-/// Returns whether a unit is of this source file; a unit without a name is of none.
+/// A unit without a name belongs to no source file.
 fn is_of(units: &Units<'_>, unit: Die, wanted: Option<&str>) -> bool {
     let Some(wanted) = wanted else { return true };
     let source = units.source_file(unit);
@@ -96,7 +96,7 @@ fn is_of(units: &Units<'_>, unit: Die, wanted: Option<&str>) -> bool {
     })
 }
 
-/// Returns whether an entry has the wanted name. An entry without a name may have its declaration's.
+/// An entry without a name may have its declaration's.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -245,7 +245,7 @@ pub(super) fn definition<'d>(
         return defined.map(|die| units.entry(die)).transpose();
     }
     let Some(name) = units.name(declared) else {
-        // If the budget cannot pay for the name, its error must be returned.
+        // Fails if the name is missing because the budget is exceeded.
         units.budget.pay(1)?;
         return Ok(None);
     };

@@ -159,7 +159,7 @@ fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Optio
     };
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
-    // A loose fit also finds functions' variables, some without a location. So the error must prefer a local variable.
+    // A loose fit also finds functions' variables, some without a location. The error should name one with a location.
     let found = match fit {
         NameMatch::Exact => gone.or(local),
         NameMatch::Suffix => local.or(gone),
@@ -168,7 +168,7 @@ fn nowhere(name: &Name, fit: NameMatch, fitting: &[&NamedVariable<'_>]) -> Optio
         Location::Nowhere(value) => VariableError::OptimisedOut { name: path, value },
         Location::Register => VariableError::InRegister { name: path },
         Location::Other(what) => VariableError::NoSingleAddress { name: path, what },
-        // A variable that is not external must be defined in its own file.
+        // A variable that is not external has no definition in other files.
         Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {
             name: path,
             value: None,

@@ -23,7 +23,7 @@ pub enum Step {
     Add(i64),
     /// Follows a pointer.
     Load {
-        /// As an expression.
+        /// The pointer's expression.
         pointer: String,
     },
 }

@@ -101,7 +101,7 @@ impl Variables<'_> {
         Err(error)
     }
 
-    /// Plans the operators after the first `used`, which belong to a Go variable's name ([`of_go`]).
+    /// Plans the operators. The first `used` belong to a Go variable's name ([`of_go`]).
     fn plan_operators(
         &self,
         origin: &VariableOrigin,
@@ -239,7 +239,6 @@ impl<'v, 'd> Walk<'v, 'd> {
         Ok(())
     }
 
-    /// Returns the walk's link-time address; `None` if it depends on a pointer.
     fn link_time_address(&self) -> Option<u64> {
         let Start::Module(start) = self.start else {
             return None;
@@ -265,7 +264,7 @@ impl<'v, 'd> Walk<'v, 'd> {
                 });
             }
         };
-        // An array of length 0 or 1 may have more elements, at a structure's end.
+        // At a structure's end, an array of length 0 or 1 may have more elements.
         if let Some(count) = count.filter(|&count| count > 1)
             && !u64::try_from(index).is_ok_and(|index| index < count)
         {

@@ -1,4 +1,4 @@
-//! The sections that describe variables, and their files.
+//! The sections that describe variables, and the files that have them.
 //!
 //! The sections are a file's own, or else its separate debug file's. A part may be in another file, which several
 //! files share (`.gnu_debugaltlink`, made by dwz).

@@ -1,5 +1,5 @@
-//! The entries of debug information, and their references to each other. The bytes are hostile, so each entry must
-//! be paid for: [`Units`] has a [`ReadBudget`].
+//! The entries of debug information, and their references to each other. The bytes are hostile, so a [`ReadBudget`]
+//! pays for each entry.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -63,7 +63,7 @@ impl<'d> UnitEntry<'d> {
         }
     }
 
-    /// Returns a number. Unsigned 64 bits are taken as signed.
+    /// Reinterprets 64 unsigned bits as signed.
     pub(super) fn number(&self, name: DwAt) -> Option<i64> {
         let value = self.attribute(name)?;
         let unsigned = value.udata_value().map(u64::cast_signed);
@@ -283,7 +283,7 @@ impl<'d> Units<'d> {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Returns at most `most` bytes of a text; some may be after its zero.
+    /// Returns at most `most` bytes, some maybe after the text's final zero.
     fn text(&self, die: Die, value: Value<'d>, most: usize) -> Option<Cow<'d, [u8]>> {
         let of = self.files.get(die.file)?;
         let cut = |text: &'d [u8]| Cow::Borrowed(&text[..text.len().min(most)]);

@@ -42,7 +42,7 @@ impl Watch {
     }
 }
 
-/// The text parses to the same value.
+/// Writes text that parses to the same watch.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(binary) = &self.binary {

@@ -1,5 +1,3 @@
-//! Makes ELF files for debug information.
-
 /// Returns a program at addresses from 0 on.
 pub fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = vec![0_u8; 64 + 56];

@@ -1,7 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock wraps any raw lock of lock_api's, and tries it first. If the try fails, the lock's hook gets a
-//! begin event with lock, mode and call site, and an end event with outcome and duration.
+//! A [`Contended`] lock wraps any raw lock of lock_api. It first tries the raw lock. If the try fails, the lock's hook
+//! gets a begin event with lock, mode and call site, and an end event with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};

@@ -2,8 +2,8 @@
 //!
 //! A wait is identified by its position on the stack: the canonical frame address of the function that makes the call,
 //! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a handler's
-//! jump, never returns. It keeps its slot until the thread waits at its position or above, because only then is its end
-//! certain.
+//! jump, never returns. Such a wait keeps its slot until the thread waits at this position or above, because only then
+//! is its end certain.
 //!
 //! A signal handler may interrupt `push`. So `push` stores the stack position first, which takes the slot, and the
 //! address last, which completes the slot. The collector must skip slots with address 0.
@@ -172,7 +172,7 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as seen twice, with beginning `since`, if `beginning` is still its recorded beginning. Beginnings
+    /// Marks a wait as seen twice, and sets its beginning to `since`, if its beginning is still `beginning`. Beginnings
     /// are unique, so no later wait is marked. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)

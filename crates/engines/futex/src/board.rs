@@ -4,12 +4,12 @@
 //! with their checksum. Readers ignore torn cells, so the words need no ordering. An atomic exchange would make the
 //! waker wait for the cache line and for its own earlier stores.
 //!
-//! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards, another
-//! thread woke that address in between. No times are compared, so a wake need not read the clock, which would double
-//! the cost of a wake.
+//! A waiter saves its cell's checksum before it waits. If the cell has another valid checksum for this address
+//! afterwards, another thread woke the address in between. No times are compared, so a wake need not read the clock,
+//! which would double the cost of a wake.
 //!
-//! INVARIANT: the checksum of a cell with words of two wakes does not match. If only one word is of another wake, this
-//! is certain, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
+//! INVARIANT: if a cell's words are from two wakes, its checksum does not match. This is certain if only one word is
+//! from the other wake, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;

@@ -203,7 +203,6 @@ mod tests {
         assert_eq!(holds(&got), [(1, 50)]);
     }
 
-    /// Regression: a spin lock's tries counted as recursion.
     #[test]
     fn the_last_try_of_a_spin_lock_begins_its_hold() {
         let spun = [

@@ -1,10 +1,10 @@
 //! Caches, for each thread, the results of [walks](crate::walk) through the runtime's libraries.
 //!
 //! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
-//! mostly take one path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on
-//! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack at
-//! these distances, and compares the addresses. Only the last address, the user's, may differ. It is then looked up,
-//! because it may be in a library.
+//! mostly take the same path. If a path's rules need only the stack pointer, its return addresses are at fixed
+//! distances on the stack. So these distances and addresses are cached under the first address. A later walk reads the
+//! stack at these distances, and compares the addresses. Only the last address, the user's, may differ. If so, it is
+//! looked up, because it may be in a library.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
 //! user's until the library is added. A signal handler may run anywhere, so storing the first word takes a slot, and

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | D: a library is complete | the end of its code in [`Frames::add`] | a search for a row |
 //! | E: a cached result is complete | its address | a search of the cache |
-//! | F: the libraries that a path's key counts are complete | their number in [`Frames::add`] | [`Frames::caller`] |
+//! | F: the libraries counted in a path's key are complete | their number in [`Frames::add`] | [`Frames::caller`] |
 
 use core::cell::Cell;
 

@@ -28,7 +28,7 @@ impl<'a> Thread<'a> {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters a scope at `now`, in ticks. Counts no new entry if it `resumes`. Returns a token for [`Thread::leaves`].
+    /// Enters a scope at `now`, in ticks. If `resumes`, counts no new entry. Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,

@@ -1,5 +1,5 @@
-//! Counts waits that their thread left by cancellation or a signal handler's jump. No hook runs then, so nobody knows
-//! when they ended.
+//! Counts waits that did not return, because the thread was cancelled or a signal handler jumped out. No hook runs
+//! then, so their ends are unknown.
 
 use tiptoe_wire::futex::entry;
 
@@ -7,7 +7,7 @@ use crate::activities::{Activities, Activity};
 use crate::calls::Thread;
 
 impl Thread<'_> {
-    /// Counts all waits as left. Must be called only if the thread has ended.
+    /// Counts the waits in progress as left. The thread must have ended.
     #[cold]
     pub fn leaves_all(&self) {
         for wait in Activities::new(self.own()).iter() {

@@ -1,12 +1,12 @@
-//! The stack of a thread's waits, outermost first: one wait, and those of signal handlers that interrupted it.
+//! A thread's waits in progress, outermost first: one wait, and the waits of signal handlers that interrupted it.
 //!
 //! A wait is identified by its position on the stack: the canonical frame address of the function that makes the call,
 //! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a handler's
-//! jump, never returns. It keeps its slot until the thread waits at its position or above, because only then has it
-//! certainly ended.
+//! jump, never returns. Such a wait keeps its slot until the thread waits at this position or above, because only then
+//! is its end certain.
 //!
-//! A signal handler may interrupt anywhere. So `push` stores the stack position first, which takes the slot, and the
-//! address last, which completes it. The collector must skip slots with address 0.
+//! A signal handler may interrupt `push`. So `push` stores the stack position first, which takes the slot, and the
+//! address last, which completes the slot. The collector must skip slots with address 0.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{REPORTED, activity, head};
@@ -27,16 +27,16 @@ pub struct Activity {
     pub site: u64,
     /// The return address in libc.
     pub via: u64,
-    /// The beginning in ticks; for a wait that sampling skips, its number ([`crate::gaps`]).
+    /// The beginning in ticks; for a wait that sampling skipped, the wait's number ([`crate::gaps`]).
     pub since: u64,
-    /// The futex operation in the low 32 bits. The bits above are for the caller of `push`.
+    /// The futex operation in the low 16 bits. [`crate::calls`] defines the bits above.
     pub operation: u64,
     /// Start of the user's frame.
     pub frame: u64,
-    /// The checksum of wakes of this address when the wait began ([`crate::board`]).
+    /// The board's checksum for this address when the wait began ([`crate::board`]).
     pub seen: u64,
-    /// For a wait that a library reports: the last futex on which the thread slept inside it, or 0; `seen` is this
-    /// futex's checksum. For a lock that records its holder: the [`crate::history::History::mark`].
+    /// For a wait that a library reports: the last futex inside the wait, or 0; `seen` is this futex's checksum. For a
+    /// lock that records its holder: the lock's [`crate::history::History::mark`].
     pub within: u64,
 }
 
@@ -68,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// If some wait cannot be in progress at the stack pointer `sp`, the thread has left it and all waits inside. Then
-    /// removes and returns the innermost wait.
+    /// Removes and returns the innermost wait if some wait cannot be in progress at the stack pointer `sp`, because the
+    /// thread has then left that wait and all waits inside it.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -78,11 +78,10 @@ impl<'a> Activities<'a> {
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
         self.0.store(sp_word(innermost), 0);
-        // A slot without an address holds no wait, because a handler interrupted `push`.
+        // A slot has no address if a handler interrupted `push`.
         wait.or_else(|| self.pop_left(sp))
     }
 
-    /// Returns whether a slot's wait can be in progress at the stack pointer `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
@@ -125,7 +124,7 @@ impl<'a> Activities<'a> {
     }
 
     /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum in
-    /// that wait, because the thread that wakes the last futex ends the wait.
+    /// that wait, because the wake of the last futex ends the wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
@@ -173,7 +172,7 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as seen twice, with beginning `since`, if `beginning` is still its recorded beginning. Beginnings
+    /// Marks a wait as seen twice, and sets its beginning to `since`, if its beginning is still `beginning`. Beginnings
     /// are unique, so no later wait is marked. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
@@ -277,7 +276,6 @@ mod tests {
         assert_eq!(on(&waits), [1000], "the inner waits have ended");
     }
 
-    /// Regression: abandoned waits were not counted.
     #[test]
     fn abandoned_waits_are_removed_innermost_first() {
         let room = room();

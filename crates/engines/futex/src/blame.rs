@@ -1,24 +1,24 @@
 //! Charges a wait's time to the threads that held the lock meanwhile.
 //!
-//! A thread reads the lock's holder before it waits. Woken threads record each later hand-over ([`crate::history`]).
-//! The time between two hand-overs is charged to one holder, at the call site where this holder released the lock, or
-//! to [`holder::UNKNOWN`].
+//! A thread reads the lock's holder before it waits. A woken thread records a hand-over: which thread holds the lock
+//! from then on ([`crate::history`]). The time between two hand-overs is charged to the call site where the holder
+//! released the lock; if that is unknown, to the holder's id or to [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
 //! | until the first hand-over | the holder at the beginning |
-//! | from one hand-over to the next | the holder from then on |
+//! | from one hand-over to the next | the holder that the first one names |
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
-//! A thread that releases a lock reads the clock only if it slept before it took the lock. Otherwise the time up to the
-//! wake-up is charged to this thread, too.
+//! A thread that releases a lock reads the clock only if it slept before it took the lock. Otherwise the time of the
+//! release is unknown, so the time until the wake-up is charged to this thread, too.
 //!
-//! A thread that takes a free lock records nothing. So other threads may have held the lock before a woken thread found
-//! it free; many, if that thread had to wait for a CPU.
+//! A thread that takes a free lock records nothing. So threads may have held the lock between the release and the
+//! wake-up; many, if the woken thread had to wait for a CPU.
 //!
-//! The holder is read right after the clock. A thread that is preempted in between, which is rare, records a later
-//! holder, which is charged too much.
+//! A thread reads the holder right after the clock. If it is preempted in between, which is rare, a later holder is
+//! charged too much time.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -35,13 +35,13 @@ fn short(lock: u64) -> u64 {
     (lock >> 2) << 32
 }
 
-/// A wait, charged from its end to its beginning.
+/// The parts of a wait, charged from the last to the first.
 struct Parts<'c, C> {
     /// The end of the part that is charged next.
     until: u64,
     /// The release that ended this part.
     release: Release,
-    /// The thread that took the lock at `until`, if it was faster than the woken thread.
+    /// The thread that held the lock at `until`, if not the woken thread.
     faster: Option<u32>,
     charge: &'c C,
 }
@@ -53,7 +53,7 @@ impl<C: Fn(u64, u64)> Parts<'_, C> {
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // The waiter found no holder, because a thread was just taking or releasing the lock.
+            // The holder is 0 while a thread is just taking or releasing the lock.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -94,7 +94,7 @@ impl Thread<'_> {
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        // The holder may be a faster thread, or readers beside this thread.
+        // The new holder may be a faster thread, or readers, of which this thread is one.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
             (End::Woken, _) => match owner::holder(ended.lock_state) {
@@ -123,7 +123,6 @@ impl Thread<'_> {
                 faster,
                 charge: &|key, ticks| entry.held_by(key, ns(ticks), weight),
             };
-            // Most waits have one holder.
             match hand_overs.is_empty() {
                 true => parts.add(wait.holder(), ended.since),
                 false => {
@@ -134,8 +133,8 @@ impl Thread<'_> {
         }
     }
 
-    /// If this thread is recorded as the lock's holder, but waits for the lock again, another thread was faster. Then
-    /// records the present holder.
+    /// If this thread waits again for a lock that it recorded as taken, another thread was faster. Records the present
+    /// holder.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {
@@ -166,7 +165,7 @@ impl Thread<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn releases(&self, call: &Call, taken: u64, clock: impl FnOnce() -> u64) {
-        // A rwlock's futexes follow its first word.
+        // A rwlock's futexes are among its first four words.
         let words = ((call.address >> 2) as u32).wrapping_sub((taken >> 32) as u32);
         if words > 3 {
             return;

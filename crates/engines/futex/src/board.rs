@@ -1,15 +1,15 @@
 //! The last wake at each address, from which a waiter learns the call site that ended its wait.
 //!
 //! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores the words one by one,
-//! with their checksum. Readers ignore torn cells, so the words need no ordering. With an exchange the waker would wait
-//! for the cache line and for its own earlier stores.
+//! with their checksum. Readers ignore torn cells, so the words need no ordering. An atomic exchange would make the
+//! waker wait for the cache line and for its own earlier stores.
 //!
-//! A waiter saves its cell's checksum before it waits. If a valid checksum for its address differs afterwards, another
-//! thread woke that address in between. No times are compared, so a wake need not read the clock, which would double
-//! the cost of a wake.
+//! A waiter saves its cell's checksum before it waits. If the cell has another valid checksum for this address
+//! afterwards, another thread woke the address in between. No times are compared, so a wake need not read the clock,
+//! which would double the cost of a wake.
 //!
-//! INVARIANT: the checksum of a cell with words of two wakes does not match. If only one word is of another wake, this
-//! is certain, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
+//! INVARIANT: if a cell's words are from two wakes, its checksum does not match. This is certain if only one word is
+//! from the other wake, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -35,7 +35,7 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns the checksum. The site is mixed in last, because it is known last.
+/// Mixes in the site last, because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
@@ -61,14 +61,14 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// Returns when the lock of `--hold` was last released, in ticks, or 0. Only the lock's holder may call this, so
-    /// that no other thread releases the lock meanwhile.
+    /// Returns when the lock that `--hold` names was last released, in ticks, or 0. Only the lock's holder may call
+    /// this, so that no other thread releases the lock meanwhile.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)
     }
 
-    /// Records a release of the lock of `--hold`.
+    /// Records a release of the lock that `--hold` names.
     #[inline]
     pub fn note_release(&self, now: u64) {
         self.0.store(RELEASED as usize, now);

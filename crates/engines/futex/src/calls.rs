@@ -1,8 +1,8 @@
 //! Hooks before and after a futex call.
 //!
 //! A woken thread may find the lock taken and wait again. All such waits for one lock in one call by the user's code
-//! are an *episode*, which ends when the thread waits for another lock or wakes the lock's waiters. A thread that has
-//! waited for a mutex always makes a wake call when it unlocks that mutex.
+//! are an *episode*, which ends when the thread waits for another lock or wakes the lock's waiters. After a wait for a
+//! mutex, the unlock always makes a wake call.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -43,7 +43,7 @@ pub struct Call {
     pub address: u64,
     /// The operation.
     pub operation: u32,
-    /// The position on the stack, the same after the call: [`Activity::sp`].
+    /// The position on the stack ([`Activity::sp`]), equal before and after the call.
     pub sp: u64,
     /// The caller.
     pub caller: Caller,
@@ -66,7 +66,7 @@ pub(crate) struct EndedWait {
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) end: End,
-    /// Read at `now`.
+    /// The lock's state at `now`.
     pub(crate) lock_state: LockState,
     pub(crate) release: Release,
 }
@@ -81,7 +81,6 @@ impl Call {
         via & VIA | u64::from(self.operation & 0x7f) << OPERATION_SHIFT
     }
 
-    /// Returns [`FIRST`] if an episode begins, else 0.
     #[inline]
     fn episode(&self, own: Words<'_>) -> u64 {
         let first = head::EPISODE as usize;
@@ -141,14 +140,14 @@ impl<'a> Thread<'a> {
         self.board.words()
     }
 
-    /// Returns whether the call is a wait that is probably timed. Then the hook reads the clock before it searches for
-    /// the call site, because the CPU can search while it reads the clock.
+    /// Returns whether the call is a wait that is probably timed. If so, the hook reads the clock before it searches
+    /// for the call site, because the CPU does both at once.
     #[inline(always)]
     pub fn is_next_timed(&self, operation: u32) -> bool {
         Kind::of(operation) == Kind::Wait && Gaps::new(self.own).is_next_timed()
     }
 
-    /// Records a call before it is made. For a wait, `lock` returns the kind of a lock that records its holder, and
+    /// Records a call before it is made. For a wait, `lock` returns the lock's kind if the lock records its holder, and
     /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases of a lock
     /// taken after a sleep.
     #[inline(always)]
@@ -185,8 +184,8 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // The history's mark must be read first, so that the holder is newer than all hand-overs before the
-                // mark.
+                // The mark must be read before the holder, so that the holder is newer than all hand-overs that the
+                // mark counts.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -330,7 +329,7 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed, wrongly if no hook saw the real
+        // A skipped wait saved no checksum, so the last recorded waker is blamed. This is wrong if no hook saw the real
         // waker.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
@@ -371,7 +370,7 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Records a call of a function that takes or releases the lock of `--hold`.
+    /// Records a call of a function that takes or releases the lock that `--hold` names.
     #[inline(never)]
     pub fn lock_operation(
         &self,
@@ -408,7 +407,7 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Returns a stamp that no other wake of a living thread has, until this thread has made 2^40 more wakes.
+/// Returns a stamp that is unique until this thread has made 2^40 more wakes.
 #[inline(always)]
 fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)

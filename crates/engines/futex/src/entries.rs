@@ -1,8 +1,8 @@
 //! A thread's sums of its waits, by address and call site.
 //!
-//! A thread takes an entry by storing its address, then stores the rest of the key. A signal handler in between takes
-//! another entry for the same key, so the collector must add up equal keys. Each addition is one instruction; otherwise
-//! a handler's addition could be lost.
+//! A thread takes an entry by storing the key's address, then stores the rest. A signal handler that runs in between
+//! takes another entry for the same key, so the collector must add up such entries. Each addition is one instruction;
+//! otherwise a handler's addition could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -124,7 +124,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, weight);
     }
 
-    /// Adds a wait to the waker's call site.
+    /// Adds a wait to the sums of its waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, weight: u64) {
         let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         if !self.shared(slots, site, ns, weight) {
@@ -132,7 +132,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Adds part of a wait to a [`tiptoe_wire::futex::holder`] that has a slot or gets a free one.
+    /// Adds part of a wait to the sums of a [`tiptoe_wire::futex::holder`]; drops it if no slot is free.
     pub fn held_by(&self, holder: u64, ns: u64, weight: u64) {
         let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
         self.shared(slots, holder, ns, weight);

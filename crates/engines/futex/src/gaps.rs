@@ -1,29 +1,29 @@
-//! Samples waits: selects those that are timed when the budget does not pay for all.
+//! Samples waits: selects the waits to time if timing all would exceed the budget.
 //!
-//! A *skipped* wait is counted, but the clock, which is most of a timed wait's cost, is not read. The gaps between
-//! timed waits are random, with the mean that tiptoe sets. So each wait of a repeated pattern is equally likely to be
-//! timed. A timed wait's weight is one plus the number of waits skipped before it. So weighted sums are unbiased, also
-//! when the mean changes.
+//! A *skipped* wait is counted, but not timed, because reading the clock is most of a timed wait's cost. A *gap* is the
+//! number of waits skipped before a timed one. Gaps are random, so that each wait of a repeated pattern is equally
+//! likely to be timed; tiptoe sets their mean. A timed wait's weight is one plus its gap. So weighted sums are
+//! unbiased, even when the mean changes.
 //!
 //! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
-//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. The mark
-//! of a skipped wait has an estimated beginning.
+//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If it was
+//! skipped, the mark contains an estimate of its beginning.
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
 //! signal handler waits while its thread decides whether to time a wait, the handler's wait may be timed instead, or
-//! both, which is harmless. All accesses are relaxed, because these words order nothing.
+//! both may be. This is harmless. All accesses are relaxed, because these words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
 use tiptoe_wire::futex::head::{GAP, NEXT, NEXT_WEIGHT, SEED, WAITS};
 
-/// The largest mean gap; a larger one saves nothing.
+/// The largest mean gap; a larger mean would save almost nothing.
 pub const MOST: u64 = 63;
 
 /// A wait's decoded beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// The wait was skipped, so its word is only its number.
+    /// The wait was skipped, so the word has only the wait's number.
     Unknown,
     /// The beginning in ticks.
     At(u64),
@@ -43,12 +43,12 @@ impl Beginning {
     }
 }
 
-/// A thread's sampling.
+/// A thread's sampling state.
 #[derive(Clone, Copy)]
 pub struct Gaps<'a>(Words<'a>);
 
 impl<'a> Gaps<'a> {
-    /// Returns the sampling in a thread's words.
+    /// Returns the sampling state in a thread's words.
     pub fn new(own: Words<'a>) -> Self {
         Gaps(own)
     }

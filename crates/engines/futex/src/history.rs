@@ -1,23 +1,22 @@
 //! Hand-overs of locks: which thread holds a lock from which time on.
 //!
-//! A release of a lock for which threads sleep wakes one of them. The woken thread records whether it or a faster
-//! thread holds the lock now. A thread that took the lock after a sleep also records its release. A sleep costs far
-//! more than a record.
+//! A thread that releases a lock wakes one of the threads that sleep for it. The woken thread records which thread
+//! holds the lock now: itself, or a faster thread. A thread that took the lock after a sleep also records its release.
 //!
 //! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
-//! there one by one, with a checksum. Readers skip a place whose checksum differs, because it is being overwritten. So
-//! the words need no ordering.
+//! there one by one, with a checksum. Readers skip a place whose checksum does not match, because another thread is
+//! overwriting the place. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
-//! A busy lock overwrites other locks' hand-overs. So a ring's locks are in families, each with a count. A waiting
-//! thread [marks](History::mark) the counts before it waits. If it later finds as many hand-overs as the family counted
-//! since the mark, none was overwritten. If it finds fewer, and the ring has fewer places than were taken since the
-//! mark, some may have been overwritten, perhaps during the reading.
+//! A busy lock overwrites other locks' hand-overs in the ring. To notice this, a ring's locks are divided into
+//! families, and each family counts its hand-overs. A thread saves the counts before it waits ([`History::mark`]). If
+//! it later finds as many hand-overs as its family has counted since, none was overwritten. If it finds fewer, and more
+//! places were taken since the mark than the ring has, some may have been overwritten, perhaps during the reading.
 //!
-//! A thread may be preempted after it counted its hand-over, and take its place only after another thread's mark. This
-//! hand-over is older than the other thread's wait, so it is skipped.
+//! If a thread is preempted after it counted its hand-over, it may take a place after a waiter's mark. The waiter skips
+//! this hand-over, because it is older than the wait.
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -33,14 +32,14 @@ use crate::HASH;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release as Published};
 use crate::primitive::fence;
 
-/// The holder of a lock from a time on.
+/// Names the holder of a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
     /// The time in ticks.
     pub at: u64,
     /// A thread's id, `READERS`, `NOBODY`, or 0 if unknown.
     pub holder: u32,
-    /// Whether the holder recorded this.
+    /// Whether the holder itself recorded the hand-over.
     pub is_own: bool,
     /// The former holder's release.
     pub release: Release,
@@ -75,8 +74,8 @@ pub struct HandOvers<'a> {
 /// How many records are sorted by time at once.
 const AHEAD: usize = 4;
 
-/// Hand-overs, newest first. A thread that is preempted after it read the clock records late. So the iterator always
-/// returns the newest of the next [`AHEAD`] records.
+/// Hand-overs, newest first. Records may be out of order, because a thread may be preempted between reading the clock
+/// and recording. So the iterator returns the newest of the next [`AHEAD`] records.
 pub struct InOrder<'a> {
     hand_overs: HandOvers<'a>,
     ahead: [Option<HandOver>; AHEAD],
@@ -89,7 +88,6 @@ pub(crate) fn ring(lock: u64) -> (usize, usize) {
         0 => 0,
         bits => hash >> (64 - bits),
     };
-    // The family is in the hash's next bits.
     let family = ((hash << BITS >> 32) * u64::from(FAMILIES)) >> 32;
     let ring = RINGS as usize + ring as usize * RING_WORDS as usize;
     (ring, ring + 1 + family as usize)
@@ -142,8 +140,8 @@ impl<'a> History<'a> {
         ring & u64::from(u32::MAX) | family << 32
     }
 
-    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must be from before `after`, or
-    /// 0.
+    /// Returns a lock's hand-overs later than `after`, the last recorded first. `mark` must have been read before the
+    /// time `after`, or be 0.
     pub fn since(&self, lock: u64, mark: u64, after: u64) -> HandOvers<'a> {
         let (ring, family) = ring(lock);
         // Acquire: pairs with the Release in `push` (edge A).
@@ -174,7 +172,8 @@ impl HandOvers<'_> {
         self.left == 0
     }
 
-    /// Returns whether hand-overs of the lock's family may have been overwritten. Must be called after all were read.
+    /// Returns whether hand-overs of the lock's family may have been overwritten. Must be called after all hand-overs
+    /// were read.
     pub fn is_cut(&self) -> bool {
         // Acquire: pairs with the Release in `push` (edge B).
         fence(Acquire);
@@ -316,7 +315,7 @@ mod tests {
                 .iter()
                 .all(|(lock, mark)| !is_cut(&history, *lock, *mark))
         );
-        // Hand-overs of one family hide none of another family.
+        // Hand-overs of one family do not hide those of another.
         fill();
         assert_eq!(
             marks.map(|(lock, mark)| is_cut(&history, lock, mark)),
@@ -328,8 +327,7 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// Regression: overwriting after a wait had read the ring's count was not noticed. The wait's own hand-over, which
-    /// is recorded first, may overwrite another.
+    /// A woken thread records its own hand-over after it has read the count, and before it reads the others.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {
@@ -343,7 +341,6 @@ mod tests {
         assert!(all.is_cut());
     }
 
-    /// Regression: a thread that was preempted after it counted its hand-over hid a later hand-over.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn a_hand_over_from_before_the_mark_hid_a_later_one() {

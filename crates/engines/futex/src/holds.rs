@@ -1,13 +1,13 @@
 //! Times how long a thread holds the lock that `--hold` names.
 //!
-//! Hooks see calls of libc's functions that take and release the lock, but not their returns. A hold begins with the
-//! call that takes the lock, or at the end of the last wait inside this call. It ends with the call that releases the
-//! lock. Only the release shows whether a call that may fail ([`LockOperation::Tries`]) took the lock. A condition wait
-//! releases the lock, perhaps through an unlock function, and takes it again.
+//! Hooks see calls of libc's functions that take and release the lock, but not the functions' returns. A hold begins
+//! with the call that takes the lock, or at the end of the last wait inside this call. The hold ends with the call that
+//! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a release shows that it took the lock. A
+//! condition wait releases the lock and takes it again; an unlock function that it calls is ignored.
 //!
-//! No hook sees a call spin. But an exclusive hold begins at the earliest at the lock's last release, whose time all
-//! threads share. A spin lock's function may jump to its start, and so to the hook, for each try. So the last try
-//! begins the hold.
+//! No hook sees how long a call spins. But an exclusive hold begins no earlier than the lock's last release, whose time
+//! all threads share. A spin lock's function may jump back to its start, where the hook is, for each try. So the last
+//! try begins the hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -203,7 +203,6 @@ mod tests {
         assert_eq!(holds(&got), [(1, 50)]);
     }
 
-    /// Regression: a spin lock's tries counted as recursion.
     #[test]
     fn the_last_try_of_a_spin_lock_begins_its_hold() {
         let spun = [
@@ -217,7 +216,6 @@ mod tests {
         assert_eq!(holds(&spun), [(1, 15), (1, 1)]);
     }
 
-    /// Regression: spinning counted as holding.
     #[test]
     fn a_hold_begins_after_the_last_release() {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
@@ -255,7 +253,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // If the thread does not sleep, the new hold's start is unknown.
+        // If the thread did not sleep in the condition wait, the new hold's start is unknown.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

@@ -1,4 +1,4 @@
-//! Models of the board with two wakers and a waiter, and of a thread's waits with a signal handler before each access.
+//! Models of the board, of walks, and of a thread that a signal handler interrupts before each memory access in turn.
 
 extern crate std;
 
@@ -125,7 +125,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` with a handler before each access in turn, and once without a handler.
+/// Runs `thread` with a handler before each access in turn, and once without.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
@@ -318,8 +318,7 @@ fn frame() -> Frame {
     }
 }
 
-/// tiptoe adds a library while a thread walks out of it. The walk must find the user's call site or miss the library,
-/// and cache nothing wrong.
+/// tiptoe adds a library while a thread walks out of it. The walk may miss the library, but must not cache the miss.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
@@ -408,7 +407,7 @@ fn mutant_find_without_acquire() {
     cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler walks inside a walk.
+/// A signal handler walks while its thread walks.
 fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));

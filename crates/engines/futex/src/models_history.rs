@@ -1,4 +1,4 @@
-//! Models of two threads that record hand-overs and one that reads.
+//! Models of two threads that record hand-overs, while one of them reads.
 
 extern crate std;
 

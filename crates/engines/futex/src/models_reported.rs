@@ -1,4 +1,4 @@
-//! Models of a reported wait, with a signal handler before each access.
+//! Models of a reported wait that a signal handler interrupts before each memory access in turn.
 
 use tiptoe_sync::mutant::{interrupt, was_missed};
 use tiptoe_wire::Words;
@@ -72,7 +72,6 @@ fn model_a_reported_wait_counts_once() {
     a_reported_wait_counts_once(1000);
 }
 
-/// Mutant: a reported wait's position is the start of the library's frame, which is not above the futex waits inside.
 #[test]
 #[should_panic(expected = "only the lock's wait counts")]
 fn mutant_position_below_the_wait_inside() {

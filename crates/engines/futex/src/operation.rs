@@ -1,4 +1,4 @@
-//! What a futex call does, and how a wait ends.
+//! Decodes futex operations and results.
 
 use tiptoe_wire::futex::{REPORTED, entry};
 

@@ -1,4 +1,4 @@
-//! Reads which thread holds a lock, if the lock records it.
+//! Reads which thread holds a lock, if the lock records its holder.
 //!
 //! glibc's mutexes and rwlocks contain the id of the thread that holds them exclusively. These layouts cannot change,
 //! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's internal ones) record no
@@ -17,7 +17,7 @@ pub const MUTEX_OWNER: u64 = 8;
 pub const PI_OWNER: u32 = 0x3fff_ffff;
 /// The kernel's ids are below 2^22 (proc(5), pid_max).
 const MOST_THREAD: u32 = READERS - 1;
-/// The value of a mutex with waiters. A robust mutex has its holder's id and [`WAITERS`] instead.
+/// The futex of a mutex with waiters. A robust mutex has its holder's id and [`WAITERS`] there instead.
 const CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 
@@ -121,7 +121,7 @@ pub(crate) fn readers(state: u32) -> u32 {
     }
 }
 
-/// Returns the holder as in [`crate::history`]; 0 if unknown.
+/// Returns the holder, encoded as in [`crate::history`]; 0 if unknown.
 #[inline]
 pub(crate) fn holder(state: u32) -> u32 {
     match (state & IS_THREAD, state & MOST_THREAD) {

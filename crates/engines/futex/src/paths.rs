@@ -1,14 +1,14 @@
-//! Caches the results of [walks](crate::walk) through the runtime's libraries, for each thread.
+//! Caches, for each thread, the results of [walks](crate::walk) through the runtime's libraries.
 //!
 //! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
-//! mostly take one path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on
-//! the stack. So these distances and addresses are cached under the first address. A later walk reads the stack there,
-//! and compares. Only the last address, the user's, may differ. If it is near the runtime's libraries, it is looked up
-//! in them.
+//! mostly take the same path. If a path's rules need only the stack pointer, its return addresses are at fixed
+//! distances on the stack. So these distances and addresses are cached under the first address. A later walk reads the
+//! stack at these distances, and compares the addresses. Only the last address, the user's, may differ. If so, it is
+//! looked up, because it may be in a library.
 //!
-//! Paths are never removed. The key contains the number of known libraries, because the code of a library that is added
-//! later counts as the user's before. A signal handler may run anywhere, so a slot is taken by storing its first word,
-//! and complete once its last word is stored.
+//! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
+//! user's until the library is added. A signal handler may run anywhere, so storing the first word takes a slot, and
+//! storing the last word completes it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -23,8 +23,8 @@ use crate::HASH;
 pub struct Caller {
     /// The user's return address.
     pub site: u64,
-    /// The last return address in libc, or 0. The bits from `OWNER_SHIFT` on say for which kind of lock the function
-    /// waits (`frames::owner`).
+    /// The last return address in libc, or 0. The bits from `OWNER_SHIFT` up are the kind of lock for which the
+    /// function waits (`frames::owner`).
     pub via: u64,
     /// The stack pointer after the return.
     pub frame: u64,
@@ -49,9 +49,9 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// The path is not cached, but there is room for it.
+    /// Not cached, but there is room.
     Nothing,
-    /// The path is not cached, and there is no room for it.
+    /// Not cached, and there is no room.
     Unkept,
 }
 
@@ -140,8 +140,8 @@ impl PathSlot<'_> {
         Some((site, frame))
     }
 
-    /// Records a step from return address `left` to the frame `bytes` above the first frame. Returns `false` without
-    /// room.
+    /// Records a step from the function at return address `left` to a frame `bytes` above the first frame. Returns
+    /// `false` without room.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -201,7 +201,7 @@ mod tests {
         frames
     }
 
-    /// Return addresses at 0x100, 0x120 and so on; below each an old %rbp of 0.
+    /// Reads `stack`, with return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below each.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -216,8 +216,8 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses with each rule in each library; then the user's: in the mixed library, between both, and far from
-    /// both.
+    /// Addresses in libc with each rule, and one in the mixed library. Then the user's: in the mixed library, between
+    /// both libraries, and far from both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];

@@ -1,4 +1,4 @@
-//! The crate's only atomics, which models replace by loom's.
+//! Orderings and fences, which models replace by versions that a mutant can weaken.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{Ordering, fence};

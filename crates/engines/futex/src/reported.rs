@@ -1,8 +1,8 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
 //! All that the library does to get the lock (spinning, futex calls) counts as one wait. The waker of the last futex
-//! call is the wait's waker. The wait's stack position is the end of the caller's frame, because all calls inside are
-//! below that.
+//! call is the wait's waker. A futex call belongs to the wait if its stack position is below the wait's. So the wait's
+//! position is the end of the caller's frame.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -19,7 +19,7 @@ pub struct ReportedWait {
     pub address: u64,
     /// How the lock is taken (`tiptoe_port::mode`).
     pub mode: u64,
-    /// The lock's label; its name is read at the end.
+    /// The address of the lock's label, whose text is read at the end.
     pub label: u64,
     /// The end of the caller's frame.
     pub frame_end: u64,
@@ -60,7 +60,7 @@ impl Thread<'_> {
     /// Records the beginning.
     #[inline]
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
-        // Each reported wait is its own episode.
+        // The wait is a contended call (*episode*) of its own.
         self.own().store(head::EPISODE as usize, 0);
         self.begins(&wait.call(), || None, clock, |_| 0);
     }

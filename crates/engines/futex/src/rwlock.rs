@@ -28,7 +28,7 @@ pub fn start_of(waited_at: u64) -> u64 {
 }
 
 /// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that let a writer go
-/// first wait at the rwlock's first word, and mark it.
+/// first wait at the rwlock's first word, and set `READERS_WAIT` there.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

@@ -5,7 +5,7 @@
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
-//! function without a row. If it finds none, it returns the innermost call in the mixed library.
+//! function without a row. If it finds no such function, it returns the innermost call in the mixed library.
 //!
 //! All waits need the same few rows, so results are cached for ever, by a hash of the return address. tiptoe adds
 //! libraries while threads walk, and never removes one.
@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | D: a library is complete | the end of its code in [`Frames::add`] | a search for a row |
 //! | E: a cached result is complete | its address | a search of the cache |
-//! | F: the libraries that a path's key counts are complete | their number in [`Frames::add`] | [`Frames::caller`] |
+//! | F: the libraries counted in a path's key are complete | their number in [`Frames::add`] | [`Frames::caller`] |
 
 use core::cell::Cell;
 
@@ -41,18 +41,18 @@ pub struct Library {
     pub start: u64,
     /// The end of its code.
     pub end: u64,
-    /// Which part it is.
+    /// The part of the runtime.
     pub part: RuntimePart,
 }
 
 /// A part of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library. The function that waits shows the kind of lock.
+    /// The C library, whose waiting function shows the kind of lock.
     Libc,
     /// Another library.
     Other,
-    /// The user's code with functions of a standard library.
+    /// The user's code, with functions of a standard library in it.
     Mixed,
 }
 
@@ -131,8 +131,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records that these libc functions wait for this kind of lock (`frames::owner`), if there is room. tiptoe must
-    /// call this before it adds libc, because cached paths contain the kind.
+    /// Records that the libc functions in a range wait for a kind of lock (`frames::owner`), if there is room. tiptoe
+    /// must call this before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -161,7 +161,7 @@ impl<'a> Frames<'a> {
         via
     }
 
-    /// Returns how to leave the function that contains a return address; `None` if the address is the user's.
+    /// Returns the rule that leads out of a return address's function; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<LeaveRule> {
         let hash = (address.wrapping_mul(HASH) >> (64 - CACHE_BITS)) as usize;
@@ -262,7 +262,6 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// Walks in a function of its own, so that the code for cached paths is short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -271,7 +270,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns only two words, so that registers hold them.
+    /// Returns only two words, because registers can return two.
     #[cold]
     #[inline(never)]
     fn walk_cold(

@@ -1,9 +1,8 @@
-//! What runs when a thread of the traced program enters or leaves a *scope*, a part of its work that the program
-//! labels.
+//! What runs when a thread of the traced program enters or leaves a *scope*, a labelled part of the thread's work.
 //!
-//! A [switch] to another scope makes no system call and takes no lock. It writes only the thread's own words, and a
-//! node of a [shared table](nodes) when a scope is first entered inside another. A signal handler that switches may
-//! interrupt it anywhere.
+//! A [switch] to another scope makes no system call and takes no lock. It writes the thread's own words. When a scope
+//! is first entered inside another, it also adds a node to a [shared table](nodes). A signal handler may interrupt a
+//! switch anywhere, and switch, too.
 //!
 //! *Cost*: entering and leaving together take at most 25 ns (`tiptoe-dev bench scope`), mostly for two readings of the
 //! clock.

@@ -15,7 +15,7 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
-/// The table, in slab 0's words.
+/// The table.
 #[derive(Clone, Copy)]
 pub struct Nodes<'a>(Words<'a>);
 
@@ -25,8 +25,8 @@ impl<'a> Nodes<'a> {
         Nodes(words)
     }
 
-    /// Returns the number of a label's node within `parent`; [`OTHERS`] without room, within [`OTHERS`], or for an
-    /// impossible label. Calls `name` only for a new node.
+    /// Returns the number of a label's node within `parent`; [`OTHERS`] if the table is full, `parent` is [`OTHERS`],
+    /// or the label is invalid. Calls `name` only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -68,8 +68,8 @@ impl<'a> Nodes<'a> {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;
         };
-        // Relaxed: the increment alone makes the number unique. The load stops the count near `OTHERS`, so that
-        // it cannot overflow.
+        // Relaxed: the increment alone makes the number unique. The load stops the count near `OTHERS`, so that the
+        // count cannot overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }
@@ -83,7 +83,7 @@ impl<'a> Nodes<'a> {
             let Some(place) = self.0.at(place as usize) else {
                 return OTHERS;
             };
-            // AcqRel: edge J; success publishes our record, failure acquires the faster thread's.
+            // AcqRel: edge J. Success publishes our record, failure acquires the faster thread's record.
             match place.compare_exchange(0, word, AcqRel, Acquire) {
                 Ok(_) => return number,
                 Err(taken) => {

@@ -17,7 +17,7 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// `own` are the scope words of the thread's `slab`, `shared` those of slab 0, the common slab.
+    /// `own` are the scope words of the thread's `slab`, `shared` are the scope words of slab 0, the common slab.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
@@ -28,7 +28,7 @@ impl<'a> Thread<'a> {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// Enters a scope at `now`, in ticks, or resumes it without a new entry. Returns a token for [`Thread::leaves`].
+    /// Enters a scope at `now`, in ticks. If `resumes`, counts no new entry. Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,
@@ -47,7 +47,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves a scope, and all scopes entered inside it. Ignores another session's tokens, which name other nodes.
+    /// Leaves a scope, and all scopes entered inside it. Ignores another session's tokens, because they number other
+    /// nodes.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {

@@ -1,5 +1,6 @@
-//! Each way to take and release a lock: bare, wrapped without a hook, and with the hook `Waits`. xtask compares the
-//! instructions of `NAME_bare` and `NAME_wrapped`, and counts those that `NAME_bare` and `NAME_waits` execute.
+//! Each way to take and release a lock: bare, wrapped without a hook, and wrapped with the hook `Waits`. xtask compares
+//! the instructions of `NAME_bare` and `NAME_wrapped`. It counts the instructions that `NAME_bare` and `NAME_waits`
+//! execute.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;

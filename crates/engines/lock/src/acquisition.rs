@@ -23,7 +23,8 @@ pub struct Lock {
     pub class: TypeId,
     /// The depth in the class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// The call that takes the lock. For a release, a line in lock_api.
+    /// The call that takes the lock. When a guard is dropped, this is a line in lock_api, because a destructor does not
+    /// know its caller.
     pub site: &'static Location<'static>,
 }
 
@@ -37,15 +38,15 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// By one thread alone: as a mutex, or to write.
+    /// Excludes other threads: as a mutex, or to write.
     Exclusive,
     /// To read; may wait for a waiting writer.
     Shared,
     /// To read, perhaps again in the same thread. Never waits for a waiting writer, because that could deadlock.
     SharedRecursive,
-    /// To read, with the right to upgrade; one holder at a time.
+    /// To read, with the right to upgrade, which one thread at a time has.
     Upgradable,
-    /// From upgradable to exclusive, once all readers have left.
+    /// From upgradable to exclusive, once all readers have released the lock.
     Upgrade,
 }
 
@@ -61,7 +62,7 @@ impl Mode {
         matches!(self, Mode::Shared | Mode::SharedRecursive)
     }
 
-    /// Returns its word in reports.
+    /// Returns the word for reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Mode::SharedRecursive.word(), "shared, recursive");
@@ -93,7 +94,7 @@ pub enum Outcome {
     TimedOut,
     /// Cancelled by the caller.
     Cancelled,
-    /// The raw lock or the caller's `cancelled` panicked.
+    /// The raw lock panicked, or the function that `lock_killable` calls did.
     Panicked,
 }
 
@@ -107,7 +108,7 @@ impl Outcome {
         matches!(self, Outcome::Acquired)
     }
 
-    /// Returns its word in reports.
+    /// Returns the word for reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Outcome::TimedOut.word(), "timed out");
@@ -127,12 +128,12 @@ impl Outcome {
 /// ```
 /// use tiptoe_lock::Way;
 ///
-/// // `try_lock` cannot wait, so it makes no lock order.
+/// // `try_lock` cannot wait, so it cannot deadlock.
 /// assert_ne!(Way::Try, Way::Wait);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// The method may wait, like `lock`, even if it did not.
+    /// The method may wait, like `lock`.
     Wait,
     /// The method never waits, like `try_lock`.
     Try,

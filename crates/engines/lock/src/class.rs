@@ -1,6 +1,6 @@
-//! Names for locks, as types, which take no memory in a lock.
+//! Names for locks. A name is a type, so it takes no memory in the lock.
 
-/// A name for locks that order checks treat as one ([`class!`](crate::class!)).
+/// A name for locks, which the order check then treats as one lock ([`class!`](crate::class!)).
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};

@@ -1,8 +1,8 @@
-//! The wrapper of a raw lock, through which every acquisition and release goes.
+//! The wrapper of a raw lock. Every acquisition and release goes through the wrapper.
 //!
-//! For a hook of waits the wrapper tries the lock. If that fails, it calls the hook's begin, the raw lock's method, and
-//! the hook's end. It calls a hook of holds before and after each acquisition, and before each release; for a `try`
-//! only after success.
+//! With [`Hook::WAITS`], the wrapper tries the lock. If the try fails, it calls the hook before and after the wait.
+//! With [`Hook::HOLDS`], it calls the hook before and after each acquisition, and before each release. Methods like
+//! `try_lock` call the hook only after success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -21,8 +21,8 @@ type Checked<H> = crate::order::Always<H>;
 #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
 type Checked<H> = H;
 
-/// A raw lock of lock_api's that calls its hook when a thread must wait. It goes into a [`lock_api::Mutex`]
-/// or [`lock_api::RwLock`], and supports what `R` supports.
+/// A raw lock for [`lock_api::Mutex`] and [`lock_api::RwLock`]. It wraps the raw lock `R`, has the methods of `R`, and
+/// calls the hook `H` when a thread must wait.
 ///
 /// ```
 /// use tiptoe_lock::{Contended, Waits};
@@ -175,7 +175,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// At the wait's end, `token` goes to tiptoe's agent if one is attached.
+    /// Waits, and passes `token` to tiptoe's agent at the end.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Must stay short, because others may wait for this thread from here on.
+            // Must be short, because this thread holds the lock, and others may wait for it.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }

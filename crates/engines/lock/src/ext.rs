@@ -1,4 +1,4 @@
-//! Adds ways to take a lock that lock_api lacks: nested in its class, and cancellable.
+//! Methods that lock_api lacks: for nested locks of one class, and for waits that can be cancelled.
 
 use core::mem::forget;
 use core::time::Duration;
@@ -55,15 +55,15 @@ fn until(
 /// });
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex. Each depth is checked as a class of its own, so the thread may hold mutexes of this class at
-    /// other depths. Without a class the depth means nothing.
+    /// Locks the mutex. The order check treats each depth as a class of its own, so the thread may hold mutexes of this
+    /// class at other depths. Without a class the depth is ignored.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // Depths follow the addresses, or any other order that all threads use.
+    /// // Depths must be in an order that all threads use, for example that of the addresses.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);
@@ -134,7 +134,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
 /// *routes.write_nested(0) += 1;
 /// ```
 pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
-    /// Reads, nested as with [`MutexExt::lock_nested`].
+    /// Locks to read at a [depth](MutexExt::lock_nested).
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -147,7 +147,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T>;
 
-    /// Writes, nested as with [`MutexExt::lock_nested`].
+    /// Locks to write at a [depth](MutexExt::lock_nested).
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -158,7 +158,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T>;
 
-    /// Takes an upgradable read, nested as with [`MutexExt::lock_nested`].
+    /// Locks to read upgradably at a [depth](MutexExt::lock_nested).
     ///
     /// ```
     /// use lock_api::RwLockUpgradableReadGuard;
@@ -175,7 +175,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockUpgrade;
 
-    /// Reads unless cancelled, as with [`MutexExt::lock_killable`].
+    /// Locks to read, unless [cancelled](MutexExt::lock_killable).
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -194,7 +194,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Writes unless cancelled, as with [`MutexExt::lock_killable`].
+    /// Locks to write, unless [cancelled](MutexExt::lock_killable).
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -210,7 +210,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Takes an upgradable read unless cancelled, as with [`MutexExt::lock_killable`].
+    /// Locks to read upgradably, unless [cancelled](MutexExt::lock_killable).
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -232,7 +232,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 {
     #[inline]
     fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T> {
-        // SAFETY: `take` has a condition only for upgrades; the guard takes over the lock.
+        // SAFETY: as for the mutex.
         unsafe {
             self.raw().take::<ReadKind>(depth);
             self.make_read_guard_unchecked()
@@ -339,7 +339,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// assert!(UpgradeExt::upgrade_killable(cache.upgradable_read(), || true).is_ok());
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Upgrades, or returns the guard if cancelled, as with [`MutexExt::lock_killable`].
+    /// Upgrades, unless [cancelled](MutexExt::lock_killable); then returns the old guard.
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};

@@ -1,11 +1,11 @@
-//! The hook that times how long locks are held, for a sample of the acquisitions.
+//! The hook [`Holds`].
 //!
 //! Each lock has one slot for a timed hold. Upgrades and downgrades continue the hold. Rules:
 //!
 //! 1. A thread that stores its number in the slot owns the slot until it releases the lock.
-//! 2. A shared hold includes its thread's recursive reads, and only that thread may end it. Any thread may end an
-//!    exclusive hold, because guards may be sent to other threads.
-//! 3. An exclusive holder finds the slot free, or stale because another thread released the owner's shared guard.
+//! 2. A shared hold includes the owner's recursive reads, and only the owner may end it, because other threads read at
+//!    the same time. Any thread may end an exclusive hold, because guards may be sent to other threads.
+//! 3. An exclusive holder frees the slot, which is stale if another thread released the owner's shared guard.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -27,7 +27,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for about one random acquisition in `EVERY`. [`holds`] returns the times.
+/// Times how long a lock is held, for about one in `EVERY` acquisitions, at random. [`holds`] returns the times.
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -69,8 +69,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed unless stated: the lock orders exclusive holders. Readers take the slot by an exchange of `holder`. A race on
-// other words only delays the next sample.
+// Relaxed unless stated, because the lock orders exclusive holders, and a reader owns the slot by an exchange of
+// `holder`. Readers may race on `left`, which only changes when the next sample is taken.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -87,7 +87,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: only this thread stores its number.
+        // Relaxed: no other thread stores this thread's number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;
@@ -138,7 +138,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
                 return;
             }
         }
-        // A release in another mode does not end the timed hold.
+        // A release in another mode does not end the hold.
         if mode.is_shared() != shared {
             return;
         }
@@ -198,7 +198,6 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// Guards may be dropped in either order.
     #[test]
     fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));

@@ -1,10 +1,9 @@
 //! The events of a lock, and the hook that receives them. Rules:
 //!
-//! 1. Each begin has exactly one end in its thread, also after a panic.
-//! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`]
-//!    run with the lock held.
-//! 3. A hook's panic must not reach lock_api's guards, because they rely on locks that do not unwind. The panic is
-//!    printed, and the lock continues; without the feature `std` the program ends.
+//! 1. Each begin of a wait has exactly one end, in the same thread, even if the wait panics.
+//! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`] run while the
+//!    thread holds the lock.
+//! 3. A hook's panic must not unwind into lock_api's guards, because they assume that raw locks do not panic.
 //! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};
@@ -12,7 +11,7 @@ use core::time::Duration;
 
 use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Receives a lock's events. The lock contains its hook, which may have data.
+/// Receives a lock's events. Each lock contains a hook of its own, which may have data.
 ///
 /// A hook must not take a lock that it watches, because it would recurse or deadlock.
 ///
@@ -51,8 +50,7 @@ pub trait Hook: Sized {
     /// ```
     const INIT: Self;
 
-    /// Enables [`contention_begin`](Hook::contention_begin) and [`contention_end`](Hook::contention_end). The lock is
-    /// then tried first.
+    /// Enables [`Hook::contention_begin`] and [`Hook::contention_end`]. Before a wait, the lock is tried.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -73,7 +71,7 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// Returns the time in ticks. Without the feature `std` this is 0, unless the hook has a clock of its own.
+    /// Returns the time in ticks. The default returns 0 without the feature `std`.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -145,8 +143,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called instead of [`contention_end`](Hook::contention_end), which the default calls. Gets ticks, whose
-    /// conversion would prolong the critical section.
+    /// Called when a wait has ended. The default calls [`Hook::contention_end`]. `ticks` are not converted, because
+    /// this would prolong the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -172,7 +170,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Called when the lock was taken. After an upgrade it is held exclusively.
+    /// Called after the lock was taken or upgraded. After an upgrade the lock is held exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -209,7 +207,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a release. `mode` is [`Mode::Shared`] for all readers, also recursive ones.
+    /// Called before a release. `mode` is [`Mode::Shared`] for recursive readers, too.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -228,7 +226,7 @@ pub trait Hook: Sized {
     }
 }
 
-/// No hook. The lock keeps the bare lock's instructions.
+/// No hook. The lock has the bare lock's instructions.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Nothing};
@@ -273,12 +271,12 @@ pub(crate) fn call(hook: impl FnOnce()) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     if let Err(payload) = catch_unwind(AssertUnwindSafe(hook)) {
-        // Dropping the payload could panic again.
+        // Leaked, because dropping the payload could panic again.
         forget(payload);
     }
 }
 
-/// Calls a hook. A panic in the hook panics again while unwinding, which ends the program.
+/// Calls a hook. If the hook panics, `last` panics during the unwinding, which ends the program.
 #[cfg(not(feature = "std"))]
 #[inline]
 pub(crate) fn call(hook: impl FnOnce()) {
@@ -287,7 +285,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     forget(last);
 }
 
-/// Calls both hooks: at ends and releases first `B`, otherwise first `A`.
+/// Calls both hooks: first `A`, but at the end of a wait and at a release first `B`.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};

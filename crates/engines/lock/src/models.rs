@@ -1,4 +1,4 @@
-//! Loom models of the wrapper and its table. The mutants are wrappers with likely mistakes.
+//! Loom models of the wrapper and of the table of times. The mutants have likely mistakes.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// A mutex of one word. Its `INIT` cannot be used, because loom's atomics are made at run time.
+/// `INIT` cannot be used, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
@@ -30,7 +30,7 @@ const TAKEN: u64 = 1;
 /// Makes waiting threads panic.
 const BROKEN: u64 = 2;
 
-// SAFETY: an exchange takes the mutex, so one thread holds it.
+// SAFETY: an exchange takes the mutex, so only one thread holds it.
 unsafe impl<T> RawMutex for Raw<T> {
     const INIT: Self = panic!("made by hand");
     type GuardMarker = GuardNoSend;
@@ -156,7 +156,7 @@ enum Holder {
     Cancels,
 }
 
-/// A thread takes a held lock by `take`. Hooks panic at `panics`.
+/// A thread takes a lock by `take` that another thread may hold. The hook panics at the event `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;
@@ -360,7 +360,6 @@ fn a_lock(address: usize) -> Lock {
     }
 }
 
-/// Two threads add times, for one lock or for two. One of them then reads the table.
 fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table: &'static Table<2> = Box::leak(Box::new(Table::new()));

@@ -1,16 +1,19 @@
 //! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
-//! A thread that calls a method which may wait adds edges to a graph, from each held lock's class to the wanted lock's
-//! class. An edge that closes a ring is reported, with each edge's call sites and stack. Rules:
+//! Before a thread may wait for a lock, it adds edges to a graph: from the class of each lock that it holds to the
+//! class of the lock that it wants. An edge that closes a ring is reported, with the call sites and stack of each edge.
+//! Rules:
 //!
-//! 1. Only methods that may wait make edges. A lock taken by `try_lock` has edges only to locks that are wanted later.
-//! 2. A ring counts only if each wanted mode waits for the mode in which the next thread holds the lock ([`rules`]).
-//! 3. A thread that wants a lock which it holds is reported at once, unless the two modes are compatible. So is a
-//!    thread that wants a second lock of one class and depth.
+//! 1. Only methods that may wait make edges. Edges lead from a lock that `try_lock` took, but not to it.
+//! 2. A ring counts only if each wanted mode is blocked by the mode in which the next thread holds the lock
+//!    ([`rules`]).
+//! 3. A thread that wants a lock which it holds, or a lock of the same class and depth, is reported at once, unless the
+//!    two modes are compatible.
 //! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is a class of its own, until it is dropped.
 //!
-//! Held locks are thread-local. One mutex protects the graph, so each thread caches the pairs that it has added.
+//! The list of held locks is thread-local. A mutex protects the graph. Each thread caches its edges, so that it takes
+//! the mutex rarely.
 
 #[cfg(feature = "validate")]
 mod always;
@@ -33,10 +36,10 @@ use crate::hook::Hook;
 use rules::{HeldAs, WantedAs};
 
 const DEPTHS: u32 = 256;
-/// Marks the node of a lock without a class, which has no depth.
+/// Marks the node of a lock without a class; the node has no depth.
 const OWN: u32 = 1 << 31;
 
-/// Checks the order of locks with this hook; under the feature `validate`, of all locks.
+/// Checks the order of the locks that have this hook.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Order, reports};
@@ -59,7 +62,7 @@ pub struct Order {
 
 impl Order {
     fn node(&self, lock: &Lock) -> u32 {
-        // Relaxed: publishes no data; a thread that loads 0 gets the number under the graph's mutex.
+        // Relaxed: the number publishes no data. A thread that loads 0 asks the graph, which has a mutex.
         let mut class = self.class.load(Relaxed);
         if class == 0 {
             class = match lock.class == TypeId::of::<Unnamed>() {

@@ -28,7 +28,7 @@ pub fn is_traced() -> bool {
 }
 
 /// Reports that a wait begins. Returns a token for [`end`]. Must be inlined, because the agent reports the return
-/// address as the place where the program takes the lock.
+/// address as the call site.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(ClassLabel::<C>::LABEL, address as u64 | mode << MODE_SHIFT)

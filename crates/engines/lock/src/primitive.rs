@@ -1,4 +1,4 @@
-//! The crate's only atomics and cells, which models replace by loom's.
+//! Atomics and cells, which models replace by loom's.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +28,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock spins. A try right after the failed one would only take the cache line from the holder,
-/// which needs it for the release.
+/// Pauses before the raw lock tries again. A try at once would only take the cache line from the holder, and so delay
+/// the release.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -37,8 +37,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing. Otherwise the line would be transferred twice: for the try, which reads it, and
-/// for the wait, which writes it. CPUs without the instruction ignore it.
+/// Prefetches a cache line for writing. Otherwise the line would be transferred twice: for the try, which reads, and
+/// for the wait, which writes. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -11,7 +11,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{ReadAgainKind, ReadKind, WriteKind};
 
-// SAFETY: the wrapper's holder holds the raw lock in the same mode.
+// SAFETY: a thread that holds the wrapper holds the raw lock in the same mode.
 unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 

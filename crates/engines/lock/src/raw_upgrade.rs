@@ -10,7 +10,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{UpgradableKind, UpgradeKind};
 
-// SAFETY: the wrapper's holder holds the raw lock in the same mode.
+// SAFETY: a thread that holds the wrapper holds the raw lock in the same mode.
 unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
     #[inline]
     #[track_caller]

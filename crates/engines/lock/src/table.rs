@@ -1,7 +1,7 @@
 //! Adds up times by lock and call site, in static memory, without allocation or lock.
 //!
-//! Only the thread that claimed an entry adds to it, by a load and a store, so that no thread waits for another's cache
-//! line. Without the feature `std` two threads may have one thread number, so additions must be atomic.
+//! Only the thread that claimed an entry adds to it, so that no thread waits for another's cache line. Without the
+//! feature `std` two threads may have the same number and share entries, so additions must be atomic.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -12,8 +12,6 @@
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | K: the key is complete | the store of `READY` | each load of the state |
-//!
-//! A thread skips claimed entries. Readers merge the entries of all threads.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -33,7 +31,7 @@ const READY: u64 = 2;
 
 /// How many entries are probed before the table counts as full.
 const PROBES: usize = 16;
-/// The number of buckets, smaller under loom, which tracks each word.
+/// Fewer under loom, which tracks each word.
 const BUCKETS: usize = if cfg!(tiptoe_loom) {
     2
 } else {
@@ -67,7 +65,6 @@ impl Key {
         own == other
     }
 
-    /// Compares strings by address.
     #[inline]
     fn is_same(&self, other: &Key) -> bool {
         (self.lock, self.thread, self.mode) == (other.lock, other.thread, other.mode)
@@ -81,10 +78,10 @@ impl Key {
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in the
-    /// program's file.
+    /// INVARIANT: initialised before the entry becomes ready. Zeros until then, so that a static table takes no room in
+    /// the program's file.
     key: UnsafeCell<MaybeUninit<Key>>,
-    /// The ticks, plus one, of a wait that the thread's next wait will add to the counts; 0 if no such wait exists.
+    /// The ticks that [`Entry::hold_back`] stored, plus one; 0 if none are stored.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
@@ -124,7 +121,7 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableRow {
-    /// The lock's address. A later lock at the same address continues its rows.
+    /// The lock's address. A later lock at the same address is added to the same rows.
     pub lock: usize,
     /// The class's name, empty if it has none.
     pub name: &'static str,
@@ -134,9 +131,9 @@ pub struct TableRow {
     pub site: &'static Location<'static>,
     /// All times.
     pub times: Histogram,
-    /// Their sum.
+    /// The sum of all times.
     pub total_ns: u64,
-    /// The longest.
+    /// The longest time.
     pub max_ns: u64,
     /// Waits that timed out.
     pub timed_out: u64,
@@ -167,7 +164,7 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: the entry is ready, so the key is initialised (INVARIANT of `key`), and stays.
+        // SAFETY: the entry is ready, so the key is initialised (INVARIANT of `key`) and not written again.
         Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
@@ -198,23 +195,23 @@ impl Entry {
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
         let is_free = self.held_back.load(Relaxed) == 0; // Relaxed: written by this thread only
         if is_free {
-            self.held_back.store(ticks.saturating_add(1), Relaxed); // Relaxed: as for counters
+            self.held_back.store(ticks.saturating_add(1), Relaxed); // Relaxed: a counter
         }
         is_free
     }
 
-    /// Adds the stored ticks. A reader that races with this may miss them once.
+    /// Adds the stored ticks. A concurrent reader may miss them.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn add_pending(&self) {
         if let Some(ns) = self.held_back_ns() {
-            self.held_back.store(0, Relaxed); // Relaxed: as for counters
+            self.held_back.store(0, Relaxed); // Relaxed: a counter
             self.add(ns, Outcome::Acquired);
         }
     }
 
     fn held_back_ns(&self) -> Option<u64> {
-        let ticks = self.held_back.load(Relaxed).checked_sub(1)?; // Relaxed: as for counters
+        let ticks = self.held_back.load(Relaxed).checked_sub(1)?; // Relaxed: a counter
         Some(crate::clock::ns(ticks))
     }
 
@@ -257,7 +254,7 @@ impl Entry {
     }
 }
 
-// loom's atomics can only be made at run time.
+// loom's atomics can only be made at run time, so `new` is not `const` there.
 macro_rules! new {
     ($($constant:ident)?) => {
         impl Entry {
@@ -313,7 +310,7 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. For hooks that keep a table of their own.
+    /// Adds a time. Hooks with tables of their own call this.
     ///
     /// ```
     /// use std::time::Duration;
@@ -346,7 +343,7 @@ impl<const N: usize> Table<N> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// Returns how many times were lost because the table was full.
+    /// Returns how many durations were lost because the table was full.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
@@ -357,8 +354,8 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // The hash is multiplied after each part, because threads with small stacks, whose numbers differ in few bits,
-        // would collide otherwise.
+        // Multiplied after each part. Otherwise threads with small stacks would collide, because their numbers differ
+        // in few bits.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -466,7 +463,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// The threads' numbers are those of threads with small stacks.
+    /// The threads' numbers are as close as those of threads with small stacks.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

@@ -1,4 +1,4 @@
-//! The hook that emits waits as `tracing` events.
+//! The hook [`Traced`].
 
 use core::time::Duration;
 
@@ -7,9 +7,9 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits an event of target `tiptoe_lock` at the begin (trace) and end (debug) of each wait, with `name`, `address`,
-/// `mode`, `site`, and at the end `outcome` and `waited_ns`. A subscriber must not take the lock, because the thread
-/// holds it at the end.
+/// Emits events of target `tiptoe_lock`: at level trace when a wait begins, and debug when it ends. Both have the
+/// fields `name`, `address`, `mode` and `site`; the end also has `outcome` and `waited_ns`. A subscriber must not take
+/// the lock, because the thread may hold it.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};

@@ -1,4 +1,4 @@
-//! The hook that keeps a histogram of waits for each lock and call site.
+//! The hook [`Waits`].
 
 #[cfg(feature = "std")]
 use core::cell::Cell;
@@ -12,8 +12,8 @@ use crate::hook::Hook;
 use crate::table::Entry;
 use crate::table::Table;
 
-/// The most entries. Each thread has an entry for each lock, mode and call site; a row merges all threads. Memory is
-/// used as entries are added.
+/// The most entries of [`waits`]. Each thread has an entry for each lock, mode and call site; a row merges the entries
+/// of all threads. Unused entries take no memory.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
@@ -43,8 +43,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// This thread's entry for the present wait, looked up before the wait, because a search with the lock held would
-    /// delay others.
+    /// This thread's entry for the current wait. Looked up before the wait, because a search after it would prolong the
+    /// critical section.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 

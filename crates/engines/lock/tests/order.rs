@@ -1,9 +1,9 @@
 //! Checks that the validator reports bad orders and no good ones.
 //!
-//! An order is the steps of threads that run one after another, separated by ` / `. A step names a lock, and takes it
-//! to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`
-//! upgrades, `v` downgrades to reading, `w` downgrades to upgradable. A leading `-` releases. `t` and `s` are locks of
-//! one class; a digit is the depth.
+//! An order lists the steps of threads, which run one after another; ` / ` separates the threads. A step names a lock,
+//! and locks it to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only
+//! tries, `^` upgrades, `v` downgrades to reading, `w` downgrades to upgradable. A leading `-` releases. `t` and `s`
+//! are locks of one class; a digit is the depth.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -34,7 +34,7 @@ fn reported(work: impl FnOnce()) -> Vec<Report> {
 }
 
 fn step<H: Hook, C: Class>(lock: &Lock<H, C>, what: &str) {
-    // SAFETY: a fake lock counts as held whenever an order says so.
+    // SAFETY: a fake lock protects only `()`, so a guard of any kind does no harm.
     unsafe {
         let upgradable = || lock.make_upgradable_guard_unchecked();
         let write = || lock.make_write_guard_unchecked();
@@ -139,7 +139,7 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // Only one thread holds a lock upgradable, and an upgrade waits for readers.
+        // Only one thread can hold a lock upgradable, so an upgrade waits only for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;
@@ -297,7 +297,7 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// Without a class the depth means nothing. A ring that shares a step with a reported ring is reported, too.
+/// A ring is reported even if it shares a step with a reported ring. Without a class the depth is ignored.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE
@@ -322,7 +322,7 @@ fn each_ring_is_reported() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// Under `validate` each lock is checked once, also if its own hook is `Order`.
+/// With the feature `validate` each lock is checked once, even if its own hook is `Order`.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

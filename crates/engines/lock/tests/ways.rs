@@ -1,4 +1,4 @@
-//! The events of every way to take a lock, free or not.
+//! Checks the events of every way to take a lock.
 #![cfg(not(tiptoe_loom))]
 
 mod support;
@@ -16,7 +16,7 @@ type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A way's name, mode, whether it can give up, and its call.
+/// A way to take a lock: name, mode, whether it can give up, and the call.
 type Way<L> = (&'static str, &'static str, bool, fn(&L) -> bool);
 
 fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {
@@ -126,10 +126,10 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// The upgradable guard is made without the raw lock, so that only the upgrade can wait.
+/// Makes the upgradable guard without the raw lock, so that only the upgrade can wait.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
-        // SAFETY: a fake lock is held whenever the test says so.
+        // SAFETY: no other guard of this fake lock exists.
         unsafe { lock.make_upgradable_guard_unchecked() }
     }
     vec![

@@ -40,7 +40,7 @@ fn slab_of(id: u64) -> Vec<AtomicU64> {
     slab
 }
 
-/// The holders charged for waits from call site 5, and their ns.
+/// Returns (holder, ns) for the waits at call site 5.
 fn charges(slab: &[AtomicU64]) -> Vec<(u64, u64)> {
     let slots = (0..entry::HOLDER_COUNT).map(|i| entry::HOLDERS + i * entry::HOLDER_WORDS);
     let each = slots.map(|slot| words(slab, 5, &[slot, slot + 2]));
@@ -83,13 +83,13 @@ fn a_thread_that_was_faster_is_charged() {
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
-    // Thread 9 holds the lock when `one`, which was woken, reads the holder, and when `two` times out.
+    // Thread 9 holds the lock when `one` reads the holder, and when `two` times out.
     one.ends(0x7000, 0, || 200, |ticks| ticks, |_| 9);
     one.begins(&call(WAIT, 5), MUTEX, || 210, |_| 9);
     two.ends(0x7000, -110, || 300, |ticks| ticks, |_| 9);
     assert_eq!(charges(&first), [(61, 100)]);
     assert_eq!(charges(&second), [(61, 100), (THREAD | 9, 100)]);
-    // A woken thread finds the lock free, but thread 9 is faster once more.
+    // `one` is woken and finds the lock free, but thread 9 takes the lock first.
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
     one.ends(0x7000, 0, || 310, |ticks| ticks, |_| 0);
     one.begins(&call(WAIT, 5), MUTEX, || 320, |_| 9);
@@ -97,7 +97,6 @@ fn a_thread_that_was_faster_is_charged() {
     assert_eq!(charges(&first), [(61, 100), (THREAD | 9, 200)]);
 }
 
-/// Regression: an older hand-over, recorded late, hid earlier records.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_late_hand_over_hid_the_earlier_ones() {
@@ -115,7 +114,6 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     to(3, 200);
     to(4, 300);
     [60, 70, 80, 90].iter().for_each(|at| to(8, *at));
-    // The hand-over at 400 is recorded after the one at 500.
     to(6, 500);
     to(5, 400);
     thread.ends(0x7000, 0, || 600, |ticks| ticks, |_| 0);
@@ -123,7 +121,6 @@ fn a_late_hand_over_hid_the_earlier_ones() {
     assert_eq!(charges(&own), held);
 }
 
-/// Regression: a thread preempted after it read the clock recorded a much later holder.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn the_holder_was_read_long_after_the_clock() {
@@ -149,7 +146,6 @@ fn the_holder_was_read_long_after_the_clock() {
     assert_eq!(steps[..4], ["clock", "holder", "clock", "holder"]);
 }
 
-/// Regression: a busy lock hid the hand-overs of another lock in the same ring.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn hand_overs_of_another_lock_hid_the_holder() {
@@ -189,7 +185,7 @@ fn a_holder_that_was_not_seen_is_unknown() {
     thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 0);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
-    // Another kind of lock: no holder is recorded.
+    // This lock records no holder.
     thread.begins(&call(WAIT, 5), || None, || 300, |_| 0);
     thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| panic!("it has none"));
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
@@ -217,7 +213,7 @@ fn a_wait_is_counted_timed_and_blamed() {
     waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10, |_| 0);
     let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-    // No beginning was recorded.
+    // This end has no beginning.
     waiting.ends(0x7000, 0, || 300, |ticks| ticks, |_| 0);
     assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
 }
@@ -245,7 +241,7 @@ fn waits_of_one_call_are_one_episode() {
 fn waits_that_were_left_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The second begins in the place of the first, which never returns.
+    // The second wait begins at the first wait's stack position, so the first has not returned.
     thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
     thread.begins(&call(WAIT, 6), || None, || 300, |_| 0);
     let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];

@@ -23,7 +23,7 @@ fn library(base: u64, part: RuntimePart) -> Library {
     }
 }
 
-/// Return addresses at 0x100, 0x120 and so on.
+/// Walks a stack with return addresses at 0x100, 0x120 and so on.
 fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
     let load = |at: u64| match (at - 0x100) % 0x20 {
         0 => stack
@@ -55,7 +55,7 @@ fn the_runtimes_frames_are_stepped_over() {
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // The last described address; then an undescribed one.
+        // 0x8180 returns into the last function with a row, 0x1181 into one without.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -131,7 +131,7 @@ fn libraries_beyond_the_limit_are_refused() {
     );
 }
 
-/// Every address has its own rule, although there are more addresses than the cache holds.
+/// There are more addresses than the cache holds.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn results_that_are_not_cached_are_searched_for() {

@@ -21,7 +21,7 @@ type WantedNode = (u32, WantedAs);
 pub(super) enum AddedEdge {
     Existing,
     New,
-    /// The edge closes this ring. The edge is kept, so that this ring is reported once.
+    /// The edge closes this ring. It is kept, so that the ring is reported once.
     Ring(Vec<Step>),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// `step`, which captures a stack, is called only for a new edge.
+/// Calls `step` only for a new edge, because it captures a stack.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }

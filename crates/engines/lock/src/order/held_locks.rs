@@ -18,21 +18,21 @@ const SEEN_LEN: usize = 256;
 thread_local! {
     static HELD_LOCKS: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
     static SEEN: [Cell<Option<Edge>>; SEEN_LEN] = const { [const { Cell::new(None) }; SEEN_LEN] };
-    /// Set while the validator or its reporter runs, because a reporter that takes a checked lock would
-    /// recurse without end.
+    /// Set while the validator runs, because a reporter that takes a checked lock would recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases (lock, number) by threads that received the guard from another thread, whose list still has the lock. That
-/// thread removes its entry if the release's number is above `since`. If several threads read the lock, one that still
-/// holds it may remove its entry instead.
+/// Releases (lock, number) by threads that got the guard from another thread, the sender. The sender's next check
+/// removes the lock from its list, if the number is above the entry's `since`. If several threads read the lock, one
+/// that still holds it may wrongly remove its own entry instead.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number in [`LET_GO`]. Relaxed: the checked lock orders its release before its next acquisition.
+/// The last number in [`LET_GO`]. Relaxed: the lock itself orders a release before the next acquisition, which loads
+/// this.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most releases in [`LET_GO`]. A release stays if the thread that sent the guard has ended, so newer releases
-/// replace the oldest.
+/// The most releases in [`LET_GO`]. New ones replace the oldest, because a release stays for ever if its sender has
+/// ended.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl HeldLock {
 
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
-        // An ending thread has no list.
+        // An ending thread has already dropped its list.
         HELD_LOCKS.try_with(work).unwrap_or(());
     }
 }

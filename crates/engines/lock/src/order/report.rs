@@ -65,9 +65,9 @@ pub struct Side {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// The lock that it held.
+    /// The lock that the thread held.
     pub held_lock: Side,
-    /// The lock that it wanted.
+    /// The lock that the thread wanted.
     pub wanted_lock: Side,
     /// The thread's name.
     pub thread: String,
@@ -90,7 +90,7 @@ pub struct Step {
 pub struct Report {
     /// The kind of fault.
     pub fault: Fault,
-    /// The current thread's step, then earlier ones.
+    /// The step that was just added, then the earlier steps.
     pub steps: Vec<Step>,
 }
 
@@ -102,7 +102,7 @@ fn on_stderr(report: &Report) {
 }
 
 /// Sets the function that receives reports, which by default go to stderr. The function runs in the thread that wants
-/// the lock. Locks that it takes are not checked.
+/// the lock. Locks that the function takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

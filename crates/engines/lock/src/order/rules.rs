@@ -1,7 +1,8 @@
 //! Whether a request waits for another thread that holds the lock.
 //!
-//! A reader counts as waiting for a reader, because a writer that waits for the first may block the second. A recursive
-//! reader does not. An upgrade waits only for readers, because only one thread may upgrade.
+//! A reader counts as waiting for another reader, because a writer may wait for the reader that holds the lock, and
+//! block the reader that wants it. A recursive reader waits only for writers. An upgrade waits only for readers,
+//! because only one thread at a time can upgrade.
 
 use crate::acquisition::Mode;
 

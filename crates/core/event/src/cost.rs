@@ -47,7 +47,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` from that of one. The interval grows, too, because each hit has the same error.
+    /// Returns the cost of `hits` hits of this cost. The interval grows in proportion, because each hit has the same
+    /// error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -66,7 +67,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost, each figure at most `ns`.
+    /// Returns the cost, with each figure limited to `ns`.
     #[must_use]
     pub fn at_most(self, ns: f64) -> Cost {
         Cost {
@@ -76,7 +77,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost's share of `cpu_ns`; 0 if that is 0.
+    /// Returns the cost's share of `cpu_ns`; 0 if `cpu_ns` is 0.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
             return Share::default();

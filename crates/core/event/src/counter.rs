@@ -106,7 +106,7 @@ pub enum CounterFault {
     Braces,
     /// A brace or slash is not closed.
     NotClosed,
-    /// Other text than `:MODIFIERS` follows a group.
+    /// A text that is not `:MODIFIERS` follows a group.
     AfterGroup,
     /// The letter is no modifier.
     NoModifier(char),

@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// Units. The first match counts, so `s` is after the longer words that end with `s`.
+/// The first match counts, so `s` is after the longer words that end with `s`.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,11 +14,11 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// The accepted times. tiptoe's loops cannot keep to shorter ones, and sums of longer ones could overflow.
+/// The accepted times. tiptoe's loops cannot keep shorter periods, and sums of longer times could overflow.
 const KEPT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10 * 365 * 86_400);
 
-/// Digits after the point that count.
+/// How many digits after the point are read.
 const PLACES: usize = 18;
 
 /// Parses a time with its unit, rounded down. `None` for a bare number, a sign, an exponent, or an overflow.
@@ -28,7 +28,7 @@ pub fn duration_ns(text: &str) -> Option<u64> {
     number_ns(number, unit_ns)
 }
 
-/// Parses an option's time: seconds, or with a unit; from 1 ms to ten years.
+/// Parses an option's time, from 1 ms to ten years. A number without a unit is in seconds.
 pub fn time(text: &str) -> Option<Duration> {
     let is_bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     let ns = match is_bare {

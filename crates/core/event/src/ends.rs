@@ -1,15 +1,15 @@
-//! How *followed* calls, observed to their return, ended.
+//! How *followed* calls ended: calls that are observed until they return.
 
 /// The calls of an event. Each is in one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
-    /// Calls left by longjmp, an exception, or the thread's end.
+    /// Calls ended by longjmp, an exception, or the thread's end.
     pub left: u64,
     /// Calls in progress.
     pub inside: u64,
-    /// Calls not followed, because the thread's credit for followed calls was used up, or for lack of room.
+    /// Calls not followed, because the thread had no credit left for followed calls, or no room to record the call.
     pub only_counted: u64,
 }
 
@@ -29,7 +29,7 @@ impl Ends {
         }
     }
 
-    /// Returns what was added since an earlier state; `inside`, which is no sum, stays.
+    /// Returns what was added since an earlier state, but the current `inside`, which is no sum.
     #[must_use]
     pub fn since(self, earlier: Ends) -> Ends {
         self.sums(earlier, u64::wrapping_sub)

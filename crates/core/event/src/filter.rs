@@ -74,7 +74,7 @@ pub struct Comparison {
     pub width: Width,
     /// The relation.
     pub operator: Operator,
-    /// The constant; for unsigned widths the bits of the `u64`.
+    /// The constant; for an unsigned width, the bits of a `u64`.
     pub value: i64,
 }
 

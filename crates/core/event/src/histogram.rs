@@ -1,11 +1,11 @@
 //! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
 //!
 //! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, and histograms add up bucket
-//! by bucket. The buckets end at 73 minutes.
+//! by bucket.
 //!
-//! The bucket is computed exactly, without a logarithm or a float. `e` is the place of the time's highest bit; in `m`
-//! this bit is moved to bit 63. The next three bits, `s`, number eight equal parts between `2^e` and `2^(e+1)`. In each
-//! part but the last a bucket ends, at `THRESHOLDS[s]`. For a time > 0:
+//! The bucket is computed exactly, without a logarithm or a float. `e` is the number of the time's highest bit; `m` is
+//! the time, shifted so that this bit is bit 63. The next three bits, `s`, number eight equal parts between `2^e` and
+//! `2^(e+1)`. In each part but the last, one bucket ends at `THRESHOLDS[s]`. For a time > 0:
 //!
 //! ```text
 //! m      = ns << (63 - e)
@@ -13,15 +13,15 @@
 //! bucket = 8 * e + s + (m > THRESHOLDS[s]) - (m << 1 == 0)      never below 0
 //! ```
 //!
-//! The last term is for powers of two, which end their bucket. Bucket 0 holds 1 ns, because `(1, 1.09]` has no
-//! whole number.
+//! The last term is 1 for powers of two, because each ends its bucket. Bucket 0 has 1 ns instead, because `(1, 1.09]`
+//! contains no whole number.
 
 /// Buckets per doubling: `2^HISTOGRAM_SCALE`.
 pub const HISTOGRAM_SCALE: u8 = 3;
-/// Buckets up to `2^42` ns; the last also holds longer times.
+/// Buckets up to `2^42` ns (73 minutes); the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down: where buckets end.
+/// Where buckets end: `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -106,7 +106,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts by bucket, ignoring those after the last.
+    /// Adds counts by bucket, ignoring counts after the last bucket.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -135,8 +135,8 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed; 0 without times. The result, interpolated in its
-    /// bucket, has an error below 9.1% and is at most `max_ns`, the longest time.
+    /// Returns the time that `percent` of all times do not exceed; 0 if there are no times. The result is interpolated,
+    /// with an error below 9.1%, and is at most `max_ns`, the longest time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {

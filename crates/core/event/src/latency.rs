@@ -22,8 +22,8 @@ impl Latency {
         }
     }
 
-    /// Returns what was added since an earlier state. `max_ns`, which is no sum, stays; the collector clears it when
-    /// counting begins.
+    /// Returns what was added since an earlier state, but the current `max_ns`, which is no sum. The collector clears
+    /// `max_ns` when counting begins.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

@@ -1,4 +1,4 @@
-//! A variable or an address, as an event.
+//! An event of a variable or an address.
 //!
 //! ```text
 //! MEMORY = [BINARY ":"] (VARIABLE | ADDRESS) [":" LEN] [":" ACCESS] ["/pinned/"]
@@ -7,8 +7,8 @@
 //! ACCESS = "w" | "rw" | "x"; without it, "w"
 //! ```
 //!
-//! A `:` in a `::` or between single quotes never splits. In `prog:'w'`, `w` is a variable, not an access. An address
-//! after a binary is a link-time address of that file; without a binary it is an address in the process.
+//! A `:` in a `::` or between single quotes separates no parts. In `prog:'w'`, `w` is a variable, not an access. An
+//! address after a binary is a link-time address of that file; without a binary it is an address in the process.
 
 use core::fmt;
 
@@ -71,7 +71,7 @@ pub enum MemoryFault {
     NoBinary,
     /// Too many parts.
     TooManyParts,
-    /// Only reads, which no breakpoint reports.
+    /// Reads without writes, which no breakpoint reports.
     ReadOnly,
     /// An unknown kind of access.
     BadAccess,
@@ -145,7 +145,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// One more than allowed, to notice a superfluous part.
+/// One part more than allowed, to notice a superfluous part.
 const MOST_PARTS: usize = 5;
 
 /// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.

@@ -1,5 +1,5 @@
-//! Makes foreign text safe to print. Terminals obey control characters, and invisible or direction-changing ones can
-//! disguise a line.
+//! Makes foreign text safe to print. Terminals obey control characters. Invisible characters, and those that change the
+//! text's direction, can disguise a line.
 
 use core::fmt::{self, Display, Formatter, Write};
 

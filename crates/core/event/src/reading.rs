@@ -5,7 +5,7 @@ use crate::{Ends, Latency, Records};
 /// An event's counts, in the terms of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// Hits: entries, or returns if those are observed.
+    /// Hits: entries, or returns of a return probe.
     pub count: u64,
     /// Hits that were not counted.
     pub lost: u64,
@@ -57,7 +57,7 @@ impl Reading {
         self.ends.map_or(self.count, Ends::calls)
     }
 
-    /// Returns the hits that were only counted, although more was requested.
+    /// Returns the hits that were only counted, although following or recording them was requested.
     pub fn only_counted(&self) -> u64 {
         let ends = self.ends.map_or(0, |ends| ends.only_counted);
         let records = self.records.map_or(0, |records| records.only_counted);

@@ -7,7 +7,7 @@ pub struct Records {
     pub recorded: u64,
     /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls without a record, because the thread's credit for records was used up, or it had no ring.
+    /// Calls without a record, because the thread had no credit left for records, or no ring.
     pub only_counted: u64,
 }
 

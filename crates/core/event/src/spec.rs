@@ -1,4 +1,4 @@
-//! Which functions are observed, as text.
+//! A text that names the functions to observe.
 //!
 //! ```text
 //! SPEC     = [KIND ":"] [BINARY ":"] FUNCTION ["+" OFFSET] ["/" OPTION {"," OPTION} "/"]
@@ -10,12 +10,13 @@
 //!
 //! In a glob `*` is any text, `?` one character. `[` is literal, because names contain it: `operator[]`.
 //!
-//! A `:` in a `::` or between closed brackets never splits. Other names with a single colon (Go's `type:.eq.main.T`, a
-//! library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways to read a spec; a caller
-//! that knows the names must take the first way whose names exist.
+//! A `:` in a `::` or between closed brackets separates no parts. Other names with a single colon (Go's
+//! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways to
+//! read a spec; a caller that knows the names must take the first way whose names exist.
 //!
 //! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the same
-//! value. The words of [other kinds](OtherKind) are refused. A function of a program named `mem` is `uprobe:mem:f`.
+//! value. A text that begins with the word of [another kind](OtherKind) is refused. So a function of a program named
+//! `mem` is `uprobe:mem:f`.
 
 use core::fmt;
 

@@ -1,5 +1,3 @@
-//! Parses a [`Spec`].
-
 use core::fmt;
 
 use crate::number::number;
@@ -17,7 +15,7 @@ pub enum SpecFault {
     PathWithoutFunction,
     /// An offset that is no number of 64 bits.
     BadOffset,
-    /// An offset of a return, which has none.
+    /// A return probe with an offset.
     OffsetOfReturn,
     /// An option without a name, or with invalid letters.
     BadOption,
@@ -56,7 +54,7 @@ impl<'a> Spec<'a> {
     }
 
     /// Returns all ways to read a spec: as [`parse`](Spec::parse) does, then with the binary up to each later single
-    /// colon, and without a binary.
+    /// colon, then without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         let (first, head) = match head(text) {
             Ok(head) => (None, Some(head)),
@@ -128,8 +126,8 @@ fn read(kind: Kind, rest: TextPart<'_>, colon: Option<usize>) -> Result<Spec<'_>
     }
 }
 
-/// Returns the first single `:` from byte `from` on. In a [spec](crate::spec) it ends a kind, a binary or a part of a
-/// name. Of an odd number of colons, the first is single: `bin:::f` is the function `::f` of `bin`.
+/// Returns the first single `:` from byte `from` on. It ends a kind, a binary or a part of a name. Of an odd number of
+/// colons, the first is single: `bin:::f` is the function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;
@@ -194,7 +192,7 @@ fn split_binary(
     Ok((Some(binary.text), function))
 }
 
-/// Splits off the options: the text between the last two slashes, if the last ends the spec.
+/// Splits off the options: the text between the last two slashes, if the spec ends with a slash.
 fn split_options(rest: TextPart<'_>) -> Result<(TextPart<'_>, Option<TextPart<'_>>), SpecError> {
     let none = (rest, None);
     if looks_like_path(rest.text) {

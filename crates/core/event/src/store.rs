@@ -1,4 +1,4 @@
-//! A store instruction, whose values are derived from the registers after it.
+//! A store instruction, whose values are derived from the registers after the store.
 
 /// Where a store's value is. A register is given by its number in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub enum Source {
     Immediate(u64),
     /// Exchange: this register then has the old value.
     Exchanged(u8),
-    /// Compare and exchange: this register was stored if %rax equalled the old value, which is in %rax afterwards.
+    /// Compare and exchange: this register was stored if the old value equalled %rax. Afterwards %rax has the old
+    /// value.
     Compared(u8),
     /// The old value plus this constant.
     Added(u64),
@@ -30,13 +31,13 @@ pub struct Store {
     pub index: Option<u8>,
     /// The index's factor: 1, 2, 4 or 8.
     pub scale: u8,
-    /// The constant part of the address, or the whole if relative to the instruction.
+    /// The constant part of the address; the whole address if it is relative to the instruction.
     pub displacement: u64,
     /// Whether the address is unknown, because a segment's base is added.
     pub is_elsewhere: bool,
 }
 
-/// The watched bytes around an access.
+/// The watched bytes before and after an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessValues {
     /// The value before the access.
@@ -49,8 +50,8 @@ const ZERO_FLAG: u64 = 1 << 6;
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// Derives the values of the `len` watched bytes at `at` from the registers after the store. A register's index is
-    /// its number in machine code. `bpf/watch.bpf.c` must do the same.
+    /// Derives the values of the `len` watched bytes at `at` from the registers after the store. `bpf/watch.bpf.c` must
+    /// do the same.
     pub fn values_from_registers(
         &self,
         registers: &[u64; 16],

@@ -1,5 +1,3 @@
-//! Parts of texts, and errors at positions in a text.
-
 use core::fmt;
 
 /// An error and its position.

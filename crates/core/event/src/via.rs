@@ -12,7 +12,8 @@ pub enum Via {
     Kernel,
     /// For variables: breakpoints of each thread.
     KernelTask,
-    /// For each probe the agent if possible, else the kernel. If the agent would need a trap, the cheaper of the two.
+    /// Each probe uses the agent if possible, otherwise the kernel; if the agent would need a trap, the cheaper of the
+    /// two.
     #[default]
     Auto,
 }

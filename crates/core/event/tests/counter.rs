@@ -1,5 +1,3 @@
-//! Lists of counters.
-
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 

@@ -1,4 +1,4 @@
-//! The event grammar. A resolved form parses to the same value.
+//! The event grammar.
 
 use proptest::prelude::*;
 use tiptoe_event::{

@@ -1,5 +1,3 @@
-//! The public operations, and the locks around the counting rules.
-
 use tiptoe_sync::{ShardGuard, Wait};
 
 use crate::backend::{Backend, NoBackend};
@@ -12,10 +10,10 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// Keeps the count of reserved debug registers in memory that the caller provides. Processes may share the memory, each
-/// with an `Accounting`.
+/// Counts reserved debug registers in memory that the caller provides. Processes may share the memory, each with an
+/// `Accounting`.
 ///
-/// A signal handler must use only `try_` methods. The others would wait forever for a shard that the interrupted call
+/// A signal handler must use only `try_` methods. The others would wait forever for a lock that the interrupted call
 /// holds.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
@@ -63,7 +61,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.reserve_if(request, OnContention::Refuse)
     }
 
-    /// Releases a reservation, made by an equal request.
+    /// Releases a reservation that an equal request made.
     pub fn release(&self, request: &Request) -> Result<(), Error> {
         self.release_if(request, OnContention::Wait)
     }
@@ -73,7 +71,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.release_if(request, OnContention::Refuse)
     }
 
-    /// Replaces `old` by `new`, or keeps `old`. No other request can take the slots in between.
+    /// Replaces `old` by `new`; on failure keeps `old`. No other request can take the slots in between.
     pub fn modify(&self, old: &Request, new: &Request) -> Result<(), Error> {
         let (old_resolved, new_resolved) = (self.resolve(old)?, self.resolve(new)?);
         let shards = old_resolved.shard().zip(new_resolved.shard());
@@ -313,7 +311,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
             Ok(held) => self.constraints.add_locked(new_resolved, held),
             Err(_) => {
                 if hold.is_alone {
-                    // `gather_locked` for the new request may have moved the entry to another shard.
+                    // `gather_locked` for the new request may have moved the old request's entry to another shard.
                     self.constraints.gather_locked(old_resolved);
                 }
                 self.constraints.restore_locked(old_resolved);
@@ -361,7 +359,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         }
     }
 
-    /// Locks a shard; for `None`, everything.
+    /// Locks a shard; `None` locks everything.
     #[inline]
     fn hold(
         &self,

@@ -1,4 +1,4 @@
-//! What the user of this crate provides: it takes the granted slots, for example by opening perf events.
+//! The trait that a user of this crate implements, for example to open perf events for granted slots.
 
 use crate::request::Request;
 
@@ -6,20 +6,20 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases slots while the accounting holds its locks. Methods must not call the accounting, because it
-/// would deadlock.
+/// Takes and releases slots while the accounting holds its locks. Methods must not call the accounting, because such a
+/// call would deadlock.
 pub trait Backend {
     /// Whether methods may run concurrently; otherwise each runs under a lock.
     const PARALLEL: bool;
 
-    /// Takes the slots, or none.
+    /// Takes all slots; on failure takes none.
     fn reserve(&self, request: &Request) -> Result<(), Refusal>;
 
     /// Releases taken slots.
     fn release(&self, request: &Request);
 
     /// Replaces `old` by `new`, or keeps `old`. Must be overridden if another program may take a slot just released,
-    /// because the default would then lose `old`.
+    /// because the default releases `old` first.
     fn replace(&self, old: &Request, new: &Request) -> Result<(), Refusal> {
         self.release(old);
         let done = self.reserve(new);

@@ -1,11 +1,12 @@
 //! The counting rules. A `_locked` function needs the lock of the task's shard; for a CPU's request, the lock of CPUs.
 //!
-//! A request of a task is for all CPUs or for one. The shard's histogram counts a task by its slots for all CPUs. A
-//! CPU's histogram counts only tasks with slots for that CPU alone: each by these slots plus its slots for all CPUs.
+//! A task's request is for all CPUs or for one. Histograms count tasks by their number of slots: a shard's by the slots
+//! for all CPUs, a CPU's by these plus the slots for that CPU alone. A CPU's histogram has only tasks with slots for
+//! that CPU alone.
 //!
-//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most slots of any task on a CPU are
-//! the larger of two maxima: the shards' and the CPU's. A request for all CPUs needs no loop over CPUs, because it is
-//! counted in one shard, and the most CPU-wide slots of any CPU are stored.
+//! INVARIANT: a CPU's histogram never counts a task with fewer slots than the task's shard does. So the most slots of
+//! any task on a CPU are the larger of two maxima: the shards' and the CPU's. A request for all CPUs needs no loop over
+//! CPUs, because it is counted in one shard, and the header has the most CPU-wide slots of any CPU.
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -57,7 +58,7 @@ enum Change {
 }
 
 impl ResolvedRequest<'_> {
-    /// Returns the shard to hold; `None` means all.
+    /// Returns the shard to lock; `None` means all.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.target {
@@ -225,8 +226,8 @@ impl<'a> Constraints<'a> {
         wide <= self.geometry.slots(kind)
     }
 
-    /// Returns whether a CPU's recorded request fits beside all tasks. Needs no shard's lock; but then `false` is not
-    /// final, because the count may include a task's request that will be refused.
+    /// Returns whether a CPU's recorded request fits beside all tasks. Needs no shard's lock. Without all shards'
+    /// locks, `false` is not final, because the count may include a task's request that will be refused.
     #[cold]
     pub(crate) fn fits_beside_tasks_locked(&self, resolved: &ResolvedRequest, cpu: u32) -> bool {
         // SeqCst: the record must be visible before tasks' slots are read (edge A). Pairs with the fence in
@@ -316,7 +317,8 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Records a removed request again, because its replacement was refused. The locks must have been held since.
+    /// Records a removed request again, because its replacement was refused. The locks must have been held since the
+    /// removal.
     #[cold]
     pub(crate) fn restore_locked(&self, resolved: &ResolvedRequest) {
         let held = match &resolved.target {
@@ -326,7 +328,7 @@ impl<'a> Constraints<'a> {
         self.add_locked(resolved, &held);
     }
 
-    /// Removes a request; calls `release` before its slots are free. Returns `false` if it was not reserved.
+    /// Removes a request; calls `release` before the slots are free. Returns `false` if the request was not reserved.
     #[inline]
     pub(crate) fn remove_locked(&self, resolved: &ResolvedRequest, release: impl FnOnce()) -> bool {
         match &resolved.target {
@@ -359,7 +361,7 @@ impl<'a> Constraints<'a> {
         self.set_widest(resolved.file, widest.unwrap_or(0));
     }
 
-    /// Leaves an equal word alone, because a store would take its line from the CPUs that reserve for tasks.
+    /// Does not store an equal value, because a store would take the cache line from the CPUs that reserve for tasks.
     fn set_widest(&self, file: usize, slots: u32) {
         if self.widest(file) != slots {
             self.header.store(header::WIDEST + file, u64::from(slots));
@@ -404,7 +406,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Moves other shards' free entries to the task's shard, if it has none. All shards must be held.
+    /// Moves other shards' free entries to the task's shard, if that has none. All shards must be held.
     #[cold]
     pub(crate) fn gather_locked(&self, resolved: &ResolvedRequest) {
         let ResolvedTarget::Task { task, index } = &resolved.target else {

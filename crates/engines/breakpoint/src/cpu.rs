@@ -82,7 +82,7 @@ impl<'a> Cpu<'a> {
         ended.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the most slots of any task in the histogram; `None` if a change overlapped. Needs no lock.
+    /// Returns the most slots of any task in the histogram; `None` if a change overlapped this call. Needs no lock.
     pub(crate) fn most(&self) -> Option<u32> {
         let (begun, ended) = self.changes()?;
         // Acquire: pairs with the Release in `move_task` (edge M).

@@ -1,5 +1,3 @@
-//! Refused reservations.
-
 use core::fmt;
 
 use crate::backend::Refusal;
@@ -16,7 +14,7 @@ pub enum Error {
     NoSlot(Conflict),
     /// A lock is taken, and waiting was not allowed.
     Busy,
-    /// No room for another task's reservation.
+    /// No room to record another reservation of a task.
     Full,
     /// No such reservation.
     NotHeld,

@@ -14,7 +14,7 @@ pub const MAX_SLOTS: u32 = 16;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
 
-/// The alignment, in words, of data of different CPUs: two cache lines, because CPUs prefetch pairs.
+/// The alignment, in words, of data of different CPUs: two cache lines, because CPUs prefetch lines in pairs.
 const LINE: usize = 16;
 
 pub(crate) mod header {
@@ -32,7 +32,7 @@ pub(crate) mod head {
     /// The first free entry's index plus one. The word before is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file: the most slots for all CPUs of any task, then the histogram of tasks.
+    /// For each register file: the most slots for all CPUs that any task has, then the histogram of tasks.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
@@ -55,7 +55,7 @@ pub enum Registers {
     },
 }
 
-/// A state's sizes; all processes that share it must use the same.
+/// A state's sizes. All processes that share a state must use the same sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     cpus: u32,
@@ -65,8 +65,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry for CPUs numbered from 0, if sane. `reservations`, the limit, should be twice the expected
-    /// number, because a request that finds its shard full locks all shards.
+    /// Returns the geometry for CPUs numbered from 0; `None` if a number is 0 or too large. `reservations`, the limit,
+    /// should be twice the expected number, because a request that finds its shard full locks all shards.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -88,7 +88,7 @@ impl Geometry {
     }
 
     /// Returns the geometry for an x86 process whose threads, at most 16,384, reserve their own slots in memory shared
-    /// with tiptoe. It has many shards, because a thread may lose its CPU while it holds a shard's lock.
+    /// with tiptoe. With many shards, few threads wait for a thread that loses its CPU while it holds a lock.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
@@ -144,7 +144,7 @@ impl Geometry {
     }
 }
 
-/// The sizes and offsets of a [`Geometry`] in words, computed once.
+/// The sizes and offsets of a [`Geometry`] in words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) files: usize,
@@ -154,7 +154,7 @@ pub(crate) struct Layout {
     pub(crate) buckets: usize,
     pub(crate) bucket_stride: usize,
     /// How many unused entries a shard takes at once: many, so that it takes entries rarely, but only a fraction of its
-    /// share.
+    /// share of all entries.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,

@@ -1,15 +1,14 @@
 //! Accounts for debug registers (*slots*) without system calls: slots are reserved here before an event is opened.
 //!
-//! Unlike Linux before 6.1, this crate needs no mutex around all slots of a machine. Requests for tasks run
-//! concurrently. A request for a CPU runs beside them, unless it must be checked again (rule 4). Requests for CPUs
-//! exclude each other.
+//! Requests for tasks run concurrently; Linux before 6.1 has one mutex around all slots of a machine. A request for a
+//! CPU runs beside them, unless it must be checked again (rule 4). Requests for CPUs exclude each other.
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `CPU-wide slots + slots of the task + requested slots <=
 //! all slots`. For a CPU-wide request, the task is the one that holds most slots there. Slots of different tasks never
 //! add up, because a CPU runs one task at a time.
 //!
-//! *State*: memory of the caller, which must be zeroed at first ([`Geometry`]). It contains no address, so that
-//! processes may share it, and every index in it is checked.
+//! *State*: memory of the caller, which must be zeroed before its first use ([`Geometry`]). Processes may share the
+//! memory, because it contains no address, and every index in it is checked.
 //!
 //! *Locks* are [`tiptoe_sync::Shards`]:
 //!
@@ -20,15 +19,15 @@
 //! | for several targets, or a CPU's second check (4) | all | everything | everything |
 //!
 //! 1. A task's reservations are in the task's shard, so its requests exclude each other.
-//! 2. Locks are taken in this order: shards, ascending; then the one of CPUs.
+//! 2. Locks are taken in this order: shards, ascending; then the lock of CPUs.
 //! 3. A task's request and a CPU's run concurrently. Each is *recorded* before its last check: it adds its slots, then
 //!    reads the other's (edge A). So of two requests that do not fit together, at least one sees the other.
-//! 4. A request without room beside a recorded one is checked again, because the recorded one may fail and be removed.
-//!    The second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
+//! 4. If a request has no room beside a recorded request, it is checked again, because the recorded request may fail
+//!    and be removed. The second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
 //! 5. Slots become free only after the backend released them.
 //! 6. `modify` excludes CPUs' requests, because for a moment neither the old nor the new request is recorded.
 //! 7. `try_` must never wait, not even for the backend's lock.
-//! 8. A machine with one CPU has one shard, whose lock excludes all other requests, and does not use the lock of CPUs.
+//! 8. A machine with one CPU has one shard. Its lock excludes all other requests, so the lock of CPUs is not used.
 //!
 //! | edge | one side | the other |
 //! |---|---|---|

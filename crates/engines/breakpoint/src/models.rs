@@ -1,4 +1,4 @@
-//! Models, under loom, of races between tasks, CPUs and a debugger.
+//! Models of races between tasks, CPUs and a debugger.
 //!
 //! A thread with a granted slot adds 1 to the task's or CPU's note (a counter), checks the crate's rule, and subtracts
 //! 1 before the release. Notes are read by adding 0, because loom's loads may return old values.
@@ -299,7 +299,6 @@ fn a_slot_is_never_free_during_modify() {
     });
 }
 
-/// `try_reserve` must never wait.
 #[test]
 fn a_debugger_races_with_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));

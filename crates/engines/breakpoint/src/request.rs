@@ -1,5 +1,3 @@
-//! Requests for slots.
-
 /// What a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -23,7 +21,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// A request for slots. Their release must pass an equal request.
+/// A request for slots. An equal request releases them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.
@@ -36,7 +34,7 @@ pub struct Request {
     pub holder: u64,
 }
 
-/// A request in place of another.
+/// Replaces a granted request by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// The granted request, to be released.

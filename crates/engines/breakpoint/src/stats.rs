@@ -1,5 +1,3 @@
-//! Counters of the requests for tasks, and of those for CPUs.
-
 use crate::words::Words;
 
 /// A group of requests that take the same locks.
@@ -30,7 +28,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// A side's counters, which only the holder of that side's lock writes.
+/// The counters of a shard, or of [`Side::Writer`]. Only the holder of their lock writes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

@@ -62,7 +62,7 @@ pub(crate) struct TaskSlots {
     pub(crate) has_more_elsewhere: bool,
 }
 
-/// Slots on one CPU, or on all (`None`).
+/// A task's slots for one CPU, or for all CPUs (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) cpu: Option<u32>,
@@ -171,7 +171,7 @@ impl<'a> Shard<'a> {
         &self.head[head::FREE]
     }
 
-    /// Returns whether [`Shard::take`] will find an entry. Takes never used ones if needed.
+    /// Returns whether [`Shard::take`] will find an entry. If the shard has none, it gets entries that were never used.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free().read() != 0 || self.take_fresh()

@@ -9,7 +9,7 @@ pub(crate) trait PlainWord {
     fn write(&self, value: u64);
     /// Adds to a word that only the caller writes.
     fn add(&self, value: u64);
-    /// Adds to a word that others add to. Returns the old value.
+    /// Adds to a word that other threads add to. Returns the old value.
     fn add_shared(&self, value: u64) -> u64;
 }
 

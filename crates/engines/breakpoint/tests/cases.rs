@@ -1,4 +1,4 @@
-//! A table of requests and the expected answers, for several numbers of slots and CPUs.
+//! Requests with expected answers, for several numbers of slots and CPUs.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -33,7 +33,7 @@ struct Case {
     steps: &'static [Step],
 }
 
-/// The first nine are the kernel's own tests.
+/// The first nine are those of Linux's kernel/events/hw_breakpoint_test.c.
 const CASES: &[Case] = &[
     Case {
         name: "one cpu",
@@ -320,7 +320,7 @@ fn a_refusal_names_the_holders() {
     assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
 }
 
-/// Regression: a watch was moved CPU by CPU, so a refusal left it at both addresses.
+/// Regression: a watch was moved CPU by CPU, so a refusal left CPUs with different addresses.
 #[test]
 fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
     let geometry = Geometry::new(3, Registers::Mixed(4), 64).expect("sane");

@@ -67,7 +67,6 @@ fn registers() -> impl Strategy<Value = Registers> {
     ]
 }
 
-/// A backend that refuses every n-th request.
 #[derive(Default)]
 struct Hardware {
     taken_requests: RefCell<Vec<Request>>,

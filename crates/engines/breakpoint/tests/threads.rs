@@ -1,4 +1,4 @@
-//! Many threads at once, and a debugger that must never wait.
+//! Many threads reserve at once, one by `try_reserve`, which never waits.
 #![cfg(not(tiptoe_loom))]
 
 mod common;

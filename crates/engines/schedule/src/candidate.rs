@@ -1,4 +1,4 @@
-//! A group that competes for slots, and its rank.
+//! Groups that compete for slots, by rank.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {
@@ -28,7 +28,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     pub(crate) share: u32,
-    /// Of equal shares, `false` is first: at a turn the waiting flexible groups, otherwise the running groups.
+    /// Decides between equal shares: `false` is served first. At a turn, running flexible groups give way; in all other
+    /// cases, waiting groups do.
     pub(crate) gives_way: bool,
     /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,

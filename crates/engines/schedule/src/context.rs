@@ -1,5 +1,3 @@
-//! The events of a CPU or a thread, on its PMUs.
-
 use alloc::vec::Vec;
 
 use crate::candidate::ReassignCause;
@@ -7,7 +5,7 @@ use crate::set::GroupSet;
 use crate::unit::{Policy, Unit};
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
-/// A CPU's or thread's events. Times are in ns of any clock that never goes back.
+/// A CPU's or thread's events on its PMUs. Times are in ns of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
@@ -140,7 +138,7 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Adds a group, which counts while its target runs and has slots for it (see [`Priority`]).
+    /// Adds a group. It counts while its target runs, if it gets slots (see [`Priority`]).
     pub fn add(
         &mut self,
         tree: &Tree,

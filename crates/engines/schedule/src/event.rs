@@ -1,5 +1,3 @@
-//! Groups of events, and their states.
-
 use core::fmt;
 
 /// An event, by its number in its PMU.
@@ -29,7 +27,7 @@ pub enum Target {
 /// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Counts whenever its target runs; without slots, is in error ([`State::Error`]).
+    /// Counts whenever its target runs. If it finds no slots, it is in error ([`State::Error`]).
     Pinned,
     /// Takes turns with others in the slots that pinned groups leave free.
     Flexible,
@@ -102,7 +100,7 @@ pub enum State {
     Waiting,
     /// Counting.
     Running,
-    /// The group is pinned, but found no slots beside other pinned groups. It is in error until it is enabled again.
+    /// Pinned, but without slots beside other pinned groups. The group stays in error until it is enabled again.
     Error,
 }
 

@@ -1,5 +1,3 @@
-//! A group: events, state, times.
-
 use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
@@ -7,7 +5,8 @@ use crate::{Event, Pmu, Priority, State, Times};
 /// The longest enabled time over which a share is computed. Half of a longer time is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// Each share includes this time at an even share, because a new group's share of 0 would put it first.
+/// Each share is computed as if the group had also been enabled for this time, with an even share. Otherwise a new
+/// group's share of 0 would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -23,7 +22,7 @@ pub(crate) struct Group {
     until: Times,
     /// How long the target had run when the group was last enabled.
     enabled_at: u64,
-    /// The part of the times that is too old for the share.
+    /// The part of the times that is too old to count for the share.
     forgotten: Times,
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// `nearest` has an entry for labels without groups, too, so that no switch walks through these.
+/// `nearest` also has entries for labels without groups, so that no switch walks through such labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
@@ -24,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if there is no home up to the root.
+/// A home's index; `None` if neither the label nor one above it has groups.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -109,7 +109,7 @@ impl Homes {
         self.homes.len() as u32 - 1
     }
 
-    /// Removes a label's home, whose groups must not count. The indices of later homes change.
+    /// Removes a label's home, whose groups must not be counting. The indices of later homes change.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label) {
         self.homes.retain(|home| home.label != label);
         self.connect(tree);

@@ -3,12 +3,11 @@
 //! Pinned groups are first: those that already count, then those of the system, of labels (*homes*, the outermost
 //! first) and of the task. All flexible groups are in **one** order, the smallest share first. A group's share is the
 //! time in which it counted, divided by the time in which it was enabled. An order by the time of the last turn would
-//! always prefer cgroups that run seldom; if there are many, they would starve the system's events. If cgroups got only
-//! the slots that the system's groups leave free, cgroups would starve.
+//! starve the system's events if many cgroups run seldom. Serving the system's groups first would starve cgroups.
 //!
 //! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
 //! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
-//! [`LEAD`]. At a *turn* it loses them already at an equal share.
+//! [`LEAD`]. At a *turn* it already loses them to a waiting group with an equal share.
 
 use alloc::vec::Vec;
 
@@ -44,7 +43,7 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns the share of each flexible group if all shares were equal.
+    /// Returns the share that each flexible group would have if all shares were equal.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);

@@ -1,5 +1,3 @@
-//! A resource with slots.
-
 use crate::Event;
 
 /// Slots for events: hardware counters, debug registers, or a budget.

@@ -1,5 +1,3 @@
-//! Lets events take turns in slots.
-
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,7 +7,7 @@ pub trait Slots {
     /// Why a slot cannot be changed.
     type Error;
 
-    /// Makes a slot run another event. On failure it must still run the old one.
+    /// Makes a slot run another event. On failure the slot must still run the old one.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
@@ -30,7 +28,7 @@ impl fmt::Display for TooManyPinned {
 
 impl core::error::Error for TooManyPinned {}
 
-/// Numbered events that share slots by turns. Times are in ns of any clock that never goes back.
+/// Lets numbered events take turns in slots. Times are in ns of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,
@@ -95,8 +93,8 @@ impl Rotation {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }
 
-    /// Gives the longest running events' slots to the longest waiting. If a slot cannot be changed, it and later slots
-    /// keep their events.
+    /// Gives the slots of the longest running events to the longest waiting events. If a slot cannot be changed, this
+    /// and later slots keep their events.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// The groups of a target. `wanted` counts the slots of groups that are neither off nor in error; `pinned` and
-/// `running` are parts of it. A change of a group updates the three sums, so that a switch need not visit each group.
+/// `wanted` counts the slots of groups that are neither off nor in error; `pinned` and `running` are parts of `wanted`.
+/// A change of a group updates the three sums, so that a switch need not visit each group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSet {
     groups: Vec<Group>,
@@ -15,7 +15,7 @@ pub(crate) struct GroupSet {
     pub(crate) running: u32,
     /// How long the target ran until it last stopped.
     ran_ns: u64,
-    /// Since when the target runs.
+    /// When the target started to run, while it runs.
     here_since: Option<u64>,
     next: u32,
 }

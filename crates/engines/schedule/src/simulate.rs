@@ -3,10 +3,10 @@
 //!
 //! The model:
 //!
-//! - Which group has slots is exact: the scheduler itself decides.
+//! - Which group has slots is exact, because the scheduler itself decides.
 //! - The cost is the number of events added or deleted ([`Outcome::operations`]).
-//! - Operations take time one after another, so an event that a switch deletes and adds again misses what happens
-//!   between both operations ([`GroupOutcome::blind_ns`]).
+//! - Operations run one after another, and each takes time. So an event that a switch deletes and adds again misses
+//!   what happens between these operations ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at a random rate of 0.5 to 1.5 times the mean, so a scaled count has an
 //!   error ([`GroupOutcome::error`]).
 

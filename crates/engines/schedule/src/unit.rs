@@ -10,7 +10,7 @@ use crate::{Label, Pmu, State, Target, Tree};
 /// The events that a switch of labels deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels left and entered, and of groups that lose or gain slots by the switch.
+    /// Events of the labels that the switch leaves or enters, and of groups whose slots change.
     #[default]
     Changed,
     /// All events of PMUs that have groups of labels. For comparison only.
@@ -60,7 +60,8 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves the homes that contain `here` but not `to`, and enters those that contain only `to`. Starts no group.
+    /// Leaves the homes that contain `here` but not `to`, and enters those that contain `to` but not `here`. Starts no
+    /// group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -190,7 +191,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Marks pinned groups that find no slots as failed. Pinned groups that already count keep their slots.
+    /// Puts pinned groups that find no slots in error. Pinned groups that already count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

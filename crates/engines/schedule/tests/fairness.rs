@@ -127,7 +127,6 @@ fn cgroups_that_run_once_do_not_starve_the_system() {
     assert!(least + 6 >= even && most <= even + 6, "{least} to {most}%");
 }
 
-/// With the kernel patch of 2019, cgroups got only the slots that the system's events left.
 #[test]
 fn cgroups_are_not_starved_by_events_that_stay() {
     let mut cpu = Cpu::new(4, 4, 2, 1);
@@ -151,7 +150,7 @@ fn slots_do_not_change_owner_at_each_switch_between_turns() {
     let of_system = |(_, event): &&(bool, Event)| event.0 <= 4;
     let log = &cpu.context.pmu(0).unwrap().log;
     let moved = log.iter().filter(of_system).count();
-    // Each of 40,000 switches could delete and add the system's four events.
+    // Each of the 40,000 switches could move four events.
     assert!(moved < 40_000 / 10, "{moved}");
 }
 

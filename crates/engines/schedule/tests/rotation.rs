@@ -95,7 +95,7 @@ proptest! {
             let running: HashSet<usize> = rotation.slots().iter().copied().collect();
             prop_assert_eq!(running.len(), slots_there.min(pinned.len()));
         }
-        // All slots' time is given out exactly once.
+        // Each slot always ran one event.
         let now = turns * 10;
         let ran: Vec<u64> = (0..pinned.len()).map(|event| rotation.ran_ns(event, now)).collect();
         prop_assert_eq!(ran.iter().sum::<u64>(), now * rotation.slots().len() as u64);

@@ -1,7 +1,7 @@
-//! Which thread counts in which slab.
+//! Assigns slabs of counters to threads.
 //!
 //! A thread's first hit claims a *descriptor* for the thread's life. Trampolines read the address of the thread's slab
-//! of counters from the descriptor's first word; if that is 0, they call the agent.
+//! from the descriptor's first word; if that is 0, they call the agent.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
@@ -14,17 +14,17 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! The side whose fence comes second sees the other's store: either the thread or the agent clears the thread's word.
+//! The side whose fence is second sees the other's store, so either the thread or the agent clears the thread's word.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A thread's descriptor, to which a TLS word points. It fills a cache line, so that threads share none.
+/// A thread's descriptor, alone on its cache line. A TLS word points to it.
 #[repr(C, align(64))]
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers. Without this number an exchange could
-    /// succeed although a new thread with a reused id had claimed the descriptor.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers. This number makes an exchange fail if a
+    /// new thread with a reused id has claimed the descriptor.
     owner: AtomicU64,
 }
 
@@ -50,13 +50,13 @@ impl Default for Descriptor {
     }
 }
 
-/// How many owners a claim checks while fresh descriptors with slabs are left; otherwise all.
+/// While fresh descriptors with slabs are left, a claim checks this many owners; otherwise it checks all.
 const LOOKS: usize = 4;
 
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// The number of descriptors ever taken; wiped on fork, too.
+    /// The number of descriptors ever taken. The kernel wipes it on fork, too.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.
@@ -86,9 +86,9 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`. Unless `keep`, first looks among the first `most`, because only these have
-    /// slabs, for one whose owner no longer needs it (`taken` returns `false`). Else takes a fresh one; `None` if none
-    /// is left. If a signal handler claims meanwhile, its thread has two descriptors.
+    /// Takes a descriptor for thread `tid`. Unless `keep`, first tries to take over one of the first `most`, because
+    /// only these have slabs. `taken` returns whether an owner still needs its descriptor. Otherwise takes a fresh one;
+    /// `None` if none is left. If a signal handler claims meanwhile, its thread has two descriptors.
     pub fn claim(
         &self,
         tid: u32,
@@ -142,8 +142,8 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
-    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`], so that no new thread takes it over.
-    /// Returns the dead owner; `None` if the owner lives, or a new thread took the descriptor first.
+    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`]; no new thread can then take it over.
+    /// Returns the dead owner; `None` if the owner lives, or a new thread was faster.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -187,7 +187,7 @@ impl<'a> Claims<'a> {
         (session & 1 == 1).then_some(session)
     }
 
-    /// Makes trampolines find a slab. Returns `false` if the session has ended.
+    /// Makes trampolines find a thread's slab. Returns `false` if the session has ended.
     pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;

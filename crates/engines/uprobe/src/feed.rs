@@ -1,5 +1,5 @@
 //! Keeps a [`Space`], a copy of the address space, up to date. Hooks record the program's calls that map or unmap code;
-//! the agent's thread reads the kernel's list of mappings. A hook waits at most ten microseconds for this reader.
+//! the agent's thread reads the kernel's list of mappings.
 //!
 //! The space holds files' executable parts. It learns of a change in five ways:
 //!
@@ -11,11 +11,12 @@
 //! | the loader's own calls, which no hook sees | is in doubt, from [`Feed::begin_unseen`] on |
 //! | a thread hits a probe that the space does not find | is lacking |
 //!
-//! A space in doubt may hold removed mappings, so lookups return [`Answer::Unsure`]. A lacking space only misses
-//! mappings. Reading the list ([`Feed::read_again`]) ends both states, doubt only if no change is in progress.
+//! A space in doubt may hold removed mappings, so lookups return [`Answer::Unsure`]. A lacking space may only miss
+//! mappings. Reading the list ([`Feed::read_again`]) ends lacking. It ends doubt, too, if no change is in progress.
 //!
-//! A file is identified by its device and inode in the list, and gets a small number when first read there. On some
-//! file systems stat(2) shows another device than the list, so a call's file has no number.
+//! The list identifies a file by device and inode. When first read there, a file gets a small number. Hooks identify a
+//! file by fstat(2). On some file systems fstat(2) shows another device than the list, so that the hook finds no
+//! number.
 //!
 //! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
 //! and no shared write.
@@ -37,7 +38,7 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a hook tries the lock; all tries take ten microseconds.
+/// How often a hook tries the lock; all tries together take ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file, as /proc/self/maps identifies it.
@@ -52,9 +53,9 @@ pub struct FileId {
 /// The answer to a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The probe, by a lookup that wrote nothing shared.
+    /// The probe, found without a shared write.
     Speculative(u32),
-    /// The probe, by a lookup under the lock.
+    /// The probe, found under the lock.
     Locked(u32),
     /// There is no probe.
     Missed,
@@ -65,11 +66,11 @@ pub enum Answer {
 /// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The number of mappings; adjacent ones that continue each other count as one.
+    /// The number of mappings, after merging those that continue each other.
     pub mappings: usize,
     /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// The number of differences found although nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of differences while nothing was in doubt or lacking: changes that no hook saw.
     pub corrected: u64,
 }
 
@@ -272,9 +273,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Adds a probe for each address, at the address's place in its file, and removes the probes there that `replaces`
-    /// names. An address without a file, or without room, gets no probe. Returns `false` if the lock is still taken
-    /// after `looks` checks.
+    /// Adds a probe for each address, at the address's place in its file. Removes the probes there for which `replaces`
+    /// returns `true`. An address without a file, or without room, gets no probe. Returns `false` if the lock is still
+    /// taken after `looks` checks.
     pub fn add_probes(
         &self,
         looks: u32,
@@ -293,7 +294,7 @@ impl<'a> Feed<'a> {
         true
     }
 
-    /// Returns whether a probe was added.
+    /// Returns whether the space has a probe.
     pub fn has_probe(&self, probe: u32) -> bool {
         self.space.has_probe(probe)
     }
@@ -321,14 +322,14 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Records that a lookup missed a probe that was added. Safe in a signal handler.
+    /// Records that a lookup did not find an existing probe. Safe in a signal handler.
     pub fn note_miss(&self) {
         self.doubt.lack();
     }
 
-    /// Reads the whole list. `read` fills a buffer and returns the count, 0 at the end, `None` on failure. Returns
-    /// `None` if the lock is still taken after `looks` checks, if reading failed, or if the list does not fit. The last
-    /// two leave the space in doubt.
+    /// Reads the whole list. `read` fills a buffer and returns the number of bytes, 0 at the end, `None` on failure.
+    /// Returns `None` if the lock is still taken after `looks` checks, if reading failed, or if the list does not fit.
+    /// The last two leave the space in doubt.
     pub fn read_again(
         &self,
         looks: u32,
@@ -357,7 +358,7 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// `None` if the line is no file's code, or does not fit the tables.
+    /// Returns `None` if the line is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
         let code = line.is_executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;

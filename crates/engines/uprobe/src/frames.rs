@@ -1,8 +1,8 @@
-//! The calls that a thread is inside, each recorded by a trampoline in a *frame*.
+//! Records the calls that a thread is inside, each in a *frame*.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop frames, and call this code if a page of frames is full, or the returning call's frame is
-//! not the uppermost.
+//! Trampolines push and pop frames. They call this module if a page of frames is full, or if the returning call's frame
+//! is not the uppermost.
 //!
 //! | word | holds |
 //! |---|---|
@@ -16,15 +16,15 @@
 //!
 //! # Which calls are left
 //! The stack grows to lower addresses. If a call with its return address at `slot` returns or begins, the thread has
-//! left, by longjmp or an unwinder, every call whose slot is lower on that stack (nearer than [`SAME_STACK`]). Frames
-//! on other stacks (coroutines, signals) stay.
+//! left every call whose slot is lower on that stack ([`SAME_STACK`]), by longjmp or an unwinder. Frames on other
+//! stacks (coroutines, signals) stay.
 //!
 //! # Rules
 //! 1. A thread and its signal handlers write its region. A handler must keep the interrupted calls' frames, unless it
 //!    jumps out of these calls.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. The holder of a dead thread's descriptor counts that thread's calls as left. The holder is another thread that
-//!    took the descriptor over (the *heir*), or the agent's thread.
+//! 3. A dead thread's calls are counted as left by the thread that took its descriptor over (the *heir*), or by the
+//!    agent's thread while it holds the descriptor.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -44,13 +44,13 @@ pub struct Frame {
     /// The time of entry in ticks; for the function of `--under` (a *gate*) the address of the counters that record the
     /// call.
     pub entered: u64,
-    /// Nanoseconds in followed callees.
+    /// Nanoseconds in callees that had frames, too.
     pub callees: u64,
     /// Which part of the probe's counters counts the call, if calls are grouped by value; else 0.
     pub part: u8,
 }
 
-/// Position of the part in word 3. Callees' time overflows into the part after 2 years.
+/// The part's first bit in word 3. Callees' time overflows into the part after 2 years.
 const PART: u32 = 56;
 
 /// A region; positions count frames.
@@ -104,9 +104,8 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA), because a thread
-        // that takes another's frame runs on the frame's stack, where no other call uses the slot, or holds the dead
-        // owner's region.
+        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA): either the taking
+        // thread runs on the frame's stack, where no other call uses the slot, or the frame's owner is dead.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)

@@ -1,13 +1,13 @@
-//! What runs when a thread hits a probe, and the protocol that puts probes into live code.
+//! Puts probes into code that threads are running, and counts the hits.
 //!
-//! A probe patches a place in the code, a *site*, while threads run it. A hit writes only its own thread's memory.
+//! A probe patches a place in the code, a *site*. A hit writes only its own thread's memory.
 //!
 //! - [`patcher`] writes a jump to a trampoline at a site: about 2 us a site in batches.
 //! - [`table`]: where a thread that hit a trap byte continues.
-//! - [`thunks`]: code to which *followed* calls return, so that their returns are counted.
+//! - [`thunks`]: code through which *followed* calls return, so that their returns are counted.
 //! - [`frames`]: each thread's followed calls in progress.
-//! - [`claim`] gives threads slabs of counters. A hit is then an increment: 0.2 to 1 ns, including the jumps.
-//! - [`lookup`]: an address's probe while mappings change; [`feed`] keeps it up to date.
+//! - [`claim`] gives threads slabs of counters. A hit then increments a counter: 0.2 to 1 ns, including the jumps.
+//! - [`lookup`] finds an address's probe while mappings change; [`feed`] records these changes.
 //! - [`window`]: whether a site still has the code that was patched.
 //!
 //! Two threads must not patch one site. So one thread of the *agent*, tiptoe's library inside the program, patches and

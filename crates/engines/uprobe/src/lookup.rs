@@ -13,7 +13,7 @@
 //! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
 //! 3. Every wait is bounded; otherwise a lookup in a signal handler that interrupted the writer would deadlock. Such a
-//!    lookup returns [`Lookup::Unsure`], and its caller lets the writer continue.
+//!    lookup returns [`Lookup::Unsure`], and its caller must not wait for the writer.
 //! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if handlers could look up
 //!    probes.
 //!
@@ -29,7 +29,7 @@ pub use crate::mapping::{FileOffset, Mapping};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
-/// How often a fallback tries the lock; all tries take ten microseconds.
+/// How often a fallback tries the lock; all tries together take ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 256 };
 const LINE: usize = 8;
 
@@ -55,9 +55,9 @@ impl Shape {
 pub enum Lookup<T> {
     /// Found without a shared write.
     Speculative(T),
-    /// Found, or certainly absent, by a lookup under the lock.
+    /// Found, or certainly absent, under the lock.
     Locked(Option<T>),
-    /// A writer stayed inside, perhaps interrupted by this lookup.
+    /// A writer held the lock, perhaps interrupted by this lookup.
     Unsure,
 }
 
@@ -84,7 +84,7 @@ pub enum SpaceError {
     OutOfRange,
 }
 
-/// Alone on a cache line, because fallbacks write the lock.
+/// Keeps the lock alone on its cache line, because fallbacks write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
@@ -113,8 +113,8 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// Looks up the probe at an address, or the nearest of those up to `reach - 1` bytes before it. `accept` must
-    /// decide by the probe alone, and may be called with any number.
+    /// Looks up the probe at an address, otherwise the nearest probe up to `reach - 1` bytes before it. `accept` must
+    /// decide by the probe's number alone, and may get any number.
     #[inline]
     pub fn find(&self, address: u64, reach: u64, accept: impl Fn(u32) -> bool) -> Lookup<u32> {
         let read = |space: &Self| space.probe_speculative(address, reach, &accept);
@@ -169,7 +169,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Returns whether a probe was added.
+    /// Returns whether the space has a probe.
     pub fn has_probe(&self, probe: u32) -> bool {
         self.registry.has(probe)
     }
@@ -217,7 +217,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Changes a space; the only writer.
+/// Changes a space. Holds the lock, so it is the only writer.
 #[derive(Debug)]
 pub struct Writer<'s, 'a> {
     space: &'s Space<'a>,
@@ -245,7 +245,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Records munmap, or mmap without a file: the range has no file.
+    /// Records munmap, or mmap without a file: the range has no file afterwards.
     pub fn remove(&self, range: Range<u64>) -> Result<(), SpaceError> {
         let mappings = &self.space.mappings;
         let range = mapping::pages(&range);
@@ -260,7 +260,7 @@ impl Writer<'_, '_> {
     }
 
     /// Records mremap from the old to the new range. Equal starts mean that the mapping grew or shrank. An empty old
-    /// range means a copy, which MREMAP_DONTUNMAP makes, too.
+    /// range means that the old mapping stays (old length 0, or MREMAP_DONTUNMAP).
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), SpaceError> {
         let is_disjoint = from.end <= to.start || to.end <= from.start;
         if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place, and removes those there that `replaces` names. Other probes at the place stay.
+    /// Puts a probe at a place. Removes the probes there for which `replaces` returns `true`; others stay.
     pub fn add_probe(
         &self,
         file_offset: FileOffset,

@@ -15,10 +15,10 @@
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
-//! A search is a load per level; a change writes at most two tables per level.
+//! A search is a load per level.
 //!
-//! A speculative reader may be in a freed table that now describes other addresses. That is no use after free, because
-//! table numbers are bounded, levels fixed, and tables reused only as tables.
+//! A speculative reader may be in a freed table that now describes other addresses. This is no use after free, because
+//! table numbers are bounded, levels are fixed, and tables are reused only as tables.
 
 use core::ops::Range;
 
@@ -46,7 +46,7 @@ pub(crate) const WIDTH: usize = 1 << BITS;
 /// Files' code is mapped only below this address.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
-/// Tag bits, which are 0 in the place of a whole page.
+/// Tag bits. They are 0 in a place at the start of a page.
 const TABLE: u64 = 1;
 const FILE: u64 = 2;
 
@@ -176,7 +176,7 @@ impl<'a> Mappings<'a> {
         range.end <= END && self.pieces(range).all(is_it)
     }
 
-    /// Returns the mappings in a range, in order, cut to it and merged. The caller must hold the lock.
+    /// Returns the mappings in a range, in order, cut to the range and merged. The caller must hold the lock.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
         let mapped = |Piece { range, file_offset }| {
             Some(Mapping {

@@ -1,22 +1,22 @@
 //! Changes code while other threads run it, without stopping them.
 //!
 //! # Which way a site is patched
-//! The bytes that a patch replaces are the site's *window*. A trap byte kills a thread that blocks SIGTRAP or SIGILL
-//! ([`OtherThreads::Running`]). Sites that need no trap byte get none:
+//! The bytes that a patch replaces are the site's *window*. A trap byte kills a thread that blocks SIGTRAP or SIGILL.
+//! So only the last of these ways writes trap bytes:
 //!
 //! | the patch | armed and disarmed by | a thread that arrives during the change |
 //! |---|---|---|
 //! | displaces one instruction, in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
-//! | any, while every thread is stopped outside windows ([`OtherThreads::Stopped`]) | plain writes | does not exist |
+//! | any, while every thread is stopped outside windows ([`OtherThreads::Stopped`]) | plain writes | there is none |
 //! | any other | the phases below | may trap |
 //!
-//! If one instruction is displaced, no thread can be in the middle of the window. A processor fetches an aligned word
-//! as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3, "Guaranteed Atomic
-//! Operations"). Instead of a trap byte, a jump to itself could hold threads back, but a child forked meanwhile would
-//! spin for ever.
+//! If only one instruction is displaced, no thread can be preempted in the middle of the window. A processor fetches an
+//! aligned word as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3,
+//! "Guaranteed Atomic Operations"). A jump to itself instead of a trap byte would hang a child that is forked
+//! meanwhile.
 //!
-//! The write repeats the word's other bytes, as just read. This is a race: a uprobe added to them between read and
-//! write loses its trap byte, and counts nothing.
+//! The write repeats the word's other bytes, as just read. Race: it erases a uprobe's trap byte that the kernel writes
+//! there between the read and the write.
 //!
 //! # Phases
 //! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction:
@@ -28,30 +28,29 @@
 //! | tailed | `int3` | trap | jump's | is sent to the trampoline by the handler |
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
-//! A *guard*, a byte that traps once another tool has restored the first byte (`tiptoe_patch`), counts as a head. A
-//! window of 6 bytes ends with two bytes that trap only together; the first is at a head. Until the second is written,
-//! that head has another trap byte, so there is one more phase.
+//! A *guard* is a byte that traps if another tool restores the first byte (`tiptoe_patch`). It is written like a head.
+//! A window of 6 bytes ends with two bytes that trap only together; the first of them is a head. Until the second is
+//! written, the head has another trap byte, which one more phase replaces.
 //!
-//! Between phases every core refetches ([`Text::sync`]). Disarming goes through the phases backwards. The planner has
-//! chosen a jump whose bytes at inner heads trap. Otherwise a thread preempted inside the window would run a part of
-//! the jump.
+//! Between phases every core refetches the code ([`Text::sync`]). Disarming goes through the phases backwards. The
+//! jump's bytes at inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
 //!
 //! The idea is from LiteInst (PLDI 2017) and libpatch, which wait instead of calling membarrier(2).
 //!
 //! # Foreign probes
-//! The kernel may put a uprobe on a site's first byte and remove it at any moment: it writes a trap, then the file's
-//! byte. Threads then run the trap or the original instruction, until [`rearm`] restores the jump. A uprobe added
-//! during the phases may lose its trap to our writes, and count nothing.
+//! The kernel may put a uprobe on a site's first byte at any moment: it writes a trap byte. When it removes the uprobe,
+//! it writes the file's byte. Threads run the trap or the original instruction until [`rearm`] restores the jump. A
+//! uprobe whose trap our writes erase counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site at once, because its trap, and later the file's byte, changes the
-//! jump's displacement. Its bytes show this ([`Outcome::ForeignInside`]), and it is disarmed like any other. When the
-//! uprobe is removed, the kernel restores the file's byte wherever it finds `int3`, in other processes, too. Patches
-//! there are safe, because our inner heads never have `int3`.
+//! jump's displacement. [`disarm`] finds this in the site's bytes ([`Outcome::ForeignInside`]). When the uprobe is
+//! removed, the kernel restores the file's byte in every process that has `int3` there. Other processes' patches are
+//! safe, because our inner heads never have `int3`.
 //!
 //! # What stays
-//! A window of 2 bytes jumps to an *island*, a long jump in padding that no other code reaches. The island stays after
-//! disarming, because a preempted thread, a signal frame or a coroutine may hold its address for any time. The
-//! trampolines stay mapped for the same reason.
+//! A window of 2 bytes jumps to an *island*, a long jump in padding that no other code reaches. Islands and trampolines
+//! stay after disarming, because a preempted thread, a signal frame or a coroutine may hold their addresses for any
+//! time.
 
 use tiptoe_wire::Site;
 
@@ -105,7 +104,7 @@ impl OtherThreads {
 
 const WORD: u64 = Site::WORD;
 
-/// The most sites patched between refetches, to bound how long a site traps.
+/// The most sites that are patched together; bounds how long a site traps.
 pub const BATCH: usize = 64;
 
 struct Batch<'a, T: Text> {
@@ -194,14 +193,14 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Returns whether an earlier phase's bytes are at the site. If not, the file was mapped anew, and the rest of a patch
+/// Returns whether an earlier phase's bytes are still at the site. If not, the file was mapped anew, and the next phase
 /// would tear an instruction.
 fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
 
-/// Arms a site again if a foreign tracer that removed its trap restored the file's first byte. A patch that keeps the
-/// file's first byte needs no rearming.
+/// Arms a site again if a foreign tracer removed its trap and restored the file's first byte. A patch with the file's
+/// first byte needs no rearming.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -246,7 +245,7 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) ->
     batch.outcomes
 }
 
-/// Writes a patch, or the original bytes, with the rest of the word. Keeps a foreign trap as the first byte.
+/// Writes a patch, or the original bytes, by one write of the whole word. Keeps a foreign trap as the first byte.
 fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let at = (site.address % WORD) as usize;
     let mut word = [0; WORD as usize];
@@ -279,7 +278,7 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Checks that the site has the file's bytes, or our jump. Writes the island without phases, because no thread runs it.
+/// Checks that the site has the file's bytes or our jump. Writes the island at once, because no thread runs it.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -309,7 +308,7 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Checks whether the site holds what [`arm`] wrote. An inner head with a trap or the file's byte has, or had, a
+/// Checks whether the site holds what [`arm`] wrote. An inner head with `int3` or the file's byte has, or had, a
 /// foreign probe.
 fn inspect<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
@@ -392,7 +391,8 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the inner heads, then the first byte; a byte's write is atomic. Skips foreign traps.
+/// Restores the inner heads and the first byte in one phase, because each of them is either original or a trap. Skips
+/// foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

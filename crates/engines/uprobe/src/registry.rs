@@ -1,7 +1,7 @@
-//! Which probes belong to a place in a file: a hash table with open addressing over atomics.
+//! Finds the probes at a place in a file, by an open-addressed hash table of atomics.
 //!
-//! Keys are places in files, so unmapping loses no probe. A file that is mapped twice has a probe in each mapping, so a
-//! place's probes are linked.
+//! Keys are places, not addresses, so that unmapping loses no probe. A file that is mapped twice may have a probe in
+//! each mapping, so a place has a linked list of probes.
 //!
 //! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from there
 //! on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links
@@ -23,13 +23,13 @@ const MOST_LINKS: usize = 64;
 /// The link of the last probe at a place.
 const LAST: u64 = 1;
 
-/// The slots' places, then each slot's first probe plus one, or 0 if the slot is free.
+/// The slots' places; then, for each slot, its first probe plus one, or 0 if it is free.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// Each probe's next probe at its place, plus two; [`LAST`]; or 0 if the probe was not added.
+    /// For each probe: the next probe at its place plus two, or [`LAST`]; 0 if the probe is at no place.
     links: &'a [AtomicU64],
     slots: AtomicU64,
     len: AtomicU64,
@@ -69,7 +69,7 @@ impl<'a> Registry<'a> {
         self.slots.load(Relaxed) as usize
     }
 
-    /// Only a hash's upper bits depend on the whole place.
+    /// Takes the hash's upper bits, because only these depend on the whole place.
     #[inline]
     fn bucket(slots: usize, file_offset: FileOffset) -> usize {
         let hash = file_offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -171,8 +171,8 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, where it may be already, and removes the probes there that `replaces` names.
-    /// Returns `false` without room.
+    /// Puts a probe first at a place, where it may be already. Removes the other probes there for which `replaces`
+    /// returns `true`. Returns `false` without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,
@@ -194,7 +194,7 @@ impl<'a> Registry<'a> {
         // Links the other probes that stay. The loop is bounded, because the traced program could write a circle.
         let mut next = first;
         let mut last = link;
-        // Saved, because the loop overwrites this link. It leads to others if the probe is added again.
+        // Saved, because the loop overwrites this link. If the probe is added again, the link leads to other probes.
         let own = self.next(probe);
         for _ in 0..self.links.len() {
             let Some(other) = next else { break };

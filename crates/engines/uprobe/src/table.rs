@@ -1,10 +1,10 @@
-//! Which site a trapped thread is in, and where it continues.
+//! Finds the site that a trapped thread is in, and where the thread continues.
 //!
-//! The agent's thread is the one writer; any thread and signal handler may read. Records are appended and never
-//! changed, so an index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused
-//! order, then raises the version, whose lowest bit selects the order in use.
+//! Only the agent's thread writes; any thread and signal handler may read. Records are appended and never changed, so
+//! an index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused order, then raises
+//! the version, whose lowest bit selects the order in use.
 //!
-//! One array holds everything, so that a small table uses few pages, which a fork copies.
+//! One array holds everything, so that a small table uses few pages for a fork to copy.
 //!
 //! | words of slot `n` | content |
 //! |---|---|
@@ -24,7 +24,7 @@ use core::ops::Range;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// A reader's most tries. A try fails only if the writer completed a change. Models make two changes.
+/// A reader's try fails only if the writer completed a change. Models make two changes.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 const ORDERS: usize = SITE_WORDS;
@@ -255,7 +255,7 @@ impl<'a> Table<'a> {
 
     /// Returns all records with their indices, including replaced records.
     pub fn all(&self) -> impl Iterator<Item = (usize, Site)> {
-        // Acquire: pairs with the Release in `insert`, which the records and their number precede (edge D).
+        // Acquire: pairs with the Release in `insert`, before which the records and their number are stored (edge D).
         self.version.load(Ordering::Acquire);
         (0..self.len()).filter_map(|index| Some((index, self.site(index)?)))
     }

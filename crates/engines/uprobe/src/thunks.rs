@@ -1,15 +1,15 @@
-//! Return thunks: for each pair of a probe and a return address, code that calls the probed function, counts the
-//! return, and continues at that address. So no return looks up its address.
+//! Return thunks. A *thunk* is code for one probe and one return address. It calls the probed function, counts the
+//! return, and continues at that address. So no return needs a lookup.
 //!
-//! Trampolines look thunks up in an open-addressed table of entries `key, address`, and call this code on a miss.
+//! Trampolines look thunks up in an open-addressed table of entries `key, address`, and call this module on a miss.
 //! Thunks are never freed, because a call may return into one at any time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack. The thunk's unwind information says that the stack pointer does
-//! not change, and that the return address is the record's first word. The record is found from the thunk's address
-//! alone, because after a tail call only the innermost thunk is on the stack. libgcc recognises the frame with an
-//! exception's handler by its canonical frame address (CFA), and takes the first frame with this CFA. So a thunk that
-//! returns to the program must have another CFA than the frame to which it returns ([`CFA_GAP`]).
+//! An unwinder finds a thunk's address on the stack, and computes the record's address from it. The record's first word
+//! is the return address; the stack pointer does not change. After a tail call only the innermost thunk's address is on
+//! the stack, and this word is the next thunk's address. libgcc identifies the frame that handles an exception by its
+//! canonical frame address (CFA), and takes the first frame with this CFA. So a thunk that returns to the program must
+//! not have the CFA of the frame to which it returns ([`CFA_GAP`]).
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -21,7 +21,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub const RECORD_WORDS: usize = 4;
 /// Bytes of a thunk's code.
 pub const STRIDE: u64 = tiptoe_wire::calls::THUNK_BYTES as u64;
-/// Entries after that of the highest hash, so that no search wraps around.
+/// The number of entries after the highest hash's, so that no search wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 const SLOT: u64 = GATE - 1;
 /// In the record's last word: the thunk belongs to a gate, the function of `--under`.
@@ -70,7 +70,7 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Returns the number of entries, of two words.
+    /// Returns the number of entries, each of two words.
     pub const fn entries(bits: u8) -> usize {
         (1 << bits) + SPILL
     }

@@ -1,7 +1,7 @@
-//! Whether the memory at a site may still be the code that was patched, armed or not.
+//! Checks whether a site may still have the code that was patched, armed or not.
 //!
-//! For a trap at a site that a lookup in the address space ([`crate::feed`]) did not find. Other memory may be mapped
-//! there, with trap bytes of its own or a copy of the code.
+//! The check is for a trap at a site that the copy of the address space ([`crate::feed`]) does not confirm. Other
+//! memory may be mapped there, with trap bytes of its own or a copy of the code.
 
 use tiptoe_wire::Site;
 
@@ -11,7 +11,7 @@ const TRAP: u8 = 0xcc;
 /// byte is original. `byte` reads a byte; unreadable bytes are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
-    // Zeroes at the end are unknown bytes after a short function.
+    // Zeroes at the end of `original` mean unknown bytes after a short function.
     let known = site.original.iter().rposition(|byte| *byte != 0);
     let held = known.map_or(0, |last| last + 1).max(site.len.into());
     pairs.take(held).all(|(at, (original, patched))| {

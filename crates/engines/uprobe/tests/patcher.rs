@@ -102,7 +102,7 @@ fn every_trap_has_a_resume_address() {
     }
 }
 
-/// The memory before, and the patcher's steps by phase, each with its refetch.
+/// Returns the memory before the patcher ran, and the patcher's steps by phase. Each phase ends with a refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -118,7 +118,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// The jumps at which threads may run a mix if `change` is made to the phases.
+/// Returns the jumps at which threads may run a mix if `change` is made to the phases.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -298,8 +298,8 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored with the bytes that are no heads, so a core may run the first instruction with the
-/// jump's displacement.
+/// Mutant: the guard is restored together with the bytes between heads, so a core may run the first instruction with
+/// the jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -365,7 +365,7 @@ fn a_removed_foreign_trap_is_followed_by_rearming() {
     }
 }
 
-/// Rearming takes two writes, and would lose a foreign trap in between.
+/// Rearming takes two writes. A foreign trap that is set between them would be lost.
 #[test]
 fn a_patch_with_the_files_first_byte_is_not_rearmed() {
     for mut shape in jumps() {
@@ -450,7 +450,8 @@ impl Text for MappedAnew<'_> {
     }
 }
 
-/// Regression: a library mapped anew between two phases got the jump's first byte, which led anywhere.
+/// Regression: a library mapped anew between two phases got only the jump's first byte, so threads jumped to a wrong
+/// address.
 #[test]
 fn a_file_that_is_mapped_anew_between_phases_keeps_its_bytes() {
     for shape in Shape::all(AT) {

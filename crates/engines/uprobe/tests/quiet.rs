@@ -49,7 +49,7 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
 /// Mutants: two writes in either order, or one write of less than the word.
 #[test]
 fn mutants_of_words_run_a_mix() {
-    // After a short instruction the last bytes do not matter.
+    // Bytes of the window after its last instruction do not matter.
     let whole = |shape: &Shape| shape.end >= 5 && shape.guard == Guard::None;
     let five = in_a_word().filter(|shape| shape.site.len == 5 && whole(shape));
     for shape in five {

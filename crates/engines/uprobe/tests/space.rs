@@ -13,7 +13,7 @@ use cells::{Cells, Change};
 
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// The most changes; miri is several hundred times slower.
+/// miri is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,

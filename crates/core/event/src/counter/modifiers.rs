@@ -19,7 +19,7 @@ pub struct Modifiers {
     pub host: bool,
     /// `I`: not in idle CPUs.
     pub not_idle: bool,
-    /// `D`: keeps its counter, or is in error.
+    /// `D`: the event always keeps its counter, or is in error.
     pub pinned: bool,
     /// `e`: alone on its CPU.
     pub exclusive: bool,

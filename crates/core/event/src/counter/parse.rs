@@ -1,9 +1,7 @@
-//! Parses lists, groups and events.
-
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
 
-/// Splits a list at commas outside braces and slashes; ends after an error.
+/// Splits a list at commas outside braces and slashes. Returns nothing after an error.
 pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterError<'_>>> {
     let mut rest = Some(list);
     core::iter::from_fn(move || {
@@ -109,7 +107,7 @@ fn name_and_modifiers(text: &str) -> (&str, Option<&str>) {
     }
     match text.rsplit_once(':') {
         Some((name, modifiers)) if names::kind(name).is_some() => (name, Some(modifiers)),
-        // `cylces:u` is a wrong name, no tracepoint.
+        // `cylces:u` is a misspelled event with a modifier, no tracepoint.
         Some((name, modifiers)) if !name.contains(':') && Modifiers::read(modifiers).is_ok() => {
             (name, Some(modifiers))
         }

@@ -1,5 +1,3 @@
-//! Names similar to an unknown one.
-
 use super::counter_names;
 
 /// The number of suggested names.
@@ -13,7 +11,7 @@ pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// Returns the nearest of `all`, as [`nearest`] does.
+/// Returns the nearest names in `all`, as [`nearest`] does.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {

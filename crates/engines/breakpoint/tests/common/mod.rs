@@ -1,4 +1,4 @@
-//! Memory for the state, a way to wait, and [`Model`], which applies the rule to a plain list of reservations.
+//! [`Model`] applies the crate's rule to a plain list of reservations.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -69,7 +69,7 @@ impl Model {
     }
 
     /// Returns two numbers: the CPU-wide slots, and the slots of the request's task (for a CPU's request, of the task
-    /// with most).
+    /// with most slots).
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));
@@ -121,7 +121,7 @@ impl Model {
             let is_wide = matches!(held.target, Target::Cpu(_));
             let is_named =
                 is_wide || matches!(held.target, Target::Task { task: id, .. } if Some(id) == task);
-            // A CPU-wide holder is named for each of its slots.
+            // A conflict names a CPU-wide holder once for each of its slots.
             let times = if is_wide { held.weight } else { 1 };
             (0..times)
                 .filter(move |_| is_named)

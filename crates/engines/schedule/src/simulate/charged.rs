@@ -1,5 +1,5 @@
-//! An alternative way to count for labels: at each switch, what system-wide groups counted is charged to the label that
-//! ran and to the labels above it.
+//! An alternative way to count for labels: at each switch, the label that ran and the labels above it are charged with
+//! what system-wide groups counted.
 
 use alloc::vec::Vec;
 
@@ -60,7 +60,6 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Charges what the groups counted since the last switch to the running label and those above it.
 fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {

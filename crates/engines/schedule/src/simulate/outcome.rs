@@ -1,11 +1,9 @@
-//! A simulation's result.
-
 use alloc::vec::Vec;
 use core::ops::AddAssign;
 
 use crate::Times;
 
-/// Groups' results, and operations.
+/// A simulation's result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The groups, in the order of the request.
@@ -26,7 +24,7 @@ pub struct GroupOutcome {
     /// The times enabled and counted.
     pub times: Times,
     /// How long the group's first event was absent during switches that deleted and added it. A real scheduler cannot
-    /// measure that time, so `times` lacks it.
+    /// measure that time, so `times` does not show it.
     pub blind_ns: u64,
     /// Whether the group is pinned and had no slot on some CPU.
     pub in_error: bool,

@@ -1,5 +1,3 @@
-//! Counts simulated events and operations.
-
 use alloc::vec::Vec;
 
 use crate::{Event, NoUsableSlot, Pmu};

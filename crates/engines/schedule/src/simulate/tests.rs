@@ -43,7 +43,7 @@ fn while_all_fits_only_the_cgroups_own_events_move() {
     let ours = run(6, Policy::Changed, 1);
     let whole = run(6, Policy::Everything, 1);
     assert_eq!(ours.switches, whole.switches);
-    // Each switch replaces a leaf's two events; the first has no old leaf, but adds the parent's two events.
+    // Each switch replaces a leaf's two events; the first switch has no old leaf, but adds the parent's two events.
     assert_eq!(ours.operations(), 4 * ours.switches - 2 + 2);
     assert_eq!(whole.operations(), 12 * whole.switches - 6 + 2);
     for (group, of_whole) in ours.groups.iter().zip(&whole.groups) {
@@ -138,7 +138,7 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // Each is deleted once and added once: a's event, b's two, its software event and the system's event.
+    // Each of a's event, b's three events and the system's event is deleted and added once.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }

@@ -1,5 +1,3 @@
-//! Traces of switches, recorded or synthetic.
-
 use crate::Label;
 
 /// A switch to another label.
@@ -32,7 +30,7 @@ impl Random {
     }
 }
 
-/// Labels run equally often, never twice in a row, each time for up to twice the mean.
+/// A trace whose labels run equally often, never twice in a row, each time for up to twice the mean.
 #[derive(Clone, Debug)]
 pub struct Synthetic<'a> {
     labels: &'a [Label],

@@ -1,8 +1,8 @@
-//! Cases as text. Each line takes 1 ms, and has changes separated by `;`.
+//! Cases as text. Each line takes 1 ms. Changes are separated by `;`.
 //!
-//! In `enter a -> S A !P | -T +A`, S and A must count afterwards, P must be in error, and only T was deleted from the
-//! PMU and A added. If nothing follows `|`, no group may have been touched. Without `|`, touched groups are not
-//! checked; without `->`, nothing is.
+//! In `enter a -> S A !P | -T +A`, S and A must count afterwards, P must be in error, and the PMU must only have
+//! deleted T and added A. If nothing follows `|`, no group may have been touched. Without `|`, touched groups are not
+//! checked; without `->`, nothing is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

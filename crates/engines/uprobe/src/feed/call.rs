@@ -28,7 +28,7 @@ pub enum Call {
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
-        /// Whether the mapping is executable and may be a file's. Shared anonymous memory has a file, too.
+        /// Whether the mapping is executable and may be a file's. The kernel gives shared anonymous memory a file, too.
         is_code: bool,
         /// The offset in the file.
         offset: u64,

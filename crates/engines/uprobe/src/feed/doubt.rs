@@ -1,4 +1,4 @@
-//! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
+//! Records whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
 //! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals *begun*. A
 //! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the list
@@ -59,7 +59,7 @@ impl Doubt {
         }
     }
 
-    /// Records that a change begins that removes mappings, or that cannot be edited into the space.
+    /// Records the start of a change that removes mappings or cannot be edited into the space.
     pub fn begin(&self) {
         self.begun.fetch_add(1, Relaxed); // ordered by the system call after it
     }
@@ -88,7 +88,7 @@ impl Doubt {
     #[inline]
     pub fn is_none(&self) -> bool {
         // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`. Otherwise
-        // there is a race: a change begun and settled between the loads would hide another in doubt.
+        // a change begun and settled between the loads would hide another change in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // Relaxed: rule 1 orders it for threads that run new code
     }

@@ -1,10 +1,10 @@
-//! Gives files small numbers, by device and inode, for ever. The table is used only under the space's lock.
+//! Gives each file, identified by device and inode, a small number for ever.
 
 use super::FileId;
 use crate::lookup::FileOffset;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The number of slots to probe, from the hash's slot on.
+/// The number of slots that a search reads, from the hash's slot on.
 const REACH: usize = 32;
 
 /// The files as (device, inode); a slot with inode 0 is free.
@@ -15,7 +15,7 @@ pub(super) const fn words_for(slots: usize) -> usize {
     2 * slots
 }
 
-// Relaxed throughout: ordered by the lock.
+// Relaxed throughout: the table is used only under the space's lock.
 impl<'a> Files<'a> {
     pub(super) fn new(words: &'a [AtomicU64]) -> Self {
         Files(words.as_chunks().0)

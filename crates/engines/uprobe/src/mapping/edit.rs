@@ -41,7 +41,7 @@ impl Mappings<'_> {
     }
 
     /// Returns whether [`Self::remap`] certainly has room. On each level a fill adds at most two tables, one at each
-    /// edge, and all fills together at most one for each span.
+    /// edge; all fills together add at most one for each span.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;

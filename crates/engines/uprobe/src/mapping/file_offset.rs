@@ -1,12 +1,10 @@
-//! Bytes of files, and where they are in memory.
-
 use core::ops::Range;
 
 use super::{END, PAGE};
 
 const OFFSET_BITS: u32 = 44;
 
-/// A byte of a file, its *place*: the file's number in the upper bits, the offset in the lower.
+/// The *place* of a byte in a file: the upper bits are the file's number, the lower bits the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileOffset(pub(crate) u64);
 
@@ -34,7 +32,7 @@ impl FileOffset {
         self.0 & FileOffset::MAX_OFFSET
     }
 
-    /// Returns the place `bytes` later. An offset above [`FileOffset::MAX_OFFSET`] would overflow into the file number.
+    /// Returns the place `bytes` later. An offset above [`FileOffset::MAX_OFFSET`] overflows into the file's number.
     #[inline]
     pub(crate) fn plus(self, bytes: u64) -> FileOffset {
         FileOffset(self.0.wrapping_add(bytes))

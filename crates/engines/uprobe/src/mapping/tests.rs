@@ -1,4 +1,4 @@
-//! Checks the numbered rules after every change.
+//! Checks rules 1 and 2 of the mapping module after every change.
 
 extern crate std;
 use std::vec::Vec;

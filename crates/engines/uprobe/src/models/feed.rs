@@ -18,7 +18,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// Returns a space with one mapping, and a word that is 1 while the kernel has it.
+/// Returns a space with one mapping, and a word that is 1 while the kernel has this mapping.
 fn world() -> (&'static Feed<'static>, &'static KernelWord) {
     let words = leak_many(Feed::words(SHAPE, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, SHAPE, FILES).expect("long enough"));

@@ -1,7 +1,8 @@
 //! Every call must count once, as returned, left or still inside, whatever interrupts its thread and whichever thread
 //! takes its frame. No call may get another's time.
 //!
-//! Trampolines' steps are as in `code/patch`'s `timed.rs`. Here a frame's `thunk` is the number of its probe.
+//! [`Thread`] takes the steps of trampolines (`code/patch`'s `timed.rs`). Here a frame's `thunk` is the number of its
+//! probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -122,7 +123,7 @@ impl Thread {
         );
     }
 
-    /// Returns by the agent's code. The frame may be in `other`'s region.
+    /// Returns as the agent's code does. The frame may be in `other`'s region.
     fn returns_slowly(&self, slot: u64, probe: u64, other: Option<&Thread>) -> Option<Frame> {
         let wanted = |frame: &Frame| frame.slot == slot && frame.thunk == probe;
         let left = |frame| self.calls.left(frame);
@@ -212,8 +213,8 @@ fn out_of_g(thread: &Thread) -> i64 {
 struct Jump;
 
 impl Thread {
-    /// Runs a program that handlers may jump out of. Returns how many calls may stay inside for good, because the jump
-    /// came before their frame was written, or after it was taken.
+    /// Runs a program that handlers may jump out of. Returns how many calls may never end: those whose frame was not
+    /// yet written, or already taken, at the jump.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -264,7 +265,7 @@ fn a_handler_may_jump_out_of_a_call() {
     at_each_step(handler_that_jumps, out_of_g, None);
 }
 
-/// Mutant: the frame is written before its position is reserved, so a handler overwrites it.
+/// Mutant: the frame is written before its position is reserved, so a handler overwrites the frame.
 #[test]
 #[should_panic(expected = "a return finds its own frame")]
 fn mutant_write_before_reserve() {
@@ -280,7 +281,7 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the position is freed before its frame is taken, so a handler overwrites it.
+/// Mutant: the position is freed before its frame is taken, so a handler overwrites the frame.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {

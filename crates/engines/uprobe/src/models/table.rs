@@ -1,5 +1,5 @@
-//! A trapped thread must find its site, however many insertions run. Only before its site was inserted may it find
-//! none.
+//! A trapped thread must find its site, however many insertions run. It may find none only if its site was not yet
+//! inserted.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

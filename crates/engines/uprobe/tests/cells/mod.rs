@@ -39,7 +39,7 @@ impl Cells {
         let mut moved: Vec<_> = (from.start..from.start + len)
             .map(|at| self.get(at))
             .collect();
-        // If the new range is longer, the last cell grows. If the old range is empty, its first cell is copied.
+        // A longer new range grows the last mapping. An empty old range copies the mapping at its start.
         let source = self.get(from.start);
         while (moved.len() as u64) < to.end - to.start {
             let next = match moved.last() {

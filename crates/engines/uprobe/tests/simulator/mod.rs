@@ -1,8 +1,8 @@
 //! Simulates cores that fetch code while it is written.
 //!
-//! The patcher's steps are writes and refetches. A core may see any value that a byte had since its last refetch; only
-//! an aligned word that one write changed is seen whole. A thread may fetch at any instruction head, where it may have
-//! been preempted.
+//! The patcher's steps are writes and refetches. A core may see any value that a byte had since the core's last
+//! refetch; only an aligned word that one write changed is seen whole. A thread may fetch at any instruction head,
+//! because it may have been preempted there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub enum Guard {
     Invalid,
     /// The first instruction's other bytes stay.
     Keep,
-    /// Original and patch are calls that differ in their last byte.
+    /// Original and patch are calls that differ only in their last byte.
     Call,
 }
 

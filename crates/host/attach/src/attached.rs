@@ -32,7 +32,7 @@ pub struct Attached {
     pub command: Vec<String>,
     /// The agent in the process.
     pub link: Option<Link>,
-    /// The link of an agent that tiptoe no longer uses. A drop of the link would let a held command begin.
+    /// The link of an agent that tiptoe no longer uses. It is kept, because dropping it would let a held command begin.
     retired: Option<Link>,
     /// What holds the command; `None` if tiptoe did not start the process.
     hold: Option<Hold>,
@@ -114,13 +114,12 @@ impl Attached {
             _ => {}
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
-        // The agent lets the command begin when its link is dropped.
         self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
         Ok(())
     }
 
-    /// Does nothing unless the command is held before exec.
+    /// Calls `to` if the command is held before exec.
     fn proceed(
         &mut self,
         to: impl FnOnce(StartedCommand) -> io::Result<Hold>,
@@ -222,7 +221,6 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Kills a held command. Otherwise the drop of the links would let it run.
     fn drop(&mut self) {
         if self.is_held()
             && let Some(child) = self.child()

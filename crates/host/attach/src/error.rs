@@ -1,4 +1,4 @@
-//! All messages of this crate; other modules only make variants.
+//! The errors of this crate, with all its messages.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::ffi::OsString;
@@ -58,7 +58,7 @@ impl AttachError {
     }
 }
 
-/// Failures that no system call returned.
+/// Failures that have no errno.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]

@@ -41,7 +41,7 @@ impl Hold {
     }
 }
 
-/// Lets a command call exec, and stops the command there. The calling thread becomes the tracer.
+/// Holds a command at exec. The calling thread becomes the tracer.
 pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     seize(started.pid)?;
     proceed_to_exec(started)
@@ -63,8 +63,8 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a seized command run to exec. Must call [`StartedCommand::join`] only after exec, because of the deadlock that
-/// `join` describes.
+/// Lets a seized command run to exec. Calls [`StartedCommand::join`] only after exec, because an earlier call could
+/// deadlock.
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
@@ -86,8 +86,8 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     Err(IoReason::EndedBeforeExec(ended).into())
 }
 
-/// Waits until a seized process has called exec; `false` if it ended first. A deadline could be too short for a slow
-/// disk. None is needed, because a signal can end tiptoe during the wait ([`crate::phase`]).
+/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because any could be
+/// too short for a slow disk; a signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::peek(pid, 0) {
@@ -134,7 +134,7 @@ mod tests {
             })
     }
 
-    /// Returns whether the signalled command called exec, or the error.
+    /// Sends a command the signal before exec. Returns whether the command then called exec.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let program = program.to_owned();
         with_deadline(move |tell| {

@@ -1,5 +1,6 @@
-//! Gets into a process to be traced: brings the agent into it ([`inject`] into a running program, [`preload`] into
-//! a new command), shares segments with the agent ([`link`]), and holds a command that must not begin yet.
+//! Enters a process to be traced: brings the agent (tiptoe's code) into it ([`inject`] into a running program,
+//! [`preload`] into a new command), shares memory with the agent ([`link`]), and holds a command that must not begin
+//! yet.
 //!
 //! Everything that a target wrote is hostile. So sizes must come from tiptoe's own
 //! [`Geometry`](tiptoe_wire::Geometry), and an address that an agent reports may be used only inside that agent's

@@ -1,4 +1,5 @@
-//! The two segments shared with one agent, and requests to it.
+//! The two memory segments shared with one agent, and requests to the agent. tiptoe writes the *plan*: requests, then
+//! trampolines. The agent writes the *data*: counters and answers.
 //!
 //! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. If tiptoe dies in
 //! any way, the kernel marks the word and wakes the agent, which restores everything.
@@ -43,7 +44,7 @@ pub struct Terms {
     pub scope_slot: u32,
     /// Whether the agent may write trap bytes from the start.
     pub trap_bytes: bool,
-    /// Whether the probe of a trap is looked up only under the lock of the tree of mappings (for benches).
+    /// Whether each lookup of a trap's probe takes the lock of the tree of mappings (for benches).
     pub locked_lookups: bool,
 }
 
@@ -222,12 +223,13 @@ impl Link {
         self.data().owner().map(wake);
     }
 
-    /// Splits ranges of code off into mappings of their own.
+    /// Makes each range of code a mapping of its own.
     pub fn split_mappings(&self, ranges: &[Range<u64>]) -> Result<(), AttachError> {
         self.by_range(tiptoe_wire::Request::SplitMaps, ranges)
     }
 
-    /// Patches sites, which must be sorted by address. Returns the patcher's outcome for each.
+    /// Patches sites (places that shall jump to trampolines), which must be sorted by address. Returns the patcher's
+    /// outcome for each.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
         self.ask_in_parts(tiptoe_wire::Request::Arm, sites, |index, site| {
             self.plan().put_site(index, site);
@@ -329,7 +331,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Sets the code to which a call may return whose return is traced: at most [`MAX_EXTENTS`] ranges, sorted and
+    /// Sets the code that calls with a traced return may return to: at most [`MAX_EXTENTS`] ranges, sorted and
     /// disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
@@ -359,7 +361,7 @@ impl Link {
         }
     }
 
-    /// Makes the agent count the unfinished calls of ended threads as left without a return.
+    /// Makes the agent count the unfinished calls of ended threads as calls that never return.
     pub fn bury(&self) -> Result<(), AttachError> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }

@@ -1,8 +1,8 @@
 //! Renames the agent in the loader's list of a program's libraries.
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that opened
-//! this path would open one of its own descriptors, and might hang. So [`rename`] puts the name into the list that
-//! `/proc/PID/maps` shows. The agent's file contains this name as a string. glibc and musl have the same list
+//! this path would open one of its own descriptors, and might hang. So [`rename`] replaces the path in the list by the
+//! agent's name in `/proc/PID/maps`. The agent's file contains this name as a string. glibc and musl have the same list
 //! (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
@@ -17,8 +17,8 @@ const ENTRIES: usize = 1 << 12;
 /// The most headers to read, because the program chose their number and may be hostile.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object with load base `base`; `name` is a string's address in the program, which must be stopped.
-/// `None`, without a change, if there is no such object.
+/// Renames the object whose load base is `base`. `name` is a string's address in the program, which must be stopped.
+/// Returns `None`, and changes nothing, if there is no such object.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let [mut entry] = memory.words(debug_record(process, &memory)?.wrapping_add(8))?;

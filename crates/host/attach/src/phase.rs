@@ -74,7 +74,7 @@ fn forked() -> Vec<i32> {
     ids.flatten().filter(|pid| *pid > 0).collect()
 }
 
-/// Returns whether no started command runs.
+/// Returns `true` if tiptoe started no command, or the command has exited.
 pub fn has_no_command() -> bool {
     let pid = COMMAND.load(Relaxed);
     pid == 0 || has_exited(pid)

@@ -1,4 +1,4 @@
-//! Finds the agent that an earlier session or a fork left in a process.
+//! Finds an agent that has been in a process since an earlier session or a fork.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,8 +13,9 @@ use crate::inject::Resident;
 
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots (counters) of earlier sessions' sites; 65,536 timed functions need fewer. A bound is needed, because
-/// the program can write the table of sites, whose largest slot decides how many words each thread gets.
+/// The most slots (counters) of earlier sessions' sites (patched places); 65,536 timed functions need fewer. A bound is
+/// needed, because the program can write the table of sites, whose largest slot decides how many words each thread
+/// gets.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -97,7 +98,8 @@ pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the process's agent is of another build than `agent`, so that its entry and words may differ.
+/// Returns whether the process's agent is of another build than `agent`. Its entry and words may then be at other
+/// offsets.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -124,7 +126,7 @@ pub fn is_agent(path: &Path) -> bool {
 
 /// Returns the sites in an agent's own table, oldest first. A site that was planned twice is listed twice. The earlier
 /// entry's address, slot and number remain in use, because threads may still be inside its trampoline, or return
-/// through it. Fails if no agent would have written the table, which the program may change at any time.
+/// through it. Fails if a slot is above `MAX_SLOTS`, because the program can write the table.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -158,7 +160,6 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    // Usually both ids are the same.
     let same = Some(tid).filter(own);
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }

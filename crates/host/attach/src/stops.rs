@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
 //! A signal stops a traced thread, and reaches the thread only if the tracer passes the signal on. Reading the stop
-//! must not consume it. Otherwise the signal would be lost if the tracer then dies. Signals are numbers, because nix
-//! has no names for real-time signals, by which glibc cancels threads.
+//! must not consume it, because the signal would be lost if the tracer then dies. Signals are numbers, because nix has
+//! no names for real-time signals, by which glibc cancels threads.
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,4 @@
-//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, but debuginfod's
+//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, but those of debuginfod
 //! inside tiptoe's root.
 
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Injects into real programs whose threads are in the loader, in the allocator, in every kind of call, or use every
-//! register; and kills the injector.
+//! Injects into real programs whose threads are in the loader, in the allocator or in a system call, or use every
+//! register. One test kills the injector.
 //!
 //! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the default.
 

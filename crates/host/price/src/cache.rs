@@ -1,15 +1,16 @@
-//! Keeps prices of earlier runs, because measuring takes longer than many programs run. Each kind of price has files
-//! in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is no error.
+//! Keeps the prices (costs of one hit) of earlier runs, because measuring takes longer than many programs run. Each
+//! kind of price has files in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is no
+//! error.
 //!
-//! A file is used only if this build of tiptoe, on these CPUs and since this boot, could have written exactly its text.
-//! A price may still be outdated, because a virtual machine's host or clock rates change, or other threads share the
-//! core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs by
-//! more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a busy
+//! A file is used only if it names this boot, these CPUs and this build of tiptoe, and if [`encode`] makes exactly its
+//! text. A price may still be outdated, because a virtual machine's host or clock rates change, or other threads share
+//! the core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs
+//! by more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a busy
 //! machine changes between a few states.
 //!
-//! The yardstick is measured before and after a price. If the two differ, the price is measured again, up to [`TRIES`]
-//! times in all. After that it is used but not kept, and the report says so. A price is kept for the state after its
-//! measurement, because the state may have changed since the files were read.
+//! The yardstick is measured before and after a price. If the two yardsticks differ, the price is measured again, up to
+//! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
+//! kept in the file of the state after its measurement, because the state may have changed since the run began.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -57,7 +58,7 @@ impl PriceCache {
         }
     }
 
-    /// Returns how the prices were found; `None` before the first price.
+    /// Returns when the prices were measured; `None` before the first price.
     pub fn calibrated(&self) -> Option<Calibration> {
         self.calibrated.get()
     }
@@ -84,8 +85,8 @@ impl PriceCache {
             .set(self.calibrated.get().max(Some(calibration)));
     }
 
-    /// Returns the price, the yardstick after it (`None` if that or the one before is unknown), and whether the state
-    /// was steady.
+    /// Returns the price, the yardstick after it, and whether the state was steady. The yardstick is `None` if the one
+    /// before or after is unknown.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;

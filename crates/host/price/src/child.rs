@@ -58,7 +58,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Closes `parents`, the parent's end of the socket; otherwise `read` would never fail.
+/// Answers until the parent exits. Must close `parents`, the parent's end of the socket, because `read` would otherwise
+/// wait for ever after the parent's exit.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {

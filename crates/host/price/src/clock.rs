@@ -47,7 +47,7 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns the ns of a reading of the counter, in the fastest of several runs.
+/// Returns how many ns it takes to read the counter, in the fastest of several runs.
 pub fn reading_ns() -> f64 {
     const TIMES: u32 = 1000;
     let run = || {
@@ -88,7 +88,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Returns the present moment. The first call compares the clocks.
+    /// Returns the present moment. The first call also measures the counter's rate.
     pub fn now() -> Moment {
         let ns_per_tick = ns_per_tick();
         let ClockPair { at, ticks, .. } = clock_pair();

@@ -7,8 +7,8 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// A trampoline may be 800 MiB below its site: where an instruction began, a jump's displacement must have the trap
-/// byte 0xcc, perhaps as its highest byte.
+/// A jump that replaces several instructions must have the trap byte 0xcc where an instruction began. If 0xcc is the
+/// highest byte of its displacement, the trampoline is about 800 MiB below the jump.
 const RESERVED: usize = 1 << 30;
 /// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
@@ -93,7 +93,8 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: the mapping is our own, and `Program::run` borrows the owner while generated code runs.
+        // SAFETY: the mapping is our own. No generated code runs now, because `Program::run` borrows this value's
+        // owner.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }

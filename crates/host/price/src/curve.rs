@@ -1,5 +1,6 @@
 //! The cost of a hit, by the time since the function's last hit (the *gap*). The more code ran in between, the less of
-//! the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits.
+//! the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits. The costs
+//! were measured in loops of functions of several kinds, the *surroundings*.
 
 use tiptoe_event::Cost;
 
@@ -62,7 +63,7 @@ impl Curve {
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of hits every `gap_ns` on average: the median of the surroundings. The interval's low end is
+    /// Returns the cost of a hit if the mean gap is `gap_ns`: the median of the surroundings. The interval's low end is
     /// for a hot loop, its high end for code that empties all caches between hits.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(

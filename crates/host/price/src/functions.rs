@@ -17,7 +17,7 @@ pub(super) enum Surrounding {
     Memory,
 }
 
-/// All surroundings; an index is the surrounding's value.
+/// All surroundings, each at the index of its value.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 

@@ -31,10 +31,9 @@ const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
 /// What a patch may add; negative if other programs disturbed the measurements.
 const ADDED: RangeInclusive<f64> = -1e3..=1e5;
 
-/// The ns of a call in a loop: of an unpatched call, then what each patched version adds.
+/// Times in one loop, in ns: that of an unpatched call, then what each patched version adds to it.
 pub(super) type LoopTimes = [f64; VERSIONS.len()];
 
-/// Times by loop, surrounding and version.
 pub(super) type InProcess = [[LoopTimes; SURROUNDINGS.len()]; LOOPS.len()];
 
 pub(super) fn measure() -> io::Result<InProcess> {
@@ -55,7 +54,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop. It shows whether earlier prices still hold. Takes 1 ms.
+/// Returns the time of a counted call in one loop. It shows whether earlier prices are still valid. Takes 1 ms.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -119,8 +118,8 @@ impl Bench {
         let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
         DESCRIPTOR.set(&raw const descriptor);
-        // SAFETY: `memory` has the required length. This thread's word, for which the program was made, points to
-        // `descriptor` until the call returns.
+        // SAFETY: `memory` has the required length. The program reads this thread's word, which points to `descriptor`
+        // until the call returns.
         unsafe { self.program.run(index, laps, self.memory.as_ptr()) };
         DESCRIPTOR.set(ptr::null());
         laps * LOOPS[index] as u64

@@ -2,13 +2,14 @@
 //!
 //! # How
 //! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A
-//! trampoline is nearly free in a hot loop, but not over a thousand functions. So loops of 1 to 1,024 functions are
-//! timed, for a [`Curve`] of costs by the time between hits.
+//! trampoline is nearly free in a hot loop, but not if a thousand functions run between its hits. So loops over 1 to
+//! 1,024 functions are timed. The result is a [`Curve`]: the cost by the time between hits.
 //!
-//! Loops have three *surroundings*: code, computation, and memory. The estimate is their median. The interval reaches
-//! from the cost in a hot loop to the dearest surrounding's, with a margin for real programs.
+//! Loops have functions of three kinds, the *surroundings*: with long code, with computation, or with memory accesses.
+//! The estimate is the median of the three. The interval reaches from the cost in a hot loop to that in the dearest
+//! surrounding, with a margin for real programs.
 //!
-//! Traps, and kernel uprobes for each [`Step`], are timed in a forked child. The [`cache`] keeps prices for later runs.
+//! Traps, and kernel uprobes for each [`Step`], are timed in a forked child.
 //!
 //! # Invariants
 //! - A measurement must change nothing outside its thread: no signal handler, no code of other threads, no open
@@ -59,12 +60,12 @@ use uprobe::Steps;
 const CHEAPER: f64 = 0.7;
 const DEARER: f64 = 1.5;
 
-/// Costs to measure, besides a counted hit's.
+/// The costs to measure, besides that of a counted hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// The hit of a trap, which is used if no jump fits.
+    /// A hit of a trap; a trap is used if no jump fits.
     pub trap: bool,
-    /// The hit of a kernel uprobe.
+    /// A hit of a kernel uprobe.
     pub kernel: bool,
 }
 
@@ -186,8 +187,9 @@ impl TrapAlternatives {
     }
 }
 
-/// Returns the cost of a call followed to its return: a counted call, two more detours, and a frame pushed and popped.
-/// In a hot loop and over 256 functions, a followed call took 2.8 and 6.6 ns, a counted one 0.6 and 2.5 ns.
+/// Returns the cost of a *followed* call, whose return is traced: a counted call, two more jumps to tiptoe's code, and
+/// a pushed and popped frame. A followed call took 2.8 ns in a hot loop and 6.6 ns over 256 functions, a counted call
+/// 0.6 and 2.5 ns.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
@@ -205,7 +207,7 @@ pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two atomic changes more, which
+/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two more atomic changes, which
 /// took less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
@@ -238,8 +240,8 @@ fn about(ns: f64) -> Cost {
     Cost::between(low, ns, high)
 }
 
-/// Returns the cost between `each(1)` and `each(many)`, the ns of a turn with one and with many locks or scopes. In a
-/// program whose data fills the caches, a turn may cost twice as much.
+/// Returns the cost between `each(1)` and `each(many)`, the ns of a turn with one and with many locks or scopes. The
+/// upper end is doubled, because a turn may cost twice as much in a program whose data fills the caches.
 fn one_to_many(each: impl Fn(u64) -> f64, many: u64) -> Cost {
     let _warm = each(1);
     let (one, many) = (each(1), each(many));

@@ -10,7 +10,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What tiptoe uses from [`OwnUse::begin`] on.
+/// tiptoe's use of CPU time since [`OwnUse::begin`].
 #[derive(Debug)]
 pub struct OwnUse {
     before: Duration,
@@ -41,8 +41,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which reaps a helper, and adds the helper's CPU time. Another child must not be reaped meanwhile;
-/// otherwise its time would be added, too.
+/// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
+/// its time would be added.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();
@@ -69,7 +69,7 @@ pub struct CpuUse {
     pub user_ns: u64,
     /// The time in the kernel.
     pub sys_ns: u64,
-    /// Voluntary and other switches.
+    /// Voluntary and involuntary switches.
     pub switches: u64,
 }
 

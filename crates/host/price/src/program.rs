@@ -1,5 +1,5 @@
-//! The generated program and its patches. Its versions take turns at the same addresses, because equal code differs in
-//! speed at other addresses. The program must not run while its version changes, so only the thread that changes the
+//! The generated program and its patches. Its versions take turns at the same addresses, because the same code may be
+//! slower at other addresses. The program must not run while its version changes, so only the thread that changes the
 //! version runs the program.
 
 use std::io;
@@ -20,7 +20,7 @@ use super::functions::{LOOPS, Surrounding, function, run};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Plain,
-    /// Each function counts its calls, in the counter of its index.
+    /// Function N counts its calls in counter N.
     Count,
     /// Each function has a filter that rejects all calls.
     Filtered,
@@ -48,7 +48,7 @@ struct Edit {
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes `count` functions and all trampolines. The trampolines read the word `tls` bytes from the thread
+    /// Writes `count` functions and all trampolines. The trampolines read the word at `tls` bytes from the thread
     /// pointer.
     pub(super) fn new(
         surrounding: Surrounding,

@@ -27,7 +27,8 @@ impl Price for Trap {
 }
 
 pub(super) fn measure() -> io::Result<Trap> {
-    // SAFETY: `hits` calls only sigaction, sigprocmask, clock_gettime and functions of this module.
+    // SAFETY: `hits` calls only sigaction, sigprocmask, clock_gettime and functions of this module; all
+    // async-signal-safe.
     let mut child = unsafe { Child::start(hits) }?;
     let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(0)).collect();
     Ok(Trap(median(all?)))
@@ -52,7 +53,7 @@ fn hits(_: u8) -> f64 {
     }
 }
 
-/// `ud2` never runs, because the handler moves the thread on.
+/// `ud2` never runs, because the handler moves the thread to [`displaced`].
 #[unsafe(naked)]
 extern "C" fn breakpoint() {
     naked_asm!("int3", "ud2");

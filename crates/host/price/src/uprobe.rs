@@ -1,5 +1,5 @@
-//! Measures a hit of a kernel uprobe, by the instruction at the probe. The parent opens probes in its child, so this
-//! process gets no breakpoint.
+//! Measures the cost of a kernel uprobe's hit, for three kinds of instruction at the probe. The parent opens probes in
+//! its child, so this process gets no breakpoint.
 
 use std::arch::naked_asm;
 use std::io;
@@ -14,7 +14,8 @@ use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
-/// The ns of a hit at a replaceable no-operation, an emulated `push`, and a single-stepped instruction.
+/// The ns of a hit at a no-operation that the kernel replaces by a call, an emulated `push`, and a single-stepped
+/// instruction.
 #[derive(Debug)]
 pub(super) struct Steps(pub(super) [f64; 3]);
 
@@ -36,13 +37,13 @@ type ProbeCase = (extern "C" fn(), u32);
 const WITH_NOP5: [ProbeCase; 3] = [(nop5, 200), (push, 200), (mov, 20)];
 const WITH_NOP10: [ProbeCase; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
-/// Fails without the permission for uprobes.
+/// Fails without the permission to open uprobes.
 pub(super) fn measure() -> io::Result<Steps> {
     let (places, hits): (_, fn(u8) -> f64) = match optimised() {
         ReplacedNop::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
         ReplacedNop::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
     };
-    // SAFETY: `hits` calls only clock_gettime and the functions below.
+    // SAFETY: `hits` calls only clock_gettime and the functions below; all async-signal-safe.
     let mut child = unsafe { Child::start(hits) }?;
     let probes = open(child.pid(), places)?;
     let mut costs = [0.0; 3];

@@ -1,4 +1,4 @@
-//! Recorded calls, one line each while the trace runs.
+//! Formats recorded calls, one line each.
 
 use tiptoe_session::Call;
 
@@ -7,7 +7,7 @@ use crate::number::since_start;
 use crate::{Options, event_name, printable, printable_lines};
 
 const REGISTERS: [&str; 2] = ["rdi", "rsi"];
-/// Narrower terminals get narrower columns, because otherwise one call would not fit on a line.
+/// Narrower terminals get narrower columns, so that one call fits on a line.
 const WIDE: usize = 110;
 
 /// Returns one call: seconds since the start, thread, event, and at most two arguments or registers. On a narrow
@@ -63,7 +63,6 @@ mod tests {
     use super::*;
     use crate::json_line;
 
-    /// Regression: on 80 columns, arguments were on lines of their own.
     #[test]
     fn calls_of_a_server_fit_80_columns() {
         let one = Call {

@@ -9,8 +9,8 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Replaces a space inside a name, so that no line ends there if the name fits on a line. [`Options::wrapped`] prints a
-/// space.
+/// Replaces a space inside a name, so that no line ends there if the name fits on a line. [`Options::wrapped`] prints
+/// it as a space.
 const JOINED: &str = "\u{a0}";
 
 /// Names are never shortened to fewer columns, because the rest could not be recognized.
@@ -21,7 +21,7 @@ const INDENT: usize = 2;
 const HINT: &str = "hint: ";
 const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
 
-/// The labels of sentences. Further lines are indented by the label's width.
+/// The labels of sentences.
 const LABELS: [(&str, Option<TextRole>); 6] = [
     ("warning: ", Some(TextRole::Warning)),
     ("note: ", Some(TextRole::Warning)),
@@ -35,12 +35,12 @@ pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns the text, marked so that no line ends at its spaces if the text fits on a line.
+/// Returns the text with [`JOINED`] instead of spaces.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
 
-/// Returns a name from the traced program, escaped and marked as [`joined`] does.
+/// Returns a name from the traced program, escaped and [`joined`].
 pub(crate) fn whole(name: &str) -> String {
     joined(&printable(name))
 }
@@ -130,7 +130,7 @@ impl Options {
 }
 
 /// Wraps a text. A command between backticks that fits on no line has a line of its own, wider than the terminal. The
-/// terminal breaks that line without a line end, so that a user can copy it.
+/// terminal itself breaks that line, so that a user can copy the command as one line.
 fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     let Some((before, literal, after)) = long_literal(text, width.saturating_sub(INDENT)) else {
         return wrap_words(label, text, width);
@@ -191,7 +191,7 @@ fn word_in(word: &str, room: usize) -> String {
     }
 }
 
-/// Marks literals between backticks, such as commands, so that one that fits on a line is not broken.
+/// Calls [`joined`] for each literal between backticks that fits on a line.
 fn join_literals(text: &str, room: usize) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {

@@ -179,7 +179,7 @@ mod tests {
             has_least: false,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
-        // All calls of this event were followed, and the budget limits followed calls.
+        // All calls of this event were traced to their return, which the budget does limit.
         session.events[2].ends = Some(Ends::default());
         assert_eq!(above_budget(&session, 0.01), None);
     }

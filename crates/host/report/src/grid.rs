@@ -1,9 +1,9 @@
 //! Tables whose columns are as wide as their cells.
 //!
 //! A row has numbers, words, a name, and remarks or a tail that describe the name. If the row is too wide, its tail or
-//! remarks move below it. Next, *spare* columns are omitted. If a legend explains the column, its cells move below the
-//! rows instead. The name is shortened last, because the user requested it. A name loses its middle, because C++ and
-//! Rust names differ at both ends.
+//! remarks move below it. If the name still does not fit, *spare* columns are omitted; the cells of a spare column with
+//! a legend move below the rows instead. The name is shortened last, because it says what the row is about. It loses
+//! its middle, because C++ and Rust names differ at both ends.
 
 use tiptoe_event::{kind_prefix, single_colon};
 
@@ -27,7 +27,7 @@ pub(crate) struct Grid {
     spare: &'static [&'static str],
     /// A column's heading, and the text that explains the column.
     legend: Option<(&'static str, String)>,
-    /// The names of details that rows lack if [`Options::is_folded`].
+    /// The names of details that rows omit if [`Options::is_folded`].
     folded: &'static [&'static str],
     rows: Vec<GridRow>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Cells {
     pub(crate) below: Vec<LineBelow>,
 }
 
-/// A text below a row. If it is wrapped, its further lines are indented by the label's width.
+/// A text below a row, wrapped by [`Options::wrapped`].
 #[derive(Debug)]
 pub(crate) struct LineBelow {
     pub(crate) label: String,
@@ -87,7 +87,7 @@ impl Grid {
         self
     }
 
-    /// Adds a line below the table that explains a column. If the column does not fit, its cells move below the rows.
+    /// Adds a line below the table that explains a column.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -160,8 +160,8 @@ impl Grid {
         lines
     }
 
-    /// Returns the names of what folded rows lack: `folded`, the column with a legend if it does not fit, and tails
-    /// that are not beside the names.
+    /// Returns the names of what folded rows omit: `folded`, the column with a legend if it does not fit, and tails
+    /// that do not fit beside the names.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);

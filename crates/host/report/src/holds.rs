@@ -19,7 +19,7 @@ pub(crate) fn rows(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     for hold in shown {
         let mark = if hold.is_at_least { ">=" } else { "" };
         let total = mark.to_owned() + &time(hold.total_ns as f64);
-        // In another process, the lock may have another name.
+        // The lock may have another name in another process.
         let other_lock = match hold.lock == *lock {
             true => String::new(),
             false => format!("  {}", printable(&hold.lock)),

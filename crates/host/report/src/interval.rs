@@ -1,4 +1,4 @@
-//! Intervals, one line each while the trace runs.
+//! Formats intervals, one line each.
 
 use tiptoe_session::{CountPart, Interval};
 
@@ -10,7 +10,7 @@ use crate::{Options, event_name, printable_lines};
 const NAMED: usize = 4;
 
 /// Returns one interval: its end, the rate of all events, and the rates of the busiest ones. On a terminal, a binary
-/// that all events share is named once.
+/// that all events share is printed once.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));

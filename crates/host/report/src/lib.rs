@@ -1,6 +1,6 @@
 //! Reports of a session: [`text`] for people, [`json`] for programs.
 //!
-//! A report must read only the session, so that sessions of other machines and versions print here.
+//! A report must read only the session, so that sessions of other machines and versions can be printed.
 //!
 //! Names and comms come from the traced program and may contain escape sequences that a terminal obeys. Each row
 //! must escape its fields before it aligns them, because escaping widens them. [`printable_lines`] must be the last
@@ -55,7 +55,8 @@ pub use watch::access;
 
 /// How many events a report shows by default.
 pub const DEFAULT_TOP: usize = 20;
-/// The fewest rows on a terminal by default. Only folded rows ([`Options::is_folded`]) may be fewer.
+/// A table is shortened to fit the terminal, but to no fewer rows than this, unless rows are folded
+/// ([`Options::is_folded`]).
 pub(crate) const LEAST_TOP: usize = 3;
 /// How many histograms a report draws by default.
 pub const DEFAULT_HISTOGRAMS: usize = 10;
@@ -77,7 +78,7 @@ pub struct Options {
     pub histograms: bool,
     /// Whether all notes are printed, instead of the first few of each kind.
     pub all_notes: bool,
-    /// Whether the text has colours. It must mean the same without them.
+    /// Whether the text has colours.
     pub color: bool,
 }
 

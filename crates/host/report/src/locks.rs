@@ -117,9 +117,9 @@ fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
 }
 
 /// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would push
-/// the waits off the screen. The first list has all rows with `--top 0`, if no row has a wait, or if a sum would save
-/// no line. A row with more contended calls than returns at once counts as a row with a wait, because some of these
-/// calls may have waited.
+/// the waits off the screen. The first list has all rows if the user chose `--top 0`, if no row has a wait, or if a sum
+/// would save no line. A row with more contended calls than returns at once counts as a row with a wait, because some
+/// of these calls may have waited.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes

@@ -13,8 +13,7 @@ pub(crate) use sentences::sentence;
 
 const SHOWN: usize = 3;
 
-/// The first note of each kind in a running trace, and the number of notes like it. Only the first few of a kind are
-/// printed while the trace runs.
+/// The first note of each kind in a running trace, and the number of notes like it.
 #[derive(Debug, Default)]
 pub struct LiveNotes(Vec<(Note, usize)>);
 

@@ -27,7 +27,7 @@ pub enum RunState {
     Counting {
         /// Time since counting began.
         elapsed: Duration,
-        /// Time until `--duration` ends it.
+        /// Time until the end that `--duration` sets.
         left: Option<Duration>,
     },
 }
@@ -202,7 +202,6 @@ mod tests {
         );
     }
 
-    /// Regression: `stat` showed only the time.
     #[test]
     fn counts_are_shown_while_they_fit() {
         let counts = ["1,305.20 msec task-clock", "18,383 cs", "890 page-faults"];

@@ -62,7 +62,7 @@ impl Whole {
     }
 
     /// Returns the mark of an event's share. An exact count has `<=` if another count is a lower bound, because the
-    /// true share is then smaller.
+    /// true sum of all counts is then larger.
     fn share_mark(&self, event: &Event) -> &'static str {
         let own = count_mark(event);
         let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
@@ -90,7 +90,7 @@ fn count_mark(event: &Event) -> &'static str {
     }
 }
 
-/// What all rows share, for the heading, so that rows are narrower.
+/// What all rows share. The heading shows it once, so that rows are narrower.
 struct SharedHeading<'a> {
     /// The beginning of all names, such as `uprobe:redis-server:`.
     prefix: &'a str,

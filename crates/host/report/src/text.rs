@@ -1,6 +1,5 @@
 //! The report for people: target, histograms, refusals, tables, notes, cost. Histograms and refusals may be long, so
-//! the tables are after them and remain on the screen. Notes that would push the tables off the screen are above the
-//! tables.
+//! the tables are after them and remain on the screen.
 
 use tiptoe_session::{Now, Process, Session};
 

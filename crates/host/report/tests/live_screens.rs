@@ -344,7 +344,7 @@ fn live_screens_of_80_columns_look_as_kept() {
 #[test]
 fn no_line_of_a_live_screen_is_longer_than_the_terminal_is_wide() {
     for (name, screen) in SCREENS {
-        // The heading of counts has 44 columns.
+        // The heading of counts has 44 columns and is not wrapped.
         for width in 44..200 {
             check_width(name, &screen(&at(width)), width);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tiptoe_report::LiveNotes;
 use tiptoe_session::Note;
 
-/// A note as JSON, then its line.
+/// Pairs of lines: a note as JSON, and its line in the report.
 const NOTES: &str = include_str!("sessions/notes.txt");
 
 #[test]

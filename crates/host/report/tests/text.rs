@@ -110,7 +110,6 @@ fn a_lower_bound_is_marked_and_never_scaled() {
     let report = text(&session, &Options::default());
     let row = ">=500,000  >=250,000  >=25.0%  0.075%  kernel  call  (counted 50.0% of the time)\n";
     assert!(report.contains(row), "{report}");
-    // Regression: rates and shares beside a lower bound had no mark.
     let exact = "1,500,000    750,000  <=75.0%   0.22%   agent  dictFind\n";
     assert!(report.contains(exact), "{report}");
     session.events[1].at_least = true;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// From the number of hits and their calibrated prices.
+    /// Computed from the number of hits and the measured prices of a hit.
     #[default]
     Estimated,
-    /// From the target's speed with tracing on and off, or by the kernel.
+    /// Measured by the kernel, or from the target's speed with tracing on and off.
     Measured,
 }
 
@@ -23,8 +23,7 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
-/// When prices, the costs of one hit, were measured. If several instruments ran, the greatest of their values is
-/// reported.
+/// When the prices (costs of one hit) were measured. If several values apply, the last is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -33,7 +32,7 @@ pub enum Calibration {
     Cached,
     /// At least one price was measured in this run.
     Now,
-    /// At least one price was measured in this run while the speed of the CPUs changed, so it may be wrong.
+    /// At least one price was measured in this run while the speed of the CPUs changed, so that price may be wrong.
     Unsteady,
 }
 
@@ -58,8 +57,8 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of the interval of `unit_ns`.
     pub unit_high_ns: f64,
-    /// The cost of a hit that a filter or `--under` rejected; absent without either. All other numbers exclude rejected
-    /// hits.
+    /// The cost of a hit that a filter or `--under` rejected; absent without these options. All other numbers exclude
+    /// rejected hits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
     /// When the prices were measured.
@@ -95,8 +94,8 @@ pub struct Programs {
     pub runs: u64,
     /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
-    /// How often the programs ran for any process, because a tracepoint runs them for all. Absent if the kernel does
-    /// not report it.
+    /// How often the programs ran in all processes, because tracepoints are not limited to the target. Absent if the
+    /// kernel does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
     /// The time of the runs for any process, over all CPUs.
@@ -138,7 +137,7 @@ impl Cost {
         }
     }
 
-    /// Returns the sum of two instruments' costs for one target. The cost of a hit is the mean over all hits.
+    /// Returns the sum of two costs of one target. The cost of a hit is the mean over all hits.
     #[must_use]
     pub fn plus(self, other: Cost) -> Cost {
         let hits = self.hits.saturating_add(other.hits);

@@ -1,4 +1,4 @@
-//! The ends of calls that were followed from their entry.
+//! How calls ended, if they were traced from their entry on.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Ends as Reading;
@@ -9,12 +9,11 @@ use tiptoe_event::Ends as Reading;
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
-    /// Calls that never returned: by longjmp, by an exception, or because their thread ended.
+    /// Calls that never returned, because longjmp or an exception ended them, or because their thread ended.
     pub left: u64,
     /// Calls still running at the end of the trace.
     pub inside: u64,
-    /// Calls that were counted at their entry, but neither followed nor timed, because the budget was used up or
-    /// tiptoe could not follow them.
+    /// Calls that were only counted at their entry, because the budget was used up or tiptoe could not trace their end.
     pub only_counted: u64,
 }
 

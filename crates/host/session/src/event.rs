@@ -31,7 +31,7 @@ pub struct Event {
     pub time_running_ns: u64,
     /// The CPU time that the event's hits added to the target.
     pub cost_ns: f64,
-    /// How the calls ended, if they were followed to their return.
+    /// How the calls ended, if they were traced to their return.
     #[serde(flatten)]
     pub ends: Option<Ends>,
     /// The times of the calls, if they were timed.
@@ -46,7 +46,7 @@ pub struct Event {
     /// Remarks for the reader.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The remarks in a few words each, which the report makes from `typed_notes` for JSON.
+    /// The remarks as text, which the report makes from `typed_notes` for JSON.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The parts of the count, if `--by` requests them.
@@ -118,7 +118,7 @@ pub struct CountPart {
     /// Whether the count is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// How the part's calls ended, if they were followed.
+    /// How the part's calls ended, if they were traced.
     #[serde(flatten)]
     pub ends: Option<Ends>,
     /// The times of the part's calls, if they were timed.

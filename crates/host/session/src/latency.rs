@@ -11,12 +11,12 @@ pub struct Latency {
     pub total_ns: u64,
     /// `total_ns` without the time in callees that are probed too.
     pub self_ns: u64,
-    /// The times of all timed calls; with `--slower`, only of calls that took longer.
+    /// The times of all timed calls; with `--slower`, only of calls that took longer than its limit.
     pub histogram: Histogram,
 }
 
 impl Latency {
-    /// Returns the latency of these counts and times.
+    /// Returns a latency with these sums and times.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
             total_ns: reading.total_ns,
@@ -73,7 +73,7 @@ impl Histogram {
         }
     }
 
-    /// Returns the number of times.
+    /// Returns how many durations were recorded.
     pub fn total(&self) -> u64 {
         let counts = self.counts.iter();
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))

@@ -1,8 +1,8 @@
 //! The session: all observations, and their cost.
 //!
 //! tiptoe-collector fills a [`Session`], and tiptoe-report prints it. Reports need nothing else, so a session from one
-//! machine prints on another. `--json` prints the session itself. Keys may be added, but existing keys must keep their
-//! names and meanings, because programs read them.
+//! machine can be printed on another. `--json` prints the session itself. Keys may be added, but existing keys must
+//! keep their names and meanings, because programs read them.
 //!
 //! The documentation of public items is for users, because `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.

@@ -24,8 +24,7 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake.
     pub wakes: u64,
-    /// Waits without an end: those in progress at the end of the trace, and those of killed threads, which are in no
-    /// row.
+    /// Waits in progress at the end of the trace, and waits of killed threads; the latter are in no row.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,

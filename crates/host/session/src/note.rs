@@ -1,8 +1,8 @@
 //! Notes: data on what a reader must know before trusting the numbers.
 //!
 //! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind, and reports group
-//! notes by it. tiptoe-report makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
-//! equal texts, because reports group notes by `why`, too.
+//! notes by kind. tiptoe-report makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
+//! equal texts, because reports also group notes by `why`.
 //!
 //! The compiler must demand a severity here and a sentence in the report for each new kind. Therefore the enums are
 //! exhaustive, and no `match` on them may have a `_` arm; xtask checks this.
@@ -110,7 +110,7 @@ notes! {
         Plain AttachedLater { process: Process, after_ns: u64 };
         /// tiptoe was interrupted before it had probed all requested functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
-        /// tiptoe could not ask the agent to leave the process.
+        /// tiptoe could not make the agent detach.
         Plain NotDetached { process: Process, why: String } because why;
         /// The trace of a process ended before the process did.
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
@@ -136,7 +136,7 @@ notes! {
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
-        /// How often a library ran before its probes were set.
+        /// How often a library's code ran before its probes were set.
         Warning RanUnprobed { times: u64 };
         /// Libraries that were just loaded could not be probed.
         Warning NotProbed { why: String } because why;
@@ -153,7 +153,8 @@ notes! {
         Warning NeverCalled { function: String };
         /// How often the function of `--under` was called.
         Plain Called { function: String, calls: u64 };
-        /// Some calls of the function of `--under` could not be followed, so hits during them are not counted.
+        /// Some calls of the function of `--under` could not be traced to their return, so hits during them are not
+        /// counted.
         Warning CallsNotFollowed { function: String, calls: u64 };
         /// Counted calls cost more than the budget, which limits only what is timed or recorded. With `has_least`, the
         /// count of a function is a lower bound, because its trap was disabled.
@@ -164,7 +165,7 @@ notes! {
     Kernel(KernelNote) {
         /// The kernel counts everything, because the agent does not enter the process; `pid` is absent for a command.
         Plain Traces { pid: Option<u32>, why: String } because why;
-        /// The agent left these events to the kernel.
+        /// The kernel counts these events instead of the agent.
         Plain Counts { events: Vec<String>, why: String } because why;
         /// The kernel refuses all probes.
         Plain TakesNoProbe { why: String } because why;
@@ -196,7 +197,7 @@ notes! {
 
     /// A note on waits for locks.
     Lock(LockNote) {
-        /// The kernel's tracepoints record the waits of one function, because the agent cannot.
+        /// The kernel's tracepoints record the waits in one function, because the agent cannot.
         Plain PlaceInKernel { place: String, why: String } because why;
         /// The kernel's tracepoints record all waits of a process. `why` is absent if the user chose this. `call_ns`
         /// is the mean cost of a futex call; absent without calls.
@@ -207,7 +208,7 @@ notes! {
         Warning Go;
         /// Call sites have no names, because the kernel hides its addresses.
         Warning CallsitesHidden;
-        /// Some waits have no call site, because their stack could not be kept.
+        /// Some waits have no call site, because their stack could not be stored.
         Warning StacksLost { waits: u64 };
     }
 
@@ -229,7 +230,7 @@ notes! {
         Warning SwitchCostUnknown;
     }
 
-    /// A note on watched variables.
+    /// A note on watched variables. A variable's pointers are those on the way to it, as in `list->head`.
     Watch(WatchNote) {
         /// An exec ended the watch.
         Warning Exec { process: Process, after_ns: u64 };
@@ -237,7 +238,8 @@ notes! {
         Warning PointersSet { variable: String, after_ns: u64 };
         /// The variable's pointers led to another address for the first time.
         Plain Moved { variable: String, from: u64, to: u64, after_ns: u64 };
-        /// The variable's pointers lead to no memory any more. The watch stays at the last address.
+        /// The variable's pointers lead to no memory any more. The last address is watched until they lead to memory
+        /// again.
         Plain PointersLost { variable: String, address: u64, after_ns: u64 };
         /// The variable's pointers never led to memory, so nothing was counted.
         Warning NeverFound { variable: String };
@@ -299,11 +301,11 @@ pub enum EndCause {
     Exec,
     /// The program put itself under seccomp.
     Seccomp,
-    /// The program gave up rights, or left a namespace.
+    /// The program gave up rights, or entered another namespace.
     Confined,
     /// The program has its system calls dispatched to a signal handler (prctl(2)).
     Dispatch,
-    /// The program gave a thread thread-local storage that its C library did not set up.
+    /// The program began to run a thread whose thread-local storage its C library had not set up.
     Storage,
 }
 

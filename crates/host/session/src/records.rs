@@ -1,4 +1,4 @@
-//! The calls that `--record` records, each printed while the trace runs, and how many there were.
+//! Calls that `--record` records and prints while the trace runs, and their number.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The agent's table of its process's executable file mappings. When a trap is hit, the agent looks up the trap's
-/// probe there. The traced process itself reports these numbers, so they must not be trusted.
+/// The agent's table of its process's executable file mappings. When a trap is hit, the agent looks up the trap's probe
+/// in this table. The traced process itself reports these numbers, so they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -14,8 +14,8 @@ pub struct AddressSpace {
     pub locked: u64,
     /// Lookups that found no probe. The bytes around the trap then showed whether it was tiptoe's.
     pub missed: u64,
-    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap decided then,
-    /// too.
+    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap then showed
+    /// whether it was tiptoe's.
     pub unsure: u64,
     /// Hooked system calls that changed the mappings.
     pub changes: u64,

@@ -12,7 +12,7 @@ pub struct Stat {
     /// The number of runs of the command; 1 without a command.
     pub runs: u32,
     /// The events, in the order of the request. `--per-cpu` repeats each event for each CPU. `--for-each-cgroup`
-    /// repeats all: first for the whole system, then for each cgroup.
+    /// repeats all events: first for the whole system, then for each cgroup.
     pub counts: Vec<Count>,
     /// The counting time, the mean of the runs.
     pub elapsed_ns: f64,

@@ -24,7 +24,7 @@ pub struct Watch {
     pub foreign: u64,
     /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
-    /// The limit on accesses, and its use; absent without a limit.
+    /// The limit on accesses, and how it was used; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowance: Option<Allowance>,
     /// Accesses that were not counted, or only in part.
@@ -51,7 +51,7 @@ pub struct Variable {
     pub count: u64,
     /// Whether "hits" and "count" are lower bounds, as for a variable that was not always watched.
     pub at_least: bool,
-    /// The time for which the variable was watched, if variables took turns.
+    /// The time for which the variable was watched, if variables took turns in the debug registers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_ns: Option<u64>,
 }
@@ -133,7 +133,7 @@ pub struct Value {
     pub count: u64,
 }
 
-/// Callers of an instruction's function.
+/// Callers of the function that made accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

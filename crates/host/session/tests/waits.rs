@@ -1,4 +1,4 @@
-//! The serialized form of waits for the kernel's locks is a contract, too.
+//! The serialized form of waits for the kernel's locks is a contract.
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_session::{Cost, Dropped, Histogram, Mode, Outcome, Programs, Session, Wait, Waits};

@@ -1,4 +1,4 @@
-//! All messages of injecting and of stopping threads; other modules only make variants.
+//! The errors of injecting and of stopping threads, with all messages.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::io;
@@ -19,7 +19,7 @@ pub enum InjectError {
     Static { pid: u32 },
     #[error("process {pid} is not a 64-bit x86 program")]
     Foreign { pid: u32 },
-    /// musl cannot load a library with thread-local variables at run time.
+    /// musl cannot load the agent at run time, because the agent has thread-local variables.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
     /// The filter may kill the process for a system call of the agent.
@@ -50,7 +50,7 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed. If several candidates failed, the reason of the last.
+/// Why no thread could be borrowed. If several candidates failed, this is the reason of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]

@@ -1,7 +1,7 @@
 //! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the injected code ([`stub`]).
 //!
-//! A new thread of tiptoe must do this. If the target's thread does not stop, the kernel detaches only when the tracing
-//! thread ends.
+//! This must run on a new thread of tiptoe: if the target's thread does not stop, only the end of the tracing thread
+//! makes the kernel detach.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThrea
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// A search leaves out threads whose calls have time-outs, at most for this time.
+/// For at most this time, a search skips threads whose calls would restart a time-out.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
@@ -30,8 +30,8 @@ const LOCKED: Duration = Duration::from_millis(2);
 /// opens libraries.
 const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// Holds also count as short if the loader's state changes more often than this within [`SHORT_HOLDS`]. A loop that
-/// opens libraries frees the lock for only some ten nanoseconds, which polls may miss for seconds, but it changes the
-/// state. A slow constructor holds the lock without a change of the state.
+/// opens libraries frees the lock for only some ten nanoseconds, which polls may miss for seconds, but the loop changes
+/// the state. A slow constructor holds the lock without a change of the state.
 const CHANGES: u32 = 4;
 /// [`Params::lease`]: after 0.3 s without a heartbeat the stub returns to the program.
 const LEASE: u64 = 5000;
@@ -49,7 +49,7 @@ pub(super) struct BorrowedThread {
 
 /// Where the stub starts, and the address of its home (two pages).
 pub(super) struct StubStart {
-    /// `None` if the stub starts at the home that an earlier injection left.
+    /// `None` if the stub starts at the home of an earlier injection.
     cave: Option<Cave>,
     home: u64,
 }
@@ -147,7 +147,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tries threads until one is borrowed; `None` if a thread did not stop, at the deadline, or if the user ends the
+    /// Tries threads until one is borrowed; `None` at the deadline, if a thread did not stop, or if the user ends the
     /// attach.
     fn run(&mut self) -> Result<Option<BorrowedThread>, InjectError> {
         for round in 1u32.. {
@@ -245,7 +245,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             let why = match self.stacks.judge(&regs) {
-                // `is_loader_locked` reads no file here, because `run` called it before.
+                // `is_loader_locked` reads no file here, because `run` has already called it.
                 StackState::Free if self.is_loader_locked() => UnfitThread::LoaderLocked,
                 StackState::Free => return self.send(tid, held, regs),
                 StackState::Unfit(why) => why,
@@ -383,7 +383,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: only then is the robust list inside the thread's control block.
+/// Returns whether libc made this thread: libc puts the robust list inside the thread's control block.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)

@@ -100,7 +100,7 @@ pub(super) enum HomeOccupant {
     Unknown,
 }
 
-/// Returns an occupant that may still load an agent, a living thread rather than an unknown one.
+/// Returns an occupant that may still load an agent: a living thread if there is one, otherwise an unknown occupant.
 pub(super) fn occupant(process: &Process, mappings: &[Mapping]) -> Option<HomeOccupant> {
     let occupied = homes(process, mappings).filter(|home| departure_of(process, *home) == 0);
     let occupants = occupied.map(|home| match has_living_thread(process, home) {

@@ -1,4 +1,4 @@
-//! Keeps the signals of traps unblocked while trap bytes exist.
+//! Keeps the signals of traps unblocked while trap bytes (breakpoint instructions) exist.
 //!
 //! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So if the program blocks these
 //! signals, the agent's hooks leave them unblocked, and record in a word of the thread which signals the thread
@@ -15,7 +15,7 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// The most times that all threads are stopped again, because one was inside a hooked call.
+/// All threads are stopped again if one was inside a hooked call, at most this often.
 const ROUNDS: u32 = 100;
 
 /// A hooked system call: its site, and the address after the call.
@@ -89,7 +89,7 @@ impl Masks {
     /// Blocks in each thread what the thread believes to block, and runs `act` while all threads are stopped.
     ///
     /// All threads must first be outside the agent's code. Otherwise a mask without the signals would replace the new
-    /// mask: the agent's signal handler restores one when it returns, and a hook may be setting one.
+    /// mask, because the agent's signal handler restores such a mask when it returns, and a hook may be setting one.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));

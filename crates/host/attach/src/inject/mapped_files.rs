@@ -227,7 +227,7 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range between the nearest functions outside the allocator, so that the range includes the allocator's
+/// Returns the range between the nearest functions that are not the allocator's. So the range includes the allocator's
 /// nameless functions.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);

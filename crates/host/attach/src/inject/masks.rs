@@ -23,7 +23,7 @@ pub struct Words {
 pub struct Masks {
     /// The process.
     pub pid: u32,
-    /// The process's program. After an exec nothing is touched.
+    /// The process's program. After an exec, tiptoe changes nothing.
     pub program: RunningProgram,
     /// The agent's thread, which must not be stopped.
     pub spare: Option<u32>,
@@ -48,8 +48,8 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes the words of a thread that is older than the agent, which libc did not do. Returns `false`, and
-    /// writes nothing, if libc did not lay out the block.
+    /// Initializes the words of a thread that is older than the agent, because libc did not initialize them. Returns
+    /// `false`, and writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;
@@ -64,8 +64,8 @@ impl Words {
         true
     }
 
-    /// Returns whether libc laid out a block. libc's blocks contain their own address. An unreadable block counts too,
-    /// because an ending thread may have lost its block.
+    /// Returns whether libc laid out a block. libc's blocks contain their own address. An unreadable block counts as
+    /// laid out, because an ending thread may have lost its block.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

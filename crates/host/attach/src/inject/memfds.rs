@@ -1,7 +1,7 @@
 //! Takes over the stub's memfds, and fills them.
 //!
-//! The target is not trusted. So tiptoe copies the descriptors instead of opening paths with its own rights, and
-//! first checks that each is fresh memory that can be sealed.
+//! The target is not trusted. So tiptoe copies the descriptors instead of opening paths with its own rights, and checks
+//! that each copy is fresh memory that can be sealed.
 
 use std::fs::File;
 use std::io;
@@ -86,7 +86,7 @@ const F_SEAL_EXEC: i32 = 0x20;
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
     let sealed = fcntl(&fd, FcntlArg::F_GET_SEALS).unwrap_or(-1);
-    // On some systems every memfd is sealed against execution, so that seal is accepted.
+    // Some systems seal every memfd against execution, so this seal is accepted.
     if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile(BadDescriptor::Unsealable));
     }

@@ -4,8 +4,8 @@
 //!
 //! 1. `borrow` chooses a thread and stops it by ptrace. No function on that thread's stack may hold a lock that the
 //!    loader needs, because `dlopen` would deadlock.
-//! 2. The thread runs the `stub`, where its registers are saved. So the thread can return without tiptoe, and
-//!    ptrace ends here.
+//! 2. The thread runs the `stub`, whose parameters contain the thread's registers. So the thread can return without
+//!    tiptoe, and ptrace ends here.
 //! 3. The stub makes three memfds. tiptoe copies their descriptors, fills the memfds and seals them (`memfds`).
 //! 4. The stub calls `dlopen` for the agent, and renames it in the loader's list ([`crate::loader`] says why).
 //!    Then it calls the agent's entry, cleans up, and repeats the interrupted system call.
@@ -74,8 +74,8 @@ use unwind::Stacks;
 /// this time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// A callback that runs once the segments' lengths are sealed. It must map the plan writable, because later seals
-/// forbid that, and write what the agent's entry reads. It should be quick, because the borrowed thread waits.
+/// A callback that runs when the segments' lengths are sealed. It must write what the agent's entry reads. It must also
+/// map the plan writable, because later seals forbid that. It should be quick, because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
 /// A request for an injection.
@@ -96,7 +96,7 @@ pub struct Inject<'a> {
     pub plan_size: u64,
     /// Whether to enter a process under seccomp.
     pub allow_seccomp: bool,
-    /// The time to find a thread. Loading the agent may take what is left of this time, but at least half of it.
+    /// The time to find a thread. Loading the agent may take the rest of this time, or half of it if less is left.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
@@ -126,7 +126,7 @@ pub struct Injection {
     pub agent_base: u64,
 }
 
-/// Returns `None` if the program is no ELF file.
+/// Returns the libraries that the program needs; `None` if it is no ELF file.
 pub(crate) fn needed_libraries(program: &Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)

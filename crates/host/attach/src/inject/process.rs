@@ -41,8 +41,8 @@ impl Process {
                 .open(format!("/proc/{view}/mem"));
             // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only exec changes program and memory. So if the program is the same before and after, the opened
-            // memory belongs to it.
+            // Only exec changes program and memory. So if the program is the same before and after the open, the memory
+            // belongs to it.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {

@@ -1,12 +1,11 @@
 //! Stops all threads of a program at once.
 //!
 //! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
-//! short. To run into half a patch, the thread would have to wake and reach one of a few instructions within
-//! microseconds. Such a thread is stopped only if it blocks a trap's signal, because then a trap would kill the
-//! process.
+//! short. The thread will hardly reach a half-written patch, because it would have to wake and get there within
+//! microseconds. It is stopped only if it blocks a trap's signal, because then a trap would kill the process.
 //!
-//! While threads end, the kernel's list of threads may omit others. So the list is read until it accounts for the
-//! process's number of threads: each is stopped, asleep in a transfer, or the agent's. Then no thread runs that could
+//! While threads end, the kernel's list of threads may omit others. So the list is read until the threads found
+//! (stopped, asleep in a transfer, or the agent's) are as many as the process has. Then no thread runs that could
 //! create another.
 
 use std::collections::BTreeMap;
@@ -28,8 +27,8 @@ pub(super) type ThreadAction<'a> =
     &'a (dyn Fn(&StoppedThread, &Process) -> Result<(), StopFailure> + Sync);
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
-/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` returns `false` for a
-/// thread, all continue and are stopped again. Returns `None`, without a call of `act`, if that takes too long.
+/// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` returns `false` for a thread,
+/// all continue and are stopped again. Returns `None`, without a call of `act`, if the threads do not stop in time.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,

@@ -12,7 +12,7 @@
 //! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
 //!    the program's interrupted nanosleep continues.
 //! 4. It restarts the program's call, unless a signal arrived in between whose handler ends the call. Then the call
-//!    must fail with EINTR, as without tiptoe.
+//!    fails with EINTR, as it would without tiptoe.
 //! 5. The last instruction but one stores `departure::RETURNED`, after which home may be rewritten.
 //!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never return
 //!    (longjmp, cancellation).
@@ -80,7 +80,7 @@ pub(super) struct Mailbox {
     pub heartbeat: u32,
     /// Non-zero: the stub should give up.
     pub abandon: u32,
-    /// One of `departure`, or 0.
+    /// A value of `departure`, or 0.
     pub left: u32,
     pub cave_result: i32,
     /// The descriptors of agent, data and plan; a negative word is an errno.

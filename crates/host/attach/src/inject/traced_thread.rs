@@ -141,9 +141,8 @@ impl StoppedThread {
         Errno::result(unsafe { libc::ptrace(request, tid, size, words.as_mut_ptr()) })
     }
 
-    /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code
-    /// there must restore everything. One call must set all registers, because from then on the thread must not
-    /// depend on tiptoe.
+    /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code there
+    /// must restore everything. One call must set all registers, because tiptoe may die after any call.
     pub(super) fn send_to(
         mut self,
         mut regs: user_regs_struct,
@@ -159,8 +158,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed: it would finish
-    /// the sequence later, and the sequence would not be atomic.
+    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because it
+    /// would finish the sequence later, so that the sequence would not be atomic.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let descriptor = self.rseq_area().and_then(|area| read(area + 8).ok());
         let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) else {

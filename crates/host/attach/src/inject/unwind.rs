@@ -1,8 +1,8 @@
 //! Decides whether a stopped thread's stack is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by the mapped files' tables. At code without tables (generated or hand-written), the rest
-//! of the stack is searched for possible return addresses in unsafe code. The search may refuse a thread wrongly,
-//! which costs one more attempt, but must never accept one wrongly.
+//! The stack is unwound by the mapped files' tables. If a frame's code is generated or hand-written and has no tables,
+//! the rest of the stack is searched for words that may be return addresses into code that holds such locks. The search
+//! may refuse a thread wrongly, which costs one more attempt, but must never accept one wrongly.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 pub(super) enum StackState {
     Free,
     Unfit(UnfitThread),
-    /// The stack leads into an unread file. The thread must run while the file is read, which takes milliseconds.
+    /// The stack leads into an unread file.
     Unread,
 }
 
@@ -259,7 +259,7 @@ fn has_held_lock(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
-    // An unlinked file counts, too, because an upgrade replaces libc under running programs.
+    // An unlinked file also counts, because an upgrade replaces the libc of running programs.
     name(mapping).is_some_and(|name| name == "libc.so.6" || name.starts_with("libc-2."))
 }
 

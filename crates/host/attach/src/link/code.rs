@@ -1,4 +1,4 @@
-//! Memory for trampolines: the plan's segment, behind the plan. tiptoe writes this memory, and the agent maps it.
+//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes this memory, and the agent maps it.
 //!
 //! The program can only read and execute this memory, and forked children share it. So a child, which may have
 //! fewer rights, cannot change what its parent executes. No byte is written twice, because children still run the
@@ -13,7 +13,7 @@ use tiptoe_wire::{Map, MapContent, Plan, Request, arena};
 use super::Link;
 use crate::error::AttachError;
 
-/// The fewest return thunks to make at once.
+/// The fewest thunks that [`Link::make_thunks`] makes at once.
 const THUNKS: usize = 8192;
 
 pub(super) struct CodeUse {
@@ -38,7 +38,7 @@ impl Link {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maps code at these ranges, which must be whole arenas. Returns whether each was mapped; `false` if the
+    /// Maps code at these ranges, which must be whole arenas ([`arena`]). Returns whether each was mapped: not if the
     /// segment is full, or the address in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code().next;

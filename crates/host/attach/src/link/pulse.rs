@@ -23,8 +23,8 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the agent's memory is no longer in use. If so, first waits until /proc shows the reason,
-    /// because both a process's end and exec first drop the memory.
+    /// Returns whether the agent's memory is no longer in use. If so, first waits until /proc shows the reason, because
+    /// a process's end and exec drop the memory before /proc shows them.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
         // After exec, a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {

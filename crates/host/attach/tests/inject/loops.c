@@ -91,7 +91,7 @@ static int keep(char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    // The program never ends by itself.
+    // Must end with the test, because the loops may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -5,7 +5,8 @@ use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // PTRACE_SEIZE fails with EPERM for an ending thread, as for another user's.
+    // Many rounds, because the thread is seldom just ending. If it is, PTRACE_SEIZE fails with EPERM, as for another
+    // user's thread.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -43,7 +44,6 @@ fn a_target_that_dies_is_reported_as_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: after an exec, tiptoe kept trying in the old memory until the deadline.
 #[test]
 fn a_target_that_calls_exec_is_reported_as_died() {
     let target = Target::start("loops", &["becomes"], 3);
@@ -74,7 +74,7 @@ fn switches(pid: u32, tid: i64) -> u64 {
 }
 
 /// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there, and sent a thread of
-/// the new program to the stub's address. So a program could choose where a setuid program continues.
+/// the new program to the stub's address.
 #[test]
 fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let mut target = Target::start("loops", &["keeps"], 3);
@@ -130,7 +130,7 @@ fn masks_refuse_a_process_that_has_called_exec() {
     target.finish();
 }
 
-/// Regression: tiptoe locked /proc/PID/maps (flock(2)), so any process that may read that file could block it.
+/// Regression: tiptoe locked /proc/PID/maps (flock(2)), so any process that may read that file could block tiptoe.
 #[test]
 fn a_lock_of_proc_maps_does_not_block_an_injection() {
     let target = Target::start("loops", &["spin"], 3);

@@ -1,4 +1,4 @@
-// Fills every register, waits in a loop that uses none but its counter, and compares. argv: the control page's
+// Fills every register, waits in a loop that uses only its counter's register, and compares. argv: the control page's
 // file. Words of the page: stop, rounds, errors, ready.
 #include <fcntl.h>
 #include <signal.h>
@@ -62,7 +62,7 @@ __attribute__((target("avx"))) static long round_of_ymm(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    // The program never ends by itself.
+    // Must end with the test, because the loop may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -88,7 +88,7 @@ static long wait_for(const char *call, int ms) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    // A wait may never end.
+    // Must end with the test, because a wait may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

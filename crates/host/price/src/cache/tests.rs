@@ -41,7 +41,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run's cache, whose yardstick stays until the next call.
+    /// Returns a run's cache, whose yardstick stays the same until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {
@@ -171,7 +171,6 @@ fn a_price_of_another_state_or_key_is_measured_again() {
     }
 }
 
-/// Regression: each return to an earlier state made a run measure again.
 #[test]
 fn each_state_of_the_cpus_has_a_price() {
     let scratch = Scratch::new("states");
@@ -437,8 +436,8 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // Each loop has at least 4 times the functions of the last; calls differ by a factor of at most 2.9. So gaps
-        // are sorted.
+        // These ranges keep the gaps sorted: each loop has at least 4 times as many functions as the one before, and
+        // the times of calls differ by a factor of at most 2.9.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {
         assert!(comes_back(yardstick, &Trap(ns[0])));

@@ -14,7 +14,6 @@ fn check(width: usize, name: &str, remarks: &str, expected: &str) {
     assert_eq!(grid.lines(&options)[1..].join("\n"), expected);
 }
 
-/// Regression: remarks were cut off, and only the JSON had all of them.
 #[test]
 fn remarks_go_below_before_names_are_cut_in_the_middle() {
     check(
@@ -64,7 +63,6 @@ fn two_locks(width: usize) -> Vec<String> {
     grid.lines(&options)
 }
 
-/// Regression: a table 110 columns wide lost the locks' names on a terminal of 80 columns.
 #[test]
 fn a_tail_goes_below_and_spare_columns_go_before_a_name_is_cut() {
     let wide = [

@@ -62,7 +62,6 @@ fn waits_without_a_holder_have_their_own_table() {
     assert!(notes.iter().any(|note| note == unfinished), "{notes:?}");
 }
 
-/// Regression: the wakers were reported as holders.
 #[test]
 fn holders_are_named_if_they_are_known() {
     let holder = |callsite: Option<&str>, thread: Option<&str>, total_ns| Holder {
@@ -111,7 +110,6 @@ fn holders_are_named_if_they_are_known() {
     }
 }
 
-/// Regression: a deadlocked program had no row, because its waits began before the trace.
 #[test]
 fn waits_from_before_the_trace_are_lower_bounds() {
     let early = EarlyWaitSums {
@@ -258,7 +256,7 @@ fn estimates_are_marked() {
     assert!(notes[0].starts_with(note), "{notes:?}");
 }
 
-/// Reports locks with waits, and locks whose calls never slept.
+/// Returns a report of `waits` locks with waits, and of `none` locks whose calls never slept.
 fn shown(waits: u64, none: u64, top: Option<usize>) -> String {
     let of = |name: &str, at: u64, slept: u64| Lock {
         slept,

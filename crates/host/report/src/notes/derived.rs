@@ -83,7 +83,8 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
 /// events without a hit.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note on events without a hit; `None` if all were hit, another note says why, or a table suffices.
+/// Returns the note on events without a hit. `None` if all were hit, another note says why, or the session has no table
+/// of probes.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -91,7 +92,6 @@ fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     };
     let idle: Vec<&Event> = session.events.iter().filter(is_idle).collect();
     let is_glob = idle.len() > FEW_IDLE && idle.len() < session.events.len();
-    // Each of these sections has a table of its own.
     let is_probe = session.stat.is_none()
         && session.scopes.is_none()
         && session.waits.is_none()

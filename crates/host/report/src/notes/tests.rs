@@ -178,7 +178,6 @@ fn notes_of_one_kind_but_different_meaning_were_folded() {
     }
 }
 
-/// Regression: after three notes on processes that the kernel traces, a fourth with another reason was hidden.
 #[test]
 fn notes_with_different_causes_were_folded() {
     let by_kernel = |(pid, why): (u32, &str)| {

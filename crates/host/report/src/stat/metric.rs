@@ -172,7 +172,7 @@ impl<'a> GroupedCounts<'a> {
         (other.value > 0.0).then_some(other.value)
     }
 
-    /// Returns the counted clock, such as `task-clock`, that rates are divided by.
+    /// Returns the counted clock, such as `task-clock`, by which a count is divided for its rate.
     fn clock_ns(&self, count: &Count) -> Option<f64> {
         let mut others = self.same_group(count);
         let clock = others.find(|other| other.unit == "ns")?;

@@ -22,9 +22,9 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     all.shown(&largest, &rest)
 }
 
-/// Returns an interval's printed counts. The printed cgroups have the highest counts since the start, because otherwise
-/// each interval would print other cgroups. They keep the session's order, which is the same in each interval. `totals`
-/// has the sum so far of each cgroup of the last interval, by path.
+/// Returns an interval's printed counts. The printed cgroups have the highest counts since the start, so that intervals
+/// print the same cgroups. They keep the session's order, which is the same in each interval. `totals` has the sum so
+/// far of each cgroup of the last interval, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
@@ -43,8 +43,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`,
-/// there are no others, because programs that read perf's format expect all cgroups.
+/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`, the
+/// first list has all, because programs that read perf's format expect all cgroups.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -222,7 +222,6 @@ mod tests {
         check(&[], 2, &[]);
     }
 
-    /// Regression: in a file, perf's format had only 20 cgroups, although programs read all.
     #[test]
     fn a_file_has_all_cgroups() {
         let names: Vec<String> = (0..30).map(|at| format!("c{at}")).collect();
@@ -236,7 +235,6 @@ mod tests {
         assert_eq!((others(&terminal), others(&top(3))), (10, 27));
     }
 
-    /// Regression: each interval printed its own largest cgroups, so that rows appeared and vanished.
     #[test]
     fn an_interval_has_the_cgroups_of_the_last_one() {
         let mut totals = BTreeMap::new();
@@ -245,7 +243,7 @@ mod tests {
             let names = rows(&shown).into_iter().map(|row| row.0.to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
-        // A session has cgroups in the patterns' order, then later ones in the order of their creation.
+        // A session has cgroups in the order of the patterns, then later cgroups in the order of their creation.
         let first = [("z", 9.0), ("b", 1.0), ("a", 20.0)];
         assert_eq!(names(&first), "z a 1 more cgroup");
         let other = [("z", 1.0), ("b", 7.0), ("a", 0.0)];
@@ -272,7 +270,6 @@ mod tests {
         check(root, 1, &sum);
     }
 
-    /// Regression: `a` had 50, including the 40 of `a/b`, and the sum of the others was 47 instead of 7.
     #[test]
     fn a_cgroup_inside_a_printed_one_is_not_in_the_sum() {
         let nested = &[("a", 50.0), ("a/b", 40.0), ("c", 7.0)];

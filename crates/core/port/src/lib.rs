@@ -1,14 +1,14 @@
-//! The interface between tiptoe's agent and a program that links one of tiptoe's libraries.
+//! The interface between a program that links one of tiptoe's libraries and the *agent*, tiptoe's code in the program.
 //!
-//! A library has a [`Port`] in its section [`SECTION`], which stripped files have, too. While a tiptoe that observes
-//! the port's [`Kind`] is attached, the port is open and holds the addresses of two functions of the agent, tiptoe's
-//! code in the program. Otherwise the library does nothing, at the cost of a load and a branch.
+//! A library has a [`Port`] in the section [`SECTION`], which stripping does not remove. While tiptoe observes the
+//! port's [`Kind`], the port is open, and the library calls two functions of the agent, whose addresses are in the
+//! port. A closed port costs a load and a branch.
 //!
-//! The agent's code and the addresses stay for good, so a late call is safe. A port's file may be unmapped at any
-//! moment, so the agent must write by system calls, which do not fault. But they may tear a word, so one byte opens the
-//! port.
+//! The agent's code and the addresses remain after a detach, so a late call is safe. The library may be unmapped at
+//! any moment, so the agent must write by system calls, which do not fault. But such a write may be torn, so a single
+//! byte, written last, opens the port.
 //!
-//! `tiptoe.h` has the same for C.
+//! `tiptoe.h` is this interface for C.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -21,10 +21,10 @@ pub const SECTION: &str = "tiptoe_port";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A thread's scope. `begin` gets its name and flags ([`RESUMES`]), `end` the result of `begin`.
+    /// Scopes that threads enter. `begin` gets a scope's name, and 0 or [`RESUMES`]. `end` gets the result of `begin`.
     Scopes = 1,
-    /// The lock that a thread waits for. `begin` gets the lock's name, and its address with a [`mode`] from bit
-    /// [`MODE_SHIFT`] on. `end` gets the result of `begin`, and an [`outcome`].
+    /// Waits for locks. `begin` gets the lock's name, and its address with a [`mode`] from bit [`MODE_SHIFT`] on.
+    /// `end` also gets an [`outcome`].
     Locks = 2,
 }
 
@@ -37,10 +37,10 @@ impl Kind {
     }
 }
 
-/// A thread resumes a scope (a future is polled again), which is no new entry.
+/// The thread resumes a scope (it polls a future again), so no entry is counted.
 pub const RESUMES: u64 = 1;
 
-/// Position of the mode in [`Kind::Locks`]' `begin`.
+/// Position of the mode in `begin`'s `what` for [`Kind::Locks`].
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
@@ -51,7 +51,7 @@ pub mod mode {
     pub const WRITE: u64 = 2;
     /// A rwlock is taken to read.
     pub const READ: u64 = 3;
-    /// A rwlock is taken to read, and perhaps upgraded later.
+    /// A rwlock is taken to read, perhaps to be upgraded.
     pub const UPGRADABLE: u64 = 4;
     /// A rwlock taken as [`UPGRADABLE`] is upgraded to write.
     pub const UPGRADE: u64 = 5;
@@ -69,7 +69,7 @@ pub mod outcome {
     pub const PANICKED: u64 = 3;
 }
 
-/// A name, identified by its address: two labels with one text differ.
+/// A name. Its address identifies it, so two labels with the same text are different names.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -110,14 +110,15 @@ fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
 
-/// The words that a library shares with the agent. The layout must not change, because other versions of tiptoe attach.
+/// The words that a library shares with the agent. The layout must not change, because a tiptoe of another version may
+/// attach.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {
     magic: u64,
     kind: u32,
     bytes: u32,
-    /// 0 until an agent attaches. This field and those below are written from outside.
+    /// 0 until an agent attaches. The agent writes this field and those below.
     begin: AtomicUsize,
     end: AtomicUsize,
     /// Set after the two addresses.
@@ -129,7 +130,7 @@ impl Port {
     pub const MAGIC: u64 = u64::from_le_bytes(*b"tiptoe\x01\0");
     /// The size of a port.
     pub const BYTES: usize = size_of::<Port>();
-    /// The offset of `begin`'s address; `end`'s follows.
+    /// The offset of the field `begin`; `end` follows.
     pub const CALLS_OFFSET: usize = core::mem::offset_of!(Port, begin);
     /// The offset of the byte that opens the port.
     pub const OPEN_OFFSET: usize = core::mem::offset_of!(Port, open);
@@ -165,7 +166,7 @@ impl Port {
         self.open.load(Ordering::Acquire) != 0
     }
 
-    /// Calls the agent's `begin`. Returns a token; 0 without an agent.
+    /// Calls the agent's `begin`. Returns a token, or 0 without an agent.
     #[inline]
     pub fn begin(&self, label: &'static Label, what: u64) -> u64 {
         if !self.is_open() {
@@ -186,7 +187,7 @@ impl Port {
         if token == 0 {
             return;
         }
-        // Relaxed: a thread with a token has seen the port open.
+        // Relaxed: a token is from a `begin` that saw the port open, after `end` was written.
         let function = self.end.load(Ordering::Relaxed);
         // SAFETY: as in `begin`.
         let end = unsafe { core::mem::transmute::<*const (), End>(at(function)) };
@@ -251,7 +252,7 @@ mod tests {
         );
     }
 
-    /// `tests/targets/scoped.c` checks the header in the same way.
+    /// `tests/targets/scoped.c` has the same check of `tiptoe.h`.
     #[test]
     fn its_layout_is_that_of_the_header() {
         let offsets = [Port::BYTES, Port::CALLS_OFFSET, Port::OPEN_OFFSET];

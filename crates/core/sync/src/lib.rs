@@ -2,16 +2,16 @@
 //! deadlock. So all waits are bounded, except those for [`Shards`], which a handler must only try to lock.
 //!
 //! - [`SeqCount`]: a reader checks after a read whether a writer changed anything.
-//! - [`RwLock`]: for readers that cannot read again.
+//! - [`RwLock`]: for readers that cannot repeat a read.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
 //! - [`ThreadLock`]: held by a thread until the kernel has ended that thread.
-//! - [`Pool`]: blocks of words, reused only as blocks.
+//! - [`Pool`]: blocks of words, whose memory is reused only for blocks.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | E: a change is complete | [`SeqCount::write_end`] | [`SeqCount::try_begin`] |
 //! | F: a change has begun | fence in [`SeqCount::write_begin`] | fence in [`SeqCount::retry`] |
-//! | G: the lock was released | drop of either guard | [`RwLock::try_read`], [`RwLock::try_write`] |
+//! | G: the lock was released | drop of a guard of [`RwLock`] | [`RwLock::try_read`], [`RwLock::try_write`] |
 //! | H: a shard was released | drop of a guard of [`Shards`] | every way to take a shard |
 //! | I: a thread lock was released | [`ThreadLock::unlock`], the kernel at a thread's end | every way to take it |
 //!

@@ -1,7 +1,7 @@
 //! A reader-writer lock without unbounded waits.
 //!
-//! 1. The word's top bit is set while a writer holds the lock or waits for readers; the others count readers.
-//! 2. A writer sets the bit, so that no reader enters, and waits for those inside.
+//! 1. The word's top bit is set while a writer holds the lock or waits for readers. The other bits count readers.
+//! 2. A writer sets the bit, so that no more readers enter, and waits until those inside have left.
 //! 3. A thread with a read guard may call `try_read` again, also in a signal handler. If a writer waits, the call fails
 //!    instead of deadlocking.
 
@@ -28,7 +28,7 @@ impl RwLock {
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
                     return Some(ReadGuard(self));
                 }
-                self.0.fetch_sub(1, Ordering::Relaxed); // Relaxed: nothing was read
+                self.0.fetch_sub(1, Ordering::Relaxed); // Relaxed: nothing was read meanwhile
             }
             spin_loop();
         }

@@ -9,8 +9,8 @@ use crate::shards::{Shards, Wait};
 
 /// A thread parks only while the word is unchanged. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Whether a wake is for one thread. All words share one queue, so a model whose threads park at several words must
-    /// wake all.
+    /// Whether a wake wakes one thread, or all. Models whose threads park at several words must wake all, because the
+    /// words share one queue.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,

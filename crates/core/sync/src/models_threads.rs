@@ -26,7 +26,7 @@ impl Process {
         self.words[1].store(one + 1, Relaxed);
     }
 
-    /// Starts a thread and passes it the caller's lock, as clone(2) does with CLONE_PARENT_SETTID.
+    /// Starts a thread that gets the caller's lock, as by clone(2) with CLONE_PARENT_SETTID.
     fn start(process: &Arc<Process>, id: u32) -> JoinHandle<bool> {
         process.word.store(id, Release);
         let process = Arc::clone(process);
@@ -48,7 +48,7 @@ impl Process {
         }
     }
 
-    /// Runs the agent's thread for two changes. Returns `false` if another thread asked this thread to end.
+    /// Runs the agent's thread for two changes. Returns `false` if asked to end.
     fn serve(&self, id: u32) -> bool {
         for _ in 0..2 {
             self.change();
@@ -61,7 +61,8 @@ impl Process {
     }
 }
 
-/// Runs a thread of the program that calls setns. Returns the thread that it started for the session, if any.
+/// Models a thread of the program that calls setns, which needs a new thread for the session. Returns the new thread,
+/// if any.
 fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     let mut is_late = false;
     loop {

@@ -1,8 +1,8 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
-//! A model proves something only if it fails for wrong code. So its *mutants*, which must fail, run the shipped code in
-//! threads that have [lost](lose) an [`Edge`]. Models of signal handlers run once for each access, with the handler
-//! [before](interrupt) that access.
+//! A model proves something only if it fails for wrong code. So its *mutants*, which must fail, run the shipped code
+//! in threads that have [lost](lose) an [`Edge`]. Models of signal handlers run once for each access of a thread, with
+//! the handler [before](interrupt) the access.
 
 extern crate std;
 
@@ -29,7 +29,7 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// Makes the calling thread lose `edge`, and regain all others.
+/// Makes the calling thread lose `edge`, and only that.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
@@ -39,7 +39,7 @@ pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
     SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
 }
 
-/// Cancels [`interrupt`]'s handler. Returns whether the handler had not run.
+/// Cancels [`interrupt`]'s handler. Returns whether the handler has not run.
 pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }

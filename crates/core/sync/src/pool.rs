@@ -1,7 +1,7 @@
 //! Type-stable blocks of words.
 //!
-//! A freed block is reused only as a block, so a reader with an old index never reads other memory. The caller needs a
-//! lock to take and free blocks; any thread may read.
+//! A freed block is reused only as a block, so a reader with an old index still reads a block. Callers must take and
+//! free blocks under one lock; any thread may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
@@ -9,12 +9,13 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The index of the block freed last, plus one, or 0. A freed block's first word links the block freed before it.
+    /// The last freed block: its index plus one, or 0. A freed block's first word has the same for the block freed
+    /// before it.
     given: AtomicU64,
     fresh: AtomicU64,
 }
 
-// Relaxed throughout: the lock orders takers, and readers validate with their sequence count.
+// Relaxed throughout: the caller's lock orders takes and frees, and readers validate by a sequence count.
 impl<'a, const WORDS: usize> Pool<'a, WORDS> {
     /// Makes as many blocks as fit.
     pub fn new(words: &'a [AtomicU64]) -> Self {

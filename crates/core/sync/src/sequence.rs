@@ -1,8 +1,8 @@
-//! A sequence count, odd while a writer is inside.
+//! A sequence count, which is odd during a change.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// Counts begins and ends of changes. Writers must exclude each other by other means.
+/// Counts begins and ends of changes. Writers must exclude each other.
 #[derive(Debug)]
 pub struct SeqCount(AtomicU64);
 
@@ -12,8 +12,8 @@ impl SeqCount {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a read; `None` if a writer is inside. The caller must not wait for the writer, because a signal handler
-    /// that interrupted the writer would deadlock.
+    /// Begins a read; `None` during a change. The caller must not wait for the writer, because a signal handler that
+    /// interrupted the writer would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with `write_end` (edge E).
@@ -29,17 +29,17 @@ impl SeqCount {
         self.0.load(Ordering::Relaxed) != begun // ordered by the fence
     }
 
-    /// Begins a change. The caller must be the only writer.
+    /// Begins a change.
     pub fn write_begin(&self) {
-        let even = self.0.load(Ordering::Relaxed); // written under the writers' lock
+        let even = self.0.load(Ordering::Relaxed); // Relaxed: the only writer's own word
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
-        // Release: a reader that sees a later store finds the count odd or raised; pairs with `retry` (edge F).
+        // Release: a reader that sees a store after this fence finds the count changed; pairs with `retry` (edge F).
         fence(Ordering::Release);
     }
 
     /// Ends a change.
     pub fn write_end(&self) {
-        let odd = self.0.load(Ordering::Relaxed); // our own write
+        let odd = self.0.load(Ordering::Relaxed); // Relaxed: as in `write_begin`
         // Release: pairs with `try_begin` (edge E).
         self.0.store(odd.wrapping_add(1), Ordering::Release);
     }

@@ -5,7 +5,7 @@
 //! 3. So data that changes only under all shards stays unchanged while a thread holds one.
 //!
 //! The holder of an `AWAITED` shard must wake a thread at the release, because threads may be parked. The holder of a
-//! `HELD` shard wakes none: either no thread is parked, or a thread that was woken earlier is about to set `AWAITED`.
+//! `HELD` shard need not, because no thread is parked, or a woken thread is about to set `AWAITED`.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 

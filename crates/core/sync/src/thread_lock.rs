@@ -7,9 +7,9 @@
 //! |---|---|
 //! | 0 | free |
 //! | id with `BORROWED` | held by a thread for a piece of work |
-//! | id | held by the thread with this id, which was started with the lock |
-//! | id with `REQUESTED` | held by that thread, which another thread has asked to end |
-//! | id with `ENDING` | held by that thread, which is ending |
+//! | id | held by the thread with this id for its whole life |
+//! | id with `REQUESTED` | likewise, and another thread has asked the holder to end |
+//! | id with `ENDING` | likewise, and the holder is ending |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -28,14 +28,14 @@ pub struct ThreadLock<'a>(&'a AtomicU32);
 pub enum ThreadLockState {
     /// The calling thread has taken the lock.
     Taken,
-    /// The calling thread already holds the lock, because the caller is a signal handler that interrupted its work.
+    /// The caller is a signal handler on the thread that holds the lock.
     Own,
-    /// Another thread borrows the lock, and releases it soon.
+    /// Another thread borrows the lock for a moment.
     Borrowed,
     /// The holder with this id has been asked to end. [`ThreadLock::withdraw`] can take back the request.
     Requested(u32),
-    /// The holder with this id is ending. The caller must wait for the lock, because otherwise no thread might replace
-    /// the holder.
+    /// The holder with this id is ending. The caller must wait for the lock, because otherwise the holder might get no
+    /// successor.
     Ending(u32),
 }
 
@@ -45,8 +45,7 @@ impl<'a> ThreadLock<'a> {
         ThreadLock(word)
     }
 
-    /// Returns the word, for the clone(2) that starts the lock's thread. The caller must hold the lock until that
-    /// thread has started.
+    /// Returns the word, for a clone(2) that starts a thread with the lock. Until then the caller must hold the lock.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }

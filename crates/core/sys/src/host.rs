@@ -1,4 +1,4 @@
-//! What tiptoe's own process asks of the machine. Process ids are those of tiptoe's pid namespace.
+//! Interfaces that tiptoe's own process uses. Process ids are those of tiptoe's pid namespace.
 
 pub mod attach_progress;
 pub mod bpf;

@@ -1,5 +1,5 @@
-//! The only interface to the kernel. [`raw`] makes system calls without libc, for the agent. [`host`] (a
-//! feature) uses std, and is never linked into a target.
+//! The only interface to the kernel. [`raw`] makes system calls without libc, for tiptoe's code inside a traced
+//! program (a target). [`host`], which a feature enables, uses std.
 //!
 //! A crate that runs inside a target must depend on this one without features.
 #![no_std]

@@ -170,20 +170,20 @@ pub fn close(fd: i32) {
 }
 
 /// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may have stopped the calling thread
-/// in a nanosleep, whose restart block another nanosleep would overwrite.
+/// inside a nanosleep. A second one would overwrite what the kernel needs to restart the first.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
     unsafe { syscall6(nr::PPOLL, 0, 0, time.as_ptr() as usize, 0, 8, 0) };
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
     clock_ns(MONOTONIC)
 }
 
-/// Returns the thread's CPU time in nanoseconds.
+/// Returns the thread's CPU time.
 pub fn thread_cpu_ns() -> u64 {
     const THREAD_CPU_TIME: usize = 3;
     clock_ns(THREAD_CPU_TIME)
@@ -198,7 +198,7 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
-/// A flag of [`open`]: exec closes the descriptor. The agent needs this flag, because another thread may call exec.
+/// A flag of [`open`]: exec closes the descriptor. Needed because another thread may call exec.
 pub const O_CLOEXEC: i32 = 0o2_000_000;
 
 /// Opens a path.
@@ -222,7 +222,7 @@ pub mod futex {
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Waits while the low half of `word` is `expected`, at most `timeout_ns` (under a second).
+    /// Waits as [`wait`] does, while the low half of `word` is `expected`.
     pub fn wait_low(word: &AtomicU64, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         // x86-64 is little-endian: the low half comes first.
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
@@ -253,21 +253,21 @@ pub mod futex {
     }
 }
 
-/// membarrier(2) for code that is being changed.
+/// membarrier(2), so that all CPUs execute changed code.
 pub mod membarrier {
     use super::{Errno, call, nr};
 
     const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
 
-    /// Must be called before [`sync_core`].
+    /// Registers this process; otherwise [`sync_core`] fails.
     pub fn register() -> Result<(), Errno> {
         let args = [REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0];
         // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, args) }.map(|_| ())
     }
 
-    /// Returns once every core that runs this process will refetch code.
+    /// Makes every core that runs this process refetch code.
     pub fn sync_core() -> Result<(), Errno> {
         // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())

@@ -2,20 +2,21 @@
 
 use core::ffi::CStr;
 
-/// A thread's rights; 0 is unknown.
+/// A thread's rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Real, effective, saved and file system ids of the user, then of the group.
     ids: [[u32; 4]; 2],
-    /// A hash of the group list, or 0.
+    /// A hash of the group list; 0 if the list is empty.
     groups: u64,
-    /// A number that each seccomp(2) restriction increases.
+    /// The seccomp mode plus the number of filters: each restriction increases it.
     pub seccomp: u32,
+    /// Identifies each of [`PLACES`]; 0 if unknown.
     places: [u64; PLACES.len()],
 }
 
-/// Links in a thread's /proc folder that identify its root and namespaces. Omits namespaces for children, because
-/// they do not confine the thread.
+/// Links in a thread's /proc folder that identify its root and namespaces. Omits `ns/*_for_children`, because these do
+/// not confine the thread itself.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -27,8 +28,8 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// Returns the rights in a `status` file and in `place`, which returns the device and inode of each of [`PLACES`];
-    /// `None` if the file is cut off before its seccomp line.
+    /// Returns the rights of the thread with this `status` file; `None` if the file ends before its seccomp line.
+    /// `place` must return the device and inode of one of [`PLACES`].
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -55,8 +56,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Returns whether another thread has all these rights. Ignores ids whose saved id differs from the effective one,
-    /// because the agent's thread sets ids so when it gives up its rights.
+    /// Returns whether another thread has all these rights. Ignores the user or group ids if the saved id differs from
+    /// the effective one, as in the agent's thread once it has given up its rights.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {

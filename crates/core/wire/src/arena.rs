@@ -6,22 +6,23 @@
 //! | after that | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
-//! A jump that must keep the two bytes after its opcode reaches only one offset in each arena. So every second arena is
-//! rotated by [`LEN`] / 2; otherwise all arenas could have their entries or index at that offset.
+//! A jump that must keep the two bytes after its opcode reaches only one offset in each arena, because they fix its
+//! distance modulo [`LEN`]. So every second arena is rotated by [`LEN`] / 2. Otherwise all arenas could have entries
+//! or index at that offset.
 //!
-//! An arena is read-only. Trampolines write only to their thread's memory; the agent writes their [`CALLER_BYTES`]
-//! elsewhere.
+//! An arena is read-only. Trampolines write only to their thread's memory. Their return addresses, which the agent
+//! writes, are elsewhere.
 
 /// Length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
 /// Distance from the entries to their unwind information.
 pub const PROLOGUE_UNWIND: u64 = 80;
-/// Offset of the index: for each [`BLOCK`] where a trampoline begins, its unwind information's offset in [`UNIT`]s;
-/// otherwise 0.
+/// Offset of the index. For each [`BLOCK`] it has the offset, in [`UNIT`]s, of the unwind information of the
+/// trampoline that begins there, or 0.
 pub const INDEX: u64 = 0xf800;
 const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
-/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each only once, from 0,
-/// because calls may return through it from then on.
+/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each only once, because the
+/// trampoline then returns calls to it.
 pub const WAYS: usize = 2;
 /// Bytes of a trampoline's [`WAYS`] return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
@@ -50,8 +51,8 @@ pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + (INDEX + rotation(trampoline)) % LEN + trampoline % LEN / BLOCK * 2
 }
 
-/// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`]
-/// if the trampoline follows calls by itself. Every second entry then covers the code to which a followed call returns.
+/// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`];
+/// then every second entry covers the code to which a followed call returns.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
@@ -63,10 +64,10 @@ pub mod unwind_info {
     pub const COUNT: u64 = 12;
     /// Number of entries if the trampoline follows calls by itself.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// Only with [`PARTS`] entries: offset of the slot of the probe's first word.
+    /// With [`PARTS`] entries: offset of the slot of the probe's first word.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
-    /// Only with [`PARTS`] entries: offset of the pointer to the return addresses.
+    /// With [`PARTS`] entries: offset of the pointer to the return addresses.
     pub const CALLERS: u64 = SLOT + 4;
-    /// Offset of the return address in the code of every second entry.
+    /// In every second entry's code: the offset of the address to which the call returns.
     pub const RETURN: u64 = 4;
 }

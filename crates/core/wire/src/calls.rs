@@ -6,7 +6,7 @@ pub mod words {
     pub const CALLS: u32 = 0;
     /// Calls that returned.
     pub const RETURNS: u32 = 1;
-    /// Frames that ended without a return.
+    /// Calls that ended without a return.
     pub const LEFT: u32 = 2;
     /// Calls that were counted, not followed.
     pub const ONLY_COUNTED: u32 = 3;
@@ -18,8 +18,8 @@ pub mod words {
     pub const OWN: u32 = 5;
     /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
-    /// The last call's index in [`DURATIONS`], or 0. The call is counted at index 0 until the next call ends, because
-    /// an increment at an index just computed from the clock would stall.
+    /// The last call's index in [`DURATIONS`], or 0. Until the next call ends, this call is counted at index 0,
+    /// because an increment at an index just computed from the clock would stall.
     pub const PENDING: u32 = 7;
     /// Calls by duration: first those without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 8;
@@ -31,7 +31,7 @@ pub mod words {
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u8 = 32;
-/// Bound of probe numbers, because a key of the table of return thunks is an address of 47 bits with the number above.
+/// Bound of probe numbers. A key of the table of return thunks has an address in 47 bits, and the number above.
 pub const MAX_PROBES: u32 = 1 << 17;
 /// The most pairs in [`crate::Request::Described`].
 pub const MAX_EXTENTS: usize = 1 << 10;
@@ -44,7 +44,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 pub const MAX_THUNKS: usize = 1 << 17;
 /// Bytes of a return thunk's code.
 pub const THUNK_BYTES: usize = 32;
-/// Bytes of all return thunks' code: the distance from a thunk to its record.
+/// Bytes of all return thunks' code, which is the distance from a thunk to its record.
 pub const THUNK_CODE: usize = MAX_THUNKS * THUNK_BYTES;
 /// A return thunk's code: `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip); push TO(%rip); jmp
 /// *EXIT(%rip)`.
@@ -61,8 +61,8 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// What the agent's hook gets at a function's entry, in place of a system call's number. Unwinder N's numbers are the
-/// first unwinder's plus N.
+/// Numbers that the agent's hook gets at a function's entry, in place of a system call's number. Those of unwinder N
+/// are the first unwinder's plus N.
 pub mod intercepted {
     /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
@@ -84,26 +84,26 @@ pub mod intercepted {
     pub const LAND: u32 = JUMP + 1;
 }
 
-/// For a system call's hook: the call is not in libc. The thread's thread-local block may lack the agent's words.
+/// System call's hook: the call is not in libc, so the thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry returns this for a call from the trampoline's first known caller, and 2 from the second, which the
-/// trampoline follows by itself. For other followed calls it returns a thunk's address, otherwise 0.
+/// The slow entry returns this for a call from the trampoline's first known caller, and 2 for one from its second: the
+/// trampoline itself follows these calls. For other followed calls it returns a thunk's address, otherwise 0.
 pub const BY_ITSELF: u64 = 1;
 /// Bound of probes' slots. An argument for the agent's entries has the slot in its low 26 bits, and flags above.
 pub const MAX_SLOT: u32 = 1 << 26;
-/// For the slow entry: calls are timed.
+/// Slow entry: calls are timed.
 pub const TIMED: i32 = 1 << 26;
-/// For the slow entry: nothing was counted, because the thread has no counters yet.
+/// Slow entry: nothing was counted, because the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
-/// For the slow entry: the call returns in a way that the trampoline cannot handle. Without this flag the call begins.
+/// Slow entry: the call returns in a way that the trampoline cannot handle. Without this flag the call begins.
 pub const RETURNING: i32 = 1 << 28;
-/// For the slow entry: the call is of `--under`'s function.
+/// Slow entry: the call is of `--under`'s function.
 pub const GATE: i32 = 1 << 29;
-/// For the cold entry: record the hit.
+/// Cold entry: record the hit.
 pub const RECORDS: i32 = 1 << 28;
-/// For the cold entry: hits are grouped by a value that only the trampoline knows. If the thread gets no counters,
-/// the hit counts without its value.
+/// Cold entry: hits are grouped by a value that only the trampoline knows. If the thread gets no counters, the hit
+/// counts without its value.
 pub const VALUED: i32 = 1 << 29;
-/// For both entries: only threads inside `--under`'s function count.
+/// Both entries: only threads inside `--under`'s function count.
 pub const UNDER: i32 = 1 << 30;

@@ -1,4 +1,4 @@
-//! The data segment: the agent's answers, and what threads counted. [`crate`] lists the edges.
+//! The data segment: the agent's answers, and threads' counters. [`crate`] lists the edges.
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
@@ -51,7 +51,7 @@ pub enum State {
     Unhooked = 3,
 }
 
-/// Why an agent left on its own.
+/// Why an agent detached on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum LeaveReason {
@@ -60,13 +60,13 @@ pub enum LeaveReason {
     /// The program dropped rights without seccomp, or entered namespaces where the agent can start no thread.
     Confined = 2,
     /// The program was about to run a thread whose thread-local block the C library did not set up. Trampolines would
-    /// follow garbage in it.
+    /// follow garbage pointers there.
     Storage = 3,
-    /// The program was about to dispatch system calls, also the agent's, to a signal handler.
+    /// The program was about to send all system calls, including the agent's, to a signal handler.
     Dispatch = 4,
 }
 
-/// A data segment. The agent calls the methods that store, tiptoe those that load, unless stated.
+/// A data segment. Unless stated, the agent calls the methods that store, tiptoe those that load.
 #[derive(Clone, Copy)]
 pub struct Data<'a> {
     words: Words<'a>,
@@ -80,7 +80,7 @@ impl<'a> Data<'a> {
     /// Byte offset of [`Data::refusal`].
     pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
 
-    /// Returns what an agent that cannot serve writes: state, sequence, errno.
+    /// Returns what an agent must write if it cannot serve: state, sequence, errno.
     pub fn refusal(errno: u64) -> [u64; 3] {
         const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
         [State::Dormant as u64, 0, errno]
@@ -118,8 +118,7 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// Returns the agent's greeting, hostile input. `None` before the greeting, or if the agent's thread-local words
-    /// are too far from %fs.
+    /// Returns the agent's greeting, hostile input. `None` before the greeting, or if `tls` is too far from %fs.
     pub fn hello(&self) -> Option<Hello> {
         // The state is loaded first, because its Acquire orders the other loads.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
@@ -169,17 +168,17 @@ impl<'a> Data<'a> {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how often sites were armed again because another tracer had overwritten them.
+    /// Returns how often sites were armed again because another tracer overwrote them.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
 
-    /// Records why the agent leaves.
+    /// Records why the agent detaches.
     pub fn set_left(&self, why: LeaveReason) {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Returns why the agent left on its own; hostile input.
+    /// Returns why the agent detached on its own; hostile input.
     pub fn left(&self) -> Option<LeaveReason> {
         [
             LeaveReason::Seccomp,
@@ -203,7 +202,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns record `index`'s result, valid once acknowledged.
+    /// Returns record `index`'s result, valid once the request is acknowledged.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -227,7 +226,7 @@ impl<'a> Data<'a> {
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the word with the last answered sequence, a futex.
+    /// Returns the futex with the last answered sequence.
     #[cfg(not(tiptoe_loom))]
     pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
         self.words.at(ACK)
@@ -287,8 +286,8 @@ impl<'a> Data<'a> {
         word.map_or(0, |word| self.words.load(word))
     }
 
-    /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe, for new slabs
-    /// by the agent. The thread's decrement is not atomic, so a race may undo this store until the next one.
+    /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe, and for new
+    /// slabs by the agent. The thread's decrement is not atomic, so it may overwrite this store.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         self.set_counter(slab, CREDIT, credit);
     }
@@ -298,7 +297,7 @@ impl<'a> Data<'a> {
         self.counter(slab, CREDIT)
     }
 
-    /// Returns whether the thread is in a call of `--under`'s function. Called only on the agent's cold path.
+    /// Returns whether the thread is in a call of `--under`'s function.
     pub fn is_inside(&self, slab: u32) -> bool {
         // Threads that share the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
@@ -309,7 +308,7 @@ impl<'a> Data<'a> {
         self.set_counter(slab, Geometry::INSIDE, 0);
     }
 
-    /// Returns words of a slab.
+    /// Returns `len` words of a slab.
     pub fn slab_words(&self, slab: u32, slot: u32, len: u32) -> Option<Words<'a>> {
         let ends = slot.checked_add(len)?;
         if slab >= self.geometry.slabs || ends > self.geometry.slots {
@@ -361,7 +360,7 @@ impl<'a> Data<'a> {
         let word = self
             .word_of(slab, slot)
             .and_then(|word| self.words.at(word));
-        // Relaxed: orders nothing. Atomic, because a signal may interrupt.
+        // Relaxed: orders nothing. Atomic, because a signal handler may store, too.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
@@ -374,7 +373,7 @@ impl<'a> Data<'a> {
     /// Adds to a counter.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         if let Some(word) = self.word_of(slab, slot) {
-            // Atomic, because the overflow slab has many writers, and signals interrupt.
+            // Atomic, because other threads (in the overflow slab) and signal handlers may add, too.
             self.words.add(word, count);
         }
     }
@@ -383,7 +382,7 @@ impl<'a> Data<'a> {
 fn raise(words: Words, index: usize, value: u64) {
     use crate::primitive::Ordering::Relaxed;
     let Some(word) = words.at(index) else { return };
-    // Relaxed: orders nothing; a reader that misses the new value reads the word again later.
+    // Relaxed: orders nothing; a reader that misses the value reads again later.
     let mut now = word.load(Relaxed);
     while now < value
         && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)

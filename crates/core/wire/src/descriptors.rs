@@ -1,4 +1,4 @@
-//! The environment entry that gives a command's agent its descriptors.
+//! The environment entry that gives descriptors to the agent in a command that tiptoe starts.
 //!
 //! Any process can forge an entry for its children, and an agent injected by root would read it. So an entry is valid
 //! only with the key that tiptoe wrote into the preloaded agent's image.
@@ -25,14 +25,14 @@ pub struct DescriptorEntry {
 }
 
 impl DescriptorEntry {
-    /// Writes the entry. (tiptoe)
+    /// Writes the entry.
     pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
         let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
         let DescriptorEntry { agent, data, plan } = self;
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` without this key, or if the key is 0. (agent)
+    /// Reads an entry; `None` without this key, or if the key is 0.
     pub fn read(entry: &[u8], key: Key) -> Option<DescriptorEntry> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;

@@ -1,8 +1,8 @@
 //! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
-//! A thread's part of its slab begins with the [`head`] and the cached [`path`]s. Then [`ENTRIES`] [`entry`]s follow.
-//! Only the thread and its signal handlers write there. A handler may interrupt anywhere, so each change must be a
-//! single instruction. Slab 0 holds what all threads share.
+//! A thread's words are the [`head`], the cached [`path`]s, and [`ENTRIES`] [`entry`]s. Only the thread and its signal
+//! handlers write there; tiptoe writes only [`head::GAP`] and [`activity::SINCE`]. A handler may interrupt anywhere,
+//! so each change must be a single instruction. Slab 0 holds what all threads share.
 //!
 //! A *notice* is the number that a trampoline passes to the agent's hook of futex calls.
 
@@ -40,7 +40,7 @@ pub const RWLOCK: i32 = i32::MIN;
 /// In a notice: the `tiptoe_stack::Rule` that finds the function's caller.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a linked library reports; [`entry::VIA`] then holds the lock's label.
+/// The operation of a wait that a library reports through a port; [`entry::VIA`] then has the lock's label.
 pub const REPORTED: u32 = 0x7e;
 /// In the [`entry::VIA`] of a reported wait: the position of the lock's mode, eight bits.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
@@ -61,12 +61,12 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice: the call is in a mutex function. This value of the [`HOLD`] bits is no constant of [`hold`].
+/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
 pub mod head {
-    /// The next timed wait's number, counted by [`WAITS`].
+    /// The value of [`WAITS`] at which the next wait is timed.
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
     /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
@@ -80,10 +80,10 @@ pub mod head {
     pub const EPISODE: u32 = 4;
     /// The caller's frame. The word stays after the episode, because tiptoe finds the thread's stack by it.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold, five words: the lock or 0 (in the first cache line); the call site that took it; that call's
-    /// frame; the time of taking in ticks, or 0; how often the thread has taken the lock.
+    /// The measured hold, five words: the lock or 0; the call site that took it; that call's frame; the time of taking
+    /// in ticks, or 0; the depth of recursion.
     pub const MEASURED_HOLD: u32 = 7;
-    /// Mean of the random number of waits skipped between timed ones. tiptoe writes it.
+    /// Mean of the random number of waits that are skipped between timed ones.
     pub const GAP: u32 = 12;
     /// The next timed wait's weight; 0 while every wait is timed.
     pub const NEXT_WEIGHT: u32 = 13;
@@ -91,7 +91,7 @@ pub mod head {
     pub const SEED: u32 = 14;
     /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// The stack pointers of [`super::activity::DEPTH`] activities; 0 if free.
+    /// The activities' stack pointers; 0 if free.
     pub const SPS: u32 = 16;
     /// The other words of the activities.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
@@ -116,14 +116,14 @@ pub mod activity {
     /// tiptoe saw the wait in progress twice. The wait has weight 1, because more would distort the sums. If sampling
     /// had skipped it, [`SINCE`] is approximate.
     pub const GOES_ON: u64 = 1 << 63;
-    /// The futex operation, or [`REPORTED`](super::REPORTED); above it what the wait found (`tiptoe-futex`, `calls`).
+    /// The futex operation, or [`super::REPORTED`]; above it what the wait found (`tiptoe-futex`, `calls`).
     pub const OPERATION: u32 = 4;
     /// Start of the user's frame.
     pub const FRAME: u32 = 5;
     /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
     /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
-    /// holder: the earlier hand-overs ([`super::history`]) in its ring (low half) and family (high half).
+    /// holder: the earlier counts of its ring (low half) and family (high half) in [`super::history`].
     pub const WITHIN: u32 = 7;
 }
 
@@ -131,7 +131,7 @@ pub mod activity {
 pub mod path {
     /// The first slot. A path's slot is found by a hash of the first return address.
     pub const PATHS: u32 = 128;
-    /// Log2 of the hashes.
+    /// Bits of a hash.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
     /// Slots probed.
     pub const LOOKS: u32 = 2;
@@ -178,7 +178,7 @@ pub mod entry {
     pub const INTERRUPTED: u32 = 8;
     /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in all waits but [`AT_ONCE`]. In this sum, [`DURATIONS`] and [`WAKERS`], a timed wait counts also
+    /// Nanoseconds in all waits but [`AT_ONCE`]. Here, in [`DURATIONS`] and in [`WAKERS`], a timed wait also counts
     /// for the waits skipped before it.
     pub const SLEPT_NS: u32 = 10;
     /// Timed waits that did not end with an error.
@@ -201,7 +201,7 @@ pub mod entry {
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
     /// Waits that never returned, because the thread was cancelled or jumped out.
     pub const LEFT: u32 = TIMED_OUT + 1;
-    /// All waits but [`AT_ONCE`] by duration: first the waits without measurable time, then the histogram's buckets.
+    /// All waits but [`AT_ONCE`] by duration: first those without measurable time, then the histogram's buckets.
     pub const DURATIONS: u32 = 64;
     /// A reported lock's name: the length in bytes, then the bytes.
     pub const NAME: u32 = 416;
@@ -271,7 +271,7 @@ pub mod history {
     pub const READERS: u32 = 1 << 22;
     /// No thread holds the lock.
     pub const NOBODY: u32 = 1 << 23;
-    /// The recording thread took the lock.
+    /// The recording thread itself took the lock.
     pub const OWN: u64 = 1 << 48;
     /// Number of families into which a hash divides a ring's locks. A ring begins with a cache line of counts: all
     /// hand-overs, then each family's.
@@ -282,8 +282,8 @@ pub mod history {
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }
 
-/// In slab 0: how to unwind the runtime libraries' functions. Hooks may read this after the session, when the plan is
-/// no longer mapped.
+/// How to unwind the runtime libraries' functions. In slab 0, because hooks may read this after the session, when the
+/// plan is unmapped.
 pub mod frames {
     /// Start of all libraries' code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
@@ -295,8 +295,8 @@ pub mod frames {
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// The most libraries.
     pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
-    /// libc's functions that wait for locks with a recorded holder, two words each: start; end, with an [`owner`]
-    /// above, or 0 if free.
+    /// libc's functions that wait for locks with a recorded holder, two words each: start; end (0 if free), with an
+    /// [`owner`] above.
     pub const OWNERS: u32 = FIRST + LIBRARIES * library::WORDS;
     /// The most functions in [`OWNERS`].
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
@@ -318,7 +318,7 @@ pub mod frames {
     /// Cached searches for a return address, found by its hash, two words each: the address; its rule with the flags
     /// below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
-    /// Log2 of the hashes.
+    /// Bits of a hash.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
     /// Slots probed.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };

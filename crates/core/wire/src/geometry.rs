@@ -10,9 +10,10 @@ pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: u32 = 0;
 /// The most bytes of all slabs, unless [`MIN_SLABS`] need more.
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs. Threads without a slab are slow at each hit, and unwritten slabs take no memory.
+/// The least number of slabs; many, because threads without a slab are slow at each hit, and unwritten slabs take no
+/// memory.
 const MIN_SLABS: usize = 512;
-/// The most bytes of all slabs with rings. Lower than [`MAX_SLAB_BYTES`], because rings are written whole.
+/// The most bytes of all slabs with rings. Lower than [`MAX_SLAB_BYTES`], because whole rings get written.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
@@ -24,7 +25,7 @@ const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 pub struct Geometry {
     /// Counters in each slab.
     pub slots: u32,
-    /// Slabs, with the overflow slab.
+    /// The number of slabs, with the overflow slab.
     pub slabs: u32,
     /// Whether a ring of records follows each slab's counters.
     pub rings: bool,
@@ -32,7 +33,7 @@ pub struct Geometry {
     pub hits: bool,
 }
 
-/// What instruments need of a data segment.
+/// What a session needs of a data segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The end of the slots that earlier sessions' sites use, or 0.
@@ -49,7 +50,7 @@ pub struct Needs {
     pub hits: bool,
 }
 
-/// A data segment's areas, separate for each instrument.
+/// A data segment's areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The segment's geometry.
@@ -70,7 +71,7 @@ impl Layout {
         let slots = Geometry::for_slots(needs.known.saturating_add(own), needs.rings);
         Layout {
             geometry: Geometry {
-                // Breakpoints alone need no thread's slab.
+                // With breakpoints alone, threads need no slabs.
                 slabs: if needs.hits && own == 0 {
                     2
                 } else {
@@ -116,7 +117,8 @@ impl Geometry {
         Geometry { slabs, ..shape }
     }
 
-    /// Returns the words of a slab: whole pages, so that a first hit touches one page, a first record one more.
+    /// Returns a slab's length in words: whole pages, so that a first hit touches one page, and a first record
+    /// another.
     pub fn stride(&self) -> usize {
         let ring = if self.rings { RING_WORDS } else { 0 };
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
@@ -150,7 +152,7 @@ impl Geometry {
         directory_end.next_multiple_of(PAGE_WORDS) + index as usize * self.stride()
     }
 
-    /// Returns the byte offset of slab `index`'s directory entry: owner, name.
+    /// Returns the byte offset of slab `index`'s directory entry.
     pub fn entry_offset(&self, index: u32) -> u64 {
         self.entry(index) as u64 * 8
     }

@@ -1,7 +1,7 @@
-//! Hits of breakpoints that the program's threads handle themselves: one ring for all, after the slabs.
+//! Hits of breakpoints that the program's threads handle themselves. All threads share one ring, after the slabs.
 //!
-//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits and costs
-//! little, compared with a trap. A writer advances the head to reserve a cell, unless the ring is full. Then it writes
+//! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits, and costs
+//! little compared with a trap. A writer advances the head to reserve a cell, unless the ring is full. Then it writes
 //! the cell, the first word last.
 //!
 //! | edge | Release | Acquire |
@@ -102,7 +102,7 @@ pub struct Hit {
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// Whether the thread blocked the signal at the hit, so that this state is a later one.
+    /// Whether the thread blocked the signal at the hit, so that this is a later state.
     pub is_late: bool,
     /// The time of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -114,22 +114,20 @@ pub struct Hit {
     pub name: [u64; 2],
     /// The general registers in machine order.
     pub registers: [u64; 16],
-    /// The epoch, which shows whether earlier hits were missed.
+    /// The epoch at the hit.
     pub epoch: Epoch,
 }
 
-/// A request for the agent's thread. No thread waits for it. It is served late if all CPUs are busy.
+/// A request for the agent's thread. No thread waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
-    /// Enable the events: a new window began.
+    /// Enable the events, because a new window began.
     Wake = 1,
     /// Release ended threads' reservations, and make those that new threads failed to make.
     Look = 2,
 }
 
-/// The shared words. tiptoe calls `set_on`, `allow`, `in_window`, `begin_window`, `execs`, `gaps`, `strays`, `lost`,
-/// `refused`, `unreserved` and `waited_for`; both sides call `ask`, `is_resting` and `accounting`; the agent calls all
-/// others.
+/// The shared words.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -181,7 +179,7 @@ impl<'a> Hits<'a> {
         self.0.store(head::WINDOW, 0);
     }
 
-    /// Records whether the program calls exec.
+    /// Records whether the program is calling exec.
     pub fn set_execs(&self, execs: bool) {
         self.0.store(head::EXECS, execs.into());
     }
@@ -266,7 +264,7 @@ impl<'a> Hits<'a> {
     /// Reserves the next cell; `None` if the ring is full.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
-        // Bounded: CELLS lost exchanges mean that CELLS writers were faster.
+        // Bounded: each lost exchange means that another writer reserved a cell.
         for _ in 0..CELLS {
             let position = head.load(Relaxed); // the exchange decides
             // Acquire: pairs with `set_tail` (edge I).
@@ -274,7 +272,7 @@ impl<'a> Hits<'a> {
                 return None;
             }
             let next = position.wrapping_add(1);
-            // AcqRel: a writer that sees this head must see the tail that allowed it, too.
+            // AcqRel: a writer that sees this head must also see the tail that allowed it.
             if head
                 .compare_exchange(position, next, AcqRel, Relaxed)
                 .is_ok()
@@ -290,8 +288,8 @@ impl<'a> Hits<'a> {
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
-        // SeqCst: the flag is set before the futex call loads the tail. The reader stores the tail before it loads the
-        // flag. So the call sees the new tail, or the reader wakes the writer. If `tail` is already new, the next
+        // SeqCst: the flag is set before the futex call loads the tail, and the reader stores the tail before it loads
+        // the flag. So the call sees the new tail, or the reader wakes the writer. If `tail` is already new, the next
         // reading wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
@@ -347,7 +345,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns where the watched value belongs, and how many bytes of stack fit after it.
+    /// Returns the address for the watched value, and how many bytes of stack fit after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

@@ -31,7 +31,6 @@ const GREETING: Hello = Hello {
     },
 };
 
-/// Leaked, because a model's threads need `'static`.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -125,8 +124,8 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The reader has the new thread: with the writer there, loom would find only one order, because the writer loads the
-/// number before it adds to it.
+/// The spawned thread reads. If it wrote, loom would try only one order, because a writer loads the number before it
+/// adds.
 fn moved(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -184,7 +183,7 @@ fn a_credit_is_never_overdrawn() {
         let data = data();
         data.set_credit(1, 1);
         let thread = loom::thread::spawn(move || {
-            // As a trampoline does: a compare and a `decq`, not atomic.
+            // `spend` is not atomic, like a trampoline's compare and `decq`.
             (0..3).filter(|_| spend(&data)).count() as u64
         });
         data.set_credit(1, 1);
@@ -294,7 +293,6 @@ fn mutant_state_without_acquire() {
     greeted(Some(Edge::Access(Acquire)), None);
 }
 
-/// Regression: the range began at 0 while it was being recorded.
 #[test]
 fn a_range_without_patches_is_read_whole() {
     moved(None, None);

@@ -29,7 +29,7 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request. In the variants' comments its records are after the colon. The numbers are the wire format.
+/// A request. Each variant's comment names the records after the colon. The variants' numbers are on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
@@ -46,17 +46,17 @@ pub enum Request {
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
-    /// Run the constructors of a program started under tiptoe.
+    /// Let a program that tiptoe started run its constructors.
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Make the agent's table find earlier records instead of later ones at the same addresses: their trampolines,
-    /// ascending.
+    /// Make the agent's table find earlier records, not later ones at the same addresses: the earlier ones'
+    /// trampolines, ascending.
     Recall = 21,
-    /// For tests: restore and patch sites [`Plan::times`] times: addresses.
+    /// Restore and patch sites [`Plan::times`] times, for tests: addresses.
     Toggle = 10,
-    /// The last request, after [`crate::State::Unhooked`]: tiptoe has blocked in each thread the signals of
-    /// [`crate::tls::BELIEVED`].
+    /// Finish, after [`crate::State::Unhooked`]. tiptoe has then blocked, in each thread, the signals that
+    /// [`crate::tls::BELIEVED`] names.
     Settle = 12,
     /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). Results for 0: how many are in use, how
     /// many exist.
@@ -68,7 +68,7 @@ pub enum Request {
     Described = 22,
     /// Give ranges of code separate mappings: starts and ends.
     SplitMaps = 25,
-    /// Count ended threads' open calls as left.
+    /// Count ended threads' open calls in [`crate::calls::words::LEFT`].
     Bury = 15,
     /// Read the list of mappings, even if no change was missed. Publishes [`crate::Readings`].
     ReadMaps = 24,
@@ -77,7 +77,7 @@ pub enum Request {
     /// Learn of libraries that have sites: [`Library`]s.
     Libraries = 17,
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
-    /// how many were created meanwhile, on failure the thread without events.
+    /// how many were created meanwhile, and on failure the thread without events.
     Observe = 18,
     /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,
@@ -186,18 +186,18 @@ pub struct Clock {
     pub credit: u64,
     /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
-    /// Shorter calls are only counted.
+    /// Calls shorter than this are only counted.
     pub slower_ns: u64,
 }
 
 /// A library loaded during the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// What the loader adds to its addresses.
+    /// What the loader adds to the library's addresses.
     pub base: u64,
-    /// The start of its code; 0 if already unloaded.
+    /// The code's start; 0 once unloaded.
     pub start: u64,
-    /// The end of its code; 0 if already unloaded.
+    /// The code's end; 0 once unloaded.
     pub end: u64,
 }
 
@@ -212,7 +212,7 @@ impl<'a> Plan<'a> {
     pub const CODE_BYTES: u64 = 8 << 30;
     /// The least code to map if the program's address space is limited.
     pub const LEAST_CODE_BYTES: u64 = 8 << 20;
-    /// Offset in the code of the return thunks, before the arenas.
+    /// Offset of the return thunks in the code, before the arenas.
     pub const THUNKS: u64 = 0;
     /// Length of the file.
     pub const FILE_BYTES: u64 = Self::BYTES + Self::CODE_BYTES;
@@ -224,8 +224,8 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes a new plan's header. `keep_slabs`: never reuse dead threads' slabs, so that each thread has its own
-    /// counts.
+    /// Writes a new plan's header. With `keep_slabs`, dead threads' slabs are never reused, so that each thread has
+    /// its own counts.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -294,12 +294,12 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals unseen.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals without a hook.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
 
-    /// Returns whether trap bytes may be written. No by default, because tiptoe may be killed before it decides.
+    /// Returns whether trap bytes may be written. False by default, because tiptoe may be killed before it decides.
     pub fn allows_trap_bytes(&self) -> bool {
         self.0.load(TRAP_BYTES) != 0
     }
@@ -309,7 +309,7 @@ impl<'a> Plan<'a> {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// Returns the number of checks that [`Plan::note_look`] counted.
+    /// Returns how often [`Plan::note_look`] was called.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }
@@ -319,7 +319,7 @@ impl<'a> Plan<'a> {
         self.0.store(LOCKED_LOOKUPS, locked.into());
     }
 
-    /// Returns whether traps' probes are looked up only under the lock.
+    /// Returns what [`Plan::set_locked_lookups`] set.
     pub fn has_locked_lookups(&self) -> bool {
         self.0.load(LOCKED_LOOKUPS) != 0
     }
@@ -330,7 +330,7 @@ impl<'a> Plan<'a> {
         self.0.store(SILENT, 1);
     }
 
-    /// Returns whether the agent's thread must sleep for ever.
+    /// Returns whether [`Plan::silence`] was called.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }

@@ -1,11 +1,11 @@
-//! A patched site, on the wire and in the agent.
+//! A *site*, a patched place in the code, on the wire and in the agent.
 
 use crate::calls::words;
 use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// Words of one [`Site`] in the agent's table; the first are the wire's.
+/// Words of one [`Site`] in the agent's table, which begin with those on the wire.
 pub const SLOT_WORDS: usize = 15;
 /// The most heads in a *window*, the instructions that a patch displaces.
 pub const MAX_HEADS: usize = 5;
@@ -17,7 +17,8 @@ pub struct Head {
     pub offset: u8,
     /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// Whether this is no head, but the first instruction's byte that guards the site (`tiptoe_patch`).
+    /// Whether this is no head, but a byte in the first instruction that traps if another tool restores the site's
+    /// first byte.
     pub is_guard: bool,
 }
 
@@ -26,7 +27,7 @@ pub struct Head {
 pub struct SiteFlags(pub u8);
 
 impl SiteFlags {
-    /// A head is a byte that raises SIGILL.
+    /// A byte at a head raises SIGILL.
     pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
     /// A system call hook: must be armed first and removed last.
     pub const HOOK: SiteFlags = SiteFlags(2);
@@ -44,8 +45,8 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// Reports a futex call, counts nothing. The two bits together are free for this, because sites grouped by value
-    /// never record.
+    /// Reports a futex call, and counts nothing. Together the two bits mean nothing else, because sites that group by
+    /// value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.
@@ -66,9 +67,9 @@ pub struct Site {
     pub address: u64,
     /// The target of the patch's jump.
     pub trampoline: u64,
-    /// The *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
+    /// The address of the *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
     pub island: u64,
-    /// Counter in each slab; none for a hook.
+    /// The site's first counter in each slab. A hook has none.
     pub slot: u32,
     /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte, at
     /// [`Site::PAIR`], traps only with one more byte).
@@ -101,29 +102,28 @@ impl Site {
     /// Offset of the first of two bytes that trap only together.
     pub const PAIR: usize = 4;
 
-    /// Bytes of an aligned word, which one write changes for all CPUs.
+    /// Bytes of an aligned word, which one write changes as a whole for all CPUs.
     pub const WORD: u64 = 8;
 
-    /// Returns whether the patch has such a pair.
+    /// Returns whether the patch has two bytes that trap only together.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Returns whether the site is a *guard*, the hook of a call that blocks signals, for this session alone. A guard
-    /// has no trap byte, because a thread that blocks SIGTRAP dies of a trap.
+    /// Returns whether the site is a *guard*: this session's hook of a system call that blocks signals. A guard has no
+    /// trap byte, because a thread that blocks SIGTRAP dies of a trap.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Then it has no trap byte once complete, and needs none
-    /// while it is written if no thread runs.
+    /// Returns whether the patch displaces one instruction. Such a patch needs a trap byte only while it is written,
+    /// and only if threads run.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether no trap byte is needed even while threads run, because the patch displaces one instruction in
-    /// one aligned word.
+    /// Returns whether the patch never needs a trap byte, because it displaces one instruction in one aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
@@ -142,7 +142,7 @@ impl Site {
         }
     }
 
-    /// Returns the indices of the counters that count hits, or followed calls' entries.
+    /// Returns the slots of the counters of hits, or of followed calls' entries.
     pub fn entries(&self) -> impl Iterator<Item = u32> {
         let timed_values = self.width() == timed_values::WIDTH;
         let sets = if timed_values { timed_values::SETS } else { 1 };

@@ -5,7 +5,7 @@
 //!
 //! 1. *reserve*: advance the head, unless it is [`CELLS`] ahead of the tail. A trampoline uses `cmpxchg` without
 //!    `lock`, because only a signal handler on its thread can race;
-//! 2. write the cell. Its second word, which has the position, is last.
+//! 2. write the cell; its second word, which has the position, last.
 //!
 //! | word of a cell | holds |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | 1 | low half: the probe's slot; high half: the low half of the position plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A slot below the first counter announces the thread of the later records: its id in word 0, its name in 2 and 3.
+//! A cell with a slot below the first counter announces the later records' thread: its id in word 0, its name in 2 and
+//! 3.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -22,8 +23,8 @@
 //!
 //! # Cells that are never written
 //!
-//! A handler that jumps out of a write leaves the cell incomplete. The reader gives the cell up after some readings. It
-//! also skips the cell in later laps, because the first writer might still write it. Each lap counts the cell as lost.
+//! A handler that jumps out of a write leaves the cell incomplete. After some readings the reader gives up the cell,
+//! in later laps too, because the interrupted write might still continue. Each lap counts the cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -38,8 +39,8 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// A ring's words in its slab. The cells are at a fixed [distance](crate::Geometry::ring_offset), so that trampolines
-/// contain no session's address.
+/// A ring's words in its slab. The cells are at a fixed [distance](crate::Geometry::ring_offset) from the slab, so
+/// trampolines need not contain their address.
 pub mod slab {
     /// The next free position.
     pub const HEAD: usize = 2;
@@ -51,7 +52,7 @@ pub mod slab {
 pub mod words {
     /// Recorded calls.
     pub const RECORDED: u32 = 0;
-    /// Calls without room.
+    /// Calls for which the ring had no room.
     pub const LOST: u32 = 1;
     /// Calls without a ring or credit ([`crate::Data::set_credit`]).
     pub const ONLY_COUNTED: u32 = 2;
@@ -107,7 +108,7 @@ impl<'a> Ring<'a> {
         ])
     }
 
-    /// Announces the next records' thread; `false` if the ring is full. (agent)
+    /// Announces the next records' thread; `false` if the ring is full.
     pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
         self.write([tid.into(), 0, comm[0], comm[1]])
     }
@@ -130,7 +131,7 @@ impl<'a> Ring<'a> {
     fn reserve(&self) -> Option<u64> {
         let (head, tail) = (self.slab.at(slab::HEAD)?, self.slab.at(slab::TAIL)?);
         loop {
-            let position = head.load(Relaxed); // Relaxed: our own thread's word
+            let position = head.load(Relaxed); // Relaxed: only this thread stores the head
             // Acquire: pairs with `set_tail` (edge G).
             if position.wrapping_sub(tail.load(Acquire)) >= CELLS as u64 {
                 return None;
@@ -146,7 +147,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether tiptoe has read all records. (agent)
+    /// Returns whether tiptoe has read all records.
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
@@ -155,7 +156,7 @@ impl<'a> Ring<'a> {
         self.slab.load(slab::HEAD)
     }
 
-    /// Returns a cell's content; `None` while it is incomplete. (tiptoe)
+    /// Returns a cell's content; `None` while the cell is incomplete.
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with `push` (edge F).

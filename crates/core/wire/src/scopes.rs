@@ -7,7 +7,7 @@
 //! Only a thread and its signal handlers write its words. A node's record must be complete before the node's number is
 //! published, and never changes.
 
-/// Log2 of the hashes.
+/// Bits of a hash.
 pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 1,
     (_, true) => 7,
@@ -24,18 +24,18 @@ pub const OTHERS: u32 = NODES - 1;
 /// Slots probed.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// A thread's word: the time up to which its ticks are added to nodes; 0 before its first node.
+/// A thread's word: the time up to which ticks are added to nodes; 0 before the first node.
 pub const SINCE: u32 = 0;
-/// A thread's word: how often it resumed a node, without a new entry.
+/// A thread's word: how often the thread resumed a node.
 pub const RESUMED: u32 = 1;
-/// A thread's words: each node's entries, and ticks in it alone.
+/// A thread's words: each node's entries, and ticks without those in nodes below.
 pub const NODES_AT: u32 = 8;
 /// Words of a node.
 pub const NODE_WORDS: u32 = 2;
 
 /// In slab 0: the session's number.
 pub const STAMP: u32 = 0;
-/// In slab 0: node numbers taken, from 1 on.
+/// In slab 0: how many node numbers are taken.
 pub const COUNT: u32 = 1;
 /// In slab 0: the table of [`key`]s.
 pub const KEYS: u32 = 8;
@@ -84,7 +84,7 @@ pub mod key {
         sound.then_some(label >> 3 | u64::from(parent & ((1 << NODE_BITS) - 1)) << LABEL_BITS)
     }
 
-    /// Returns the number in a word with this key.
+    /// Returns the node's number, if the word has this key.
     pub fn number(word: u64, key: u64) -> Option<u32> {
         let own = word & ((1 << NUMBER_SHIFT) - 1);
         (word != 0 && own == key).then_some((word >> NUMBER_SHIFT) as u32)
@@ -96,7 +96,7 @@ pub mod key {
 pub struct NodeTotals {
     /// How often the node was entered.
     pub entries: u64,
-    /// Ticks in the node, not in nodes below.
+    /// Ticks in the node, without those in nodes below.
     pub ticks: u64,
 }
 

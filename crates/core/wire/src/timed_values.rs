@@ -1,9 +1,9 @@
 //! Timed calls by an argument's value, in a thread's words from the probe's slot on.
 //!
-//! A *set* is [`words::ALL`] words. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`] more, each with a key, from
-//! [`KEYS`] on: its value, or 0 if free. A call counts in one set, whose number is in the call's frame. The search for
-//! a value begins at its hash. Only the thread writes its keys, each by one instruction, so that signal handlers find a
-//! set free or taken.
+//! A *set* of [`words::ALL`] words counts the calls with one value. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`]
+//! more. Each of these has a key from [`KEYS`] on: its value, or 0 if free. A call's frame has the number of its set.
+//! The search for a value begins at its hash. Only the thread writes its keys, each by one instruction, so a signal
+//! handler finds a set free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
@@ -14,7 +14,7 @@ pub const OTHERS: u8 = 0;
 pub const ZERO: u8 = 1;
 /// The set of the first key.
 pub const FIRST: u8 = 2;
-/// Log2 of the hashes.
+/// Bits of a hash.
 pub const BITS: u8 = 6;
 /// Number of keys.
 pub const ROOM: u8 = (1 << BITS) + 16;

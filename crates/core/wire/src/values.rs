@@ -1,8 +1,8 @@
 //! Hits by an argument's value: a table in a thread's words that begins at the probe's slot.
 //!
 //! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. The
-//! table, for 256 values, has twice as many entries; in a fuller one some values would find no free entry. Trampolines
-//! take an entry by one instruction, so that signal handlers find it free or taken.
+//! table is for 256 values, but has twice as many entries, because in a fuller one some values would find no free
+//! entry. Trampolines take an entry by one instruction, so a signal handler finds each entry free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -10,7 +10,7 @@ pub const ALL: u32 = 0;
 pub const ZERO: u32 = 1;
 /// The first entry: a value and its hits, 0 and 0 while free.
 pub const ENTRIES: u32 = 2;
-/// Log2 of the number of hashes.
+/// Bits of a hash.
 pub const BITS: u8 = 9;
 /// Entries probed.
 pub const RUN: u32 = 16;

@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
     pub fn add_own(&self, index: usize, count: u64) {
         let Some(word) = self.at(index) else { return };
         #[cfg(not(any(tiptoe_loom, miri)))]
-        // SAFETY: a live, aligned word. Other threads only read it: the old or the new value.
+        // SAFETY: `word` is live and aligned. Other threads only read the old or the new value.
         unsafe {
             core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) count,
                              options(nostack));
@@ -88,8 +88,8 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
-    /// Adds 1 to an own word; returns the new value. One instruction does both, because a load after the addition would
-    /// wait for its store.
+    /// Adds 1 to an own word; returns the new value. One instruction does both, because a separate load would wait for
+    /// the addition's store.
     #[inline]
     pub fn count_own(&self, index: usize) -> u64 {
         let Some(word) = self.at(index) else { return 0 };
@@ -110,7 +110,7 @@ impl<'a> Words<'a> {
     /// Sets an own word if it is 0; returns whether it did.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
-        // Relaxed: orders nothing. Atomic, because a signal may interrupt.
+        // Relaxed: orders nothing. Atomic, because a signal handler may store, too.
         let taken = |word: &AtomicU64| word.compare_exchange(0, value, Relaxed, Relaxed).is_ok();
         self.at(index).is_some_and(taken)
     }
@@ -140,8 +140,8 @@ impl<'a> Words<'a> {
     pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.at(index).map(|word| {
             let half = word.as_ptr().cast();
-            // SAFETY: the little-endian low half of a live, aligned word. Both types are atomics. No process both
-            // stores a word with one size and accesses it with the other.
+            // SAFETY: `half` is the little-endian low half of a live, aligned word. Both types are atomics. No process
+            // stores the word with one size and accesses it with the other.
             unsafe { &*half }
         })
     }

@@ -1,5 +1,4 @@
-//! The progress of tiptoe's one attach, and whether the user ends it early. Both are statics, because many layers use
-//! them.
+//! The progress of an attach, and whether the user has cancelled it. Both are statics, because many layers use them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +30,7 @@ pub fn advance(functions: usize) {
     DONE.fetch_add(functions as u64, Relaxed);
 }
 
-/// Returns how many functions are done, and how many there are; `None` before [`begin`].
+/// Returns how many functions are done, of how many; `None` before [`begin`].
 pub fn progress() -> Option<(u64, u64)> {
     let (done, all) = (DONE.load(Relaxed), ALL.load(Relaxed));
     (all > 0).then_some((done.min(all), all))

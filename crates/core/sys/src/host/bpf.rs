@@ -26,7 +26,7 @@ const ITER_CREATE: i32 = 33;
 
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
-/// The argument of every command, a union; unused words must be 0.
+/// The argument of every command, `union bpf_attr`. Unused words must be 0.
 type Words = [u64; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,12 +68,12 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
         Object::Program => PROG_GET_FD_BY_ID,
         Object::Link => LINK_GET_FD_BY_ID,
     };
-    // SAFETY: numbers go in, a new descriptor comes out.
+    // SAFETY: the command takes numbers and returns a new descriptor.
     let held: File = unsafe { descriptor(command, &mut words) }?.into();
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
 }
 
-/// What the kernel reports about a program besides times.
+/// What the kernel counts for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramFacts {
     /// Runs skipped because the program was already running on that CPU.
@@ -95,8 +95,7 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// Each word that the command uses as a pointer must point to all bytes that the command accesses, writable if it
-/// writes them.
+/// Each word that the command uses as a pointer must be valid for the bytes that the command reads or writes there.
 unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     // SAFETY: `words` is as long as stated; the caller guarantees its pointers.
     let result = unsafe {

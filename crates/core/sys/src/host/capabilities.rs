@@ -1,6 +1,6 @@
-//! Probes what this machine and this user can do, by the smallest harmless instance of each operation. This takes a few
-//! milliseconds. Sysctls and capability bits are not enough, because a container, seccomp or a security module may
-//! refuse what they allow.
+//! Finds out what this machine and this user can do, by trying each operation in a harmless form (some milliseconds).
+//! Sysctls and capability bits do not suffice, because a container, seccomp or a security module may refuse what those
+//! allow.
 
 use std::prelude::rust_2024::*;
 
@@ -90,7 +90,7 @@ pub struct Capabilities {
     pub futex_waitv: Check,
     /// Reading another process's memory.
     pub process_vm_readv: Check,
-    /// Executable memfds; the agent is one.
+    /// Executable memfds, such as the agent's.
     pub executable_memfd: Check,
 }
 
@@ -129,8 +129,8 @@ impl Capabilities {
     }
 }
 
-/// Tries the agent's system calls. The result holds for a command, too, because it inherits tiptoe's seccomp
-/// filter.
+/// Tries the agent's system calls. The result also holds for a command that tiptoe starts, which inherits tiptoe's
+/// seccomp filter.
 pub fn agent_calls() -> Check {
     tries::membarrier_sync_core()?;
     tries::executable_memfd()?;
@@ -149,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a right is missing, not the feature.
+    /// Returns whether a right is missing. Otherwise the feature is.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES)
     }

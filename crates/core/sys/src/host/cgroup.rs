@@ -36,7 +36,7 @@ impl Cgroups {
                 continue;
             };
             match mount.kind {
-                // A mount of the whole hierarchy replaces a mount of a part.
+                // Prefers a mount of the whole hierarchy to a mount of a part.
                 "cgroup2" if found.v2.is_none() || !is_whole => {
                     found.v2 = Some(unescape(mount.point));
                     is_whole = mount.root == "/";
@@ -53,7 +53,7 @@ impl Cgroups {
         found
     }
 
-    /// Returns where perf events look for a cgroup.
+    /// Returns the mount point of the hierarchy that perf events use.
     pub fn for_perf(&self) -> Option<&Path> {
         self.v1_perf_event.as_deref().or(self.v2.as_deref())
     }
@@ -85,7 +85,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// Returns the paths of the cgroups with these ids, as [`walk`] does; omits removed cgroups.
+/// Returns the paths of the cgroups with these ids, in [`walk`]'s form; omits removed cgroups.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()

@@ -1,15 +1,15 @@
-//! Opens a file that a user names for writing, such as `-o`'s. No other code may open such files, because in an
-//! attacker's folder tiptoe could write the wrong file, or hang. Rules:
+//! Opens an output file that a user names (`-o`). No other code may open such files, because a plain open in an
+//! attacker's folder could hang, or write to the wrong file. Rules:
 //!
 //! 1. In a sticky folder that all may write to (`/tmp`), a link or file must belong to this user or the
 //!    folder's owner, as with `fs.protected_symlinks`.
 //! 2. A pipe or device must belong to this user or root, or be one of tiptoe's descriptors. A pipe must have a reader,
 //!    because otherwise the open would wait.
-//! 3. A new file replaces an old one as a whole, in the same folder, with the old mode and owner.
-//! 4. Other users may not read a new file if root writes it, or if it is `private`.
+//! 3. A new file is written beside the old one, gets its mode and owner, and then replaces it in one step.
+//! 4. Other users may not read a new file that root writes, or that is `private`.
 //!
-//! Each part of the path is held by a descriptor (`O_PATH`) and checked. Otherwise there is a race: the part
-//! could be replaced before its use.
+//! Each part of the path is held by an `O_PATH` descriptor when it is checked. Otherwise the part could be replaced
+//! between check and use.
 
 use std::prelude::rust_2024::*;
 
@@ -55,13 +55,13 @@ pub struct WholeFile {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestinationError {
-    /// Another user may have put the link there.
+    /// Rule 1 forbids the link.
     #[error("another user's link leads there")]
     ForeignLink,
-    /// Another user may have put the file there.
+    /// Rule 1 forbids the file.
     #[error("the file belongs to another user, in a folder that all users may write to")]
     ForeignFile,
-    /// Another user's pipe or device.
+    /// Rule 2 forbids the pipe or device.
     #[error("the pipe or device belongs to another user")]
     ForeignDevice,
     /// Opening the pipe would wait.
@@ -84,7 +84,7 @@ impl From<Errno> for DestinationError {
 enum PathEnd {
     /// A folder, a name in it, and that file if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// What a link in /proc refers to, and whether that is one of tiptoe's descriptors.
+    /// The object of a link in /proc, and whether it is one of tiptoe's descriptors.
     Nameless(OwnedFd, bool),
 }
 

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The pipe to which signal handlers write. The writer stays open, because otherwise the reader would always count as
-/// readable.
+/// The pipe to which signal handlers write. The writer stays open, because otherwise poll would always report the
+/// reader as readable.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
-/// Lets signals end [`Ends::wait`]. Signal handlers must write to the returned pipe, after they have stored what the
-/// waiting thread must see. Fails if the process already has such a pipe.
+/// Lets signals end [`Ends::wait`]. Signal handlers must first store what the waiting thread must see, then write to
+/// the returned pipe. Fails at a second call.
 pub fn wake_by_signals() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let for_handlers = writer.try_clone()?;
@@ -27,13 +27,12 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Watched processes. The end of a process wakes a single wait. Then the process is no longer watched, because
-/// otherwise its end would wake all later waits.
+/// Watched processes. A process that has ended is no longer watched, because otherwise it would wake all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Watches processes. A process without a pidfd, as before Linux 5.3, wakes nothing.
+    /// Watches processes. Before Linux 5.3, which added pidfds, no process wakes a wait.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Ends {
         Ends(pids.into_iter().filter_map(pidfd).collect())
     }
@@ -47,7 +46,7 @@ impl Ends {
         match poll(&mut fds, limit.as_ref()) {
             // An interrupted poll reports no descriptor as readable.
             Ok(_) | Err(Errno::INTR) => {}
-            // Without this sleep a waiting loop would never rest.
+            // Without this sleep the caller's loop would spin.
             Err(_) => std::thread::sleep(time),
         }
         let woken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -66,7 +65,7 @@ pub fn pidfd(pid: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Returns which descriptors are readable, or closed, after a wait.
+/// Waits until a descriptor is readable or at its end. Returns which are.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
     let _ = poll(&mut fds, None);

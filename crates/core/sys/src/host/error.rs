@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process does not exist, or ended during the request.
+    /// The process does not exist, or has ended.
     #[error("no such process: {pid}")]
     NoSuchProcess {
         /// The id.
@@ -37,22 +37,22 @@ pub enum Error {
     /// A device, pipe or directory.
     #[error("{}: not a regular file", path.display())]
     NotRegularFile {
-        /// As the process sees it.
+        /// The path as the process sees it.
         path: PathBuf,
     },
-    /// Another user's program may serve the file's file system (FUSE).
+    /// Another user's program may serve the file system (FUSE).
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()
     )]
     ForeignServer {
-        /// As the process sees it.
+        /// The path as the process sees it.
         path: PathBuf,
     },
     /// The mapped file is no longer at its path.
     #[error("{}: the file was replaced after it was mapped", path.display())]
     FileReplaced {
-        /// As the process sees it.
+        /// The path as the process sees it.
         path: PathBuf,
     },
     /// The limit on open files is too low.

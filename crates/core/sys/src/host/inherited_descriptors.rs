@@ -3,17 +3,16 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited writable descriptor above stderr, and makes exec close it. `EBADF` for other
-/// descriptors.
+/// Takes over an inherited writable descriptor above stderr, and makes exec close it. Fails with `EBADF` for others.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: with these commands fcntl takes and returns integers.
+    // SAFETY: these commands take and return integers.
     let (flags, mode) = unsafe {
         (
             libc::fcntl(fd, libc::F_GETFD),
             libc::fcntl(fd, libc::F_GETFL),
         )
     };
-    // Our own descriptors are close-on-exec.
+    // All descriptors that tiptoe opens are close-on-exec.
     let is_inherited = flags >= 0 && flags & libc::FD_CLOEXEC == 0;
     let is_writable = mode >= 0 && mode & libc::O_ACCMODE != libc::O_RDONLY;
     if fd <= libc::STDERR_FILENO || !is_inherited || !is_writable {

@@ -17,9 +17,9 @@ const SPARE: u64 = 64;
 /// The limit on open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// The current one.
+    /// The current limit.
     pub soft: u64,
-    /// The highest that the process may set.
+    /// The highest limit that the process may set.
     pub hard: u64,
 }
 
@@ -32,8 +32,8 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Raises the limit for `more` descriptors. A command must be started before, because it would inherit the raised
-/// limit.
+/// Raises the limit for `more` descriptors. A command must be started before this call, because it would inherit the
+/// raised limit.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -51,7 +51,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
-/// Adds the limit, and how to raise it, to the error of a file that is too large.
+/// If an error says that a file is too large, adds the limit and how to raise it.
 pub fn explain_file_size(error: io::Error) -> io::Error {
     match getrlimit(Resource::Fsize).current {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
@@ -88,8 +88,8 @@ pub fn address_space(process: Process) -> Option<u64> {
     limit(process, "Max address space")
 }
 
-/// Returns how many more threads a process may create, as far as tiptoe sees the user's processes; `None` if no limit
-/// is near.
+/// Returns how many more threads a process may create; `None` if no limit is near. Ignores the user's processes that
+/// tiptoe does not see.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE

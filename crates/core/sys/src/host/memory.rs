@@ -1,15 +1,14 @@
 //! Bounds tiptoe's memory to [`MOST`], whatever a target's files contain.
 //!
-//! A reader of a file must first call [`has_room`], and do without the file if that returns `false`. Data built from
-//! files has its own limits. If all memory together exceeds [`MOST`], the allocator ends tiptoe, and the agents restore
-//! their targets.
+//! Code that reads a file must first call [`has_room`], and on `false` do without the file. Data built from files has
+//! its own limits. If all memory exceeds [`MOST`], the allocator ends tiptoe, and the agents restore their targets.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// tiptoe ends before it allocates more.
+/// The most bytes that tiptoe allocates.
 pub const MOST: usize = 900 << 20;
-/// Above this no files are read.
+/// No file is read that would bring the bytes in use above this.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
 /// Bytes in use. Relaxed: orders nothing.
@@ -31,7 +30,7 @@ impl Bounded {
     }
 }
 
-/// Ends tiptoe. Must not allocate, because the allocator calls it.
+/// Must not allocate, because the allocator calls this.
 #[cold]
 fn end() -> ! {
     const WHY: &[u8] =
@@ -48,19 +47,19 @@ fn end() -> ! {
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Bounded::take(layout.size());
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -69,7 +68,7 @@ unsafe impl GlobalAlloc for Bounded {
             Some(more) => Bounded::take(more),
             None => drop(IN_USE.fetch_sub(layout.size() - size, Relaxed)),
         }
-        // SAFETY: the caller keeps the same contract.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }

@@ -1,14 +1,15 @@
-//! A folder of this user's, for data kept between runs.
+//! This user's folder for data that tiptoe keeps between runs.
 //!
 //! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user. Otherwise tiptoe could create files where that user may not.
+//! 1. The folder and its parent must belong to this user. Otherwise that user could make tiptoe create files in
+//!    folders of others.
 //! 2. The folder must be no link, and only this user may enter it.
 //! 3. A file is read only if it is regular, is no symbolic link, has no second hard link, and only this user may use
 //!    it.
 //! 4. A file is written under another name and renamed, so that readers see it whole.
 //!
-//! Folders are held by descriptors. Readers must still check contents.
+//! Folders are held by descriptors, because paths may change their meaning. Callers must check contents.
 
 use std::prelude::rust_2024::*;
 
@@ -66,14 +67,14 @@ impl OwnFolder {
 
     /// Reads a file of at most `most` bytes. Fails if another user may use it.
     pub fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
-        // Without NONBLOCK a pipe would hang the open.
+        // Without NONBLOCK the open of a pipe would hang.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.0, name, flags, Mode::empty())?;
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // A file that was just replaced has no link left, and is accepted.
+        // A file that was replaced since the open has 0 links, and is accepted.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }
@@ -87,7 +88,7 @@ impl OwnFolder {
         }
     }
 
-    /// Returns the names of the folder's files that are UTF-8, in no order.
+    /// Returns the files' names, in no order; omits names that are not UTF-8.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = fs::openat(&self.0, ".", readable, Mode::empty())?;
@@ -103,7 +104,7 @@ impl OwnFolder {
         Ok(fs::unlinkat(&self.0, name, fs::AtFlags::empty())?)
     }
 
-    /// Writes or replaces a file. A crash soon after may lose it.
+    /// Writes or replaces a file. A crash soon after may lose the content.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DestinationError> {
         let folder = self.0.try_clone()?;
         let whole = WholeFile::new(folder, name.into(), 0o600)?;

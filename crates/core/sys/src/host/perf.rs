@@ -1,5 +1,4 @@
-//! perf_event_open(2): each event is a descriptor, which counts until closed, and is readable after its task's
-//! end.
+//! Events of perf_event_open(2). An event counts until its descriptor is closed, and is readable after its task's end.
 
 use std::prelude::rust_2024::*;
 
@@ -14,7 +13,7 @@ mod signal;
 pub use breakpoint::{Access, Breakpoint};
 pub use signal::SigtrapHandler;
 
-/// The kernel's own structures and constants.
+/// The kernel's structures and constants.
 pub use perf_event_open_sys::bindings as abi;
 
 /// The attributes of an event.
@@ -29,7 +28,7 @@ pub enum CountedOn {
     Cpu(u32),
     /// One CPU, while it runs tasks of a cgroup.
     Cgroup {
-        /// A descriptor of the directory in [`super::cgroup::Cgroups::for_perf`]'s hierarchy.
+        /// The open directory, in the hierarchy of [`super::cgroup::Cgroups::for_perf`].
         directory: i32,
         /// The CPU.
         cpu: u32,
@@ -41,9 +40,9 @@ pub enum CountedOn {
 pub struct Counts {
     /// How often the event happened.
     pub count: u64,
-    /// How long the event was enabled while its tasks ran, in ns.
+    /// How long the event was enabled while its tasks ran.
     pub time_enabled_ns: u64,
-    /// How long the event counted, in ns.
+    /// How long the event counted.
     pub time_running_ns: u64,
 }
 
@@ -63,12 +62,13 @@ pub struct Uprobe<'a> {
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. `attr` must contain no pointer; [`PerfEvent::open_uprobe`] passes one.
+    /// Opens an event. `attr` must contain no pointer; uprobes, which need one, have [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_in(attr, on, None)
     }
 
-    /// Opens a leader, or an event of a leader's group. The events of a group count together or not at all.
+    /// Opens an event in `leader`'s group; without `leader`, the event leads a group. The events of a group count
+    /// together or not at all.
     pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let number = |number: u32| i32::try_from(number).map_err(|_| io::ErrorKind::NotFound);
@@ -98,8 +98,8 @@ impl PerfEvent {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens a uprobe, which counts at once. It must not be inherited: for a new thread the kernel reads `path`
-    /// in the *target's* memory, and the clone(2) fails with EFAULT (seen on Linux 6.18).
+    /// Opens a uprobe, which counts at once. New threads must not inherit it, because the kernel would read `path` in
+    /// the *target's* memory, and clone(2) would fail with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }
@@ -154,7 +154,7 @@ pub fn attr(kind: u32, config: u32) -> Attr {
     attr
 }
 
-/// Returns the type of uprobes, if the kernel has them (Linux 4.17).
+/// Returns the event type of uprobes, if the kernel has them (Linux 4.17).
 pub fn uprobe_pmu() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?;
     text.trim().parse().ok()

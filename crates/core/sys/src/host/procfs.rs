@@ -103,8 +103,9 @@ impl Process {
         self.alive() != self
     }
 
-    /// Returns a thread that lives, the main one if it does; `None` if all have ended. Other threads' files show no memory
-    /// and no descriptors. An ending thread loses its memory before its state shows the end.
+    /// Returns a living thread, the main one if it lives; `None` if all have ended. An ended thread's files show no
+    /// memory and no descriptors. A thread without memory counts as ended, because a thread drops its memory before
+    /// its state changes.
     pub fn living_thread(self) -> Result<Option<u32>> {
         let lives = |tid: &u32| {
             let status = self.thread_status(*tid);
@@ -121,7 +122,7 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Reads files of a living thread, and again of another if it has ended meanwhile.
+    /// Reads files of a living thread. If that thread ends meanwhile, reads those of another.
     fn through_living<T>(self, read: impl Fn(Self) -> T) -> T {
         let thread = self.alive();
         let found = read(thread);

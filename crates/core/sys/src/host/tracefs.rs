@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Whether tracefs is mounted and readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tracefs {
-    /// In none of the usual places.
+    /// Not mounted at the usual places.
     NotMounted,
     /// This user may not read it.
     Unreadable(PathBuf),

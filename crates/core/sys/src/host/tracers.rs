@@ -16,18 +16,18 @@ use super::tracefs::Tracefs;
 const PERF_EVENT: &str = "perf event";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A tracer that is not ours.
+/// A tracer other than tiptoe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
     /// The process, if any.
     pub pid: Option<u32>,
-    /// Its name, or `kernel`.
+    /// The process's name, or `kernel`.
     pub comm: String,
-    /// What it holds: `8 perf events`, `event sched:sched_switch`.
+    /// What the tracer holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 
-/// The tracers found, and what could not be searched.
+/// The result of [`scan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// The tracers found, grouped by process.
@@ -45,7 +45,7 @@ pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
 
-/// Returns all tracers that this user can see, and what could not be searched.
+/// Searches for all tracers that this user can see.
 pub fn scan() -> Scan {
     let mut scan = Scan::default();
     let mut seen = HashSet::new();
@@ -113,8 +113,8 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<BpfObject>
         }));
 }
 
-/// Names perf events by the cgroup directories that their process keeps open, because the kernel does not show
-/// their cgroups.
+/// Names a process's perf events by the cgroup directories that it keeps open, because the kernel does not show an
+/// event's cgroup.
 fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     if !cgroups.is_empty()
         && let Some(events) = held.remove(PERF_EVENT)
@@ -133,7 +133,7 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<St
     }
 }
 
-/// `None` if the BPF object does not trace.
+/// Describes a BPF object that traces.
 fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));
@@ -166,8 +166,7 @@ fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Lists BPF objects that no process holds. Lists links before their programs, because only links name the traced
-/// place.
+/// Lists BPF objects that no process holds, links before their programs, because only links name the traced place.
 fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for object in [Object::Link, Object::Program] {

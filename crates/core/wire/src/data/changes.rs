@@ -1,5 +1,5 @@
-//! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes. [`crate`] lists
-//! the pairs of Release and Acquire (*edges*).
+//! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes. [`crate`]
+//! lists the edges.
 //!
 //! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls those that load, and
 //! [`Data::serve`]. Only one thread loads libraries at a time, because it holds the loader's lock.
@@ -45,7 +45,8 @@ impl<'a> Data<'a> {
         (count <= MOST_FRESH).then_some(bases)
     }
 
-    /// Reports a change at `now` (ns of CLOCK_MONOTONIC); returns its number. The caller must wake the futex.
+    /// Reports a change at `now` (ns of CLOCK_MONOTONIC); returns its number. The caller must then wake
+    /// [`Data::doorbell`].
     pub fn report(&self, now: u64) -> u64 {
         let reported = self.reported();
         if self.served() == reported {

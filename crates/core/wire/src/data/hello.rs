@@ -1,4 +1,4 @@
-/// What the planner must know of an agent.
+/// What tiptoe must know of an agent to plan patches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The process id in the agent's own pid namespace.
@@ -12,7 +12,7 @@ pub struct Hello {
 /// The agent's addresses that trampolines use. Entries preserve all registers and return by `ret $8`, unless stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddresses {
-    /// Called at a hit of a thread without counters, with slot and flags ([`crate::calls::RECORDS`]) on the stack.
+    /// Called at a hit by a thread without counters, with slot and flags ([`crate::calls::RECORDS`]) on the stack.
     pub cold_entry: u64,
     /// Called with a system call's number on the stack.
     pub hook_entry: u64,
@@ -23,8 +23,9 @@ pub struct AgentAddresses {
     pub time_entry: u64,
     /// Called around futex calls with a notice ([`crate::futex`]) on the stack.
     pub futex_entry: u64,
-    /// A byte that never moves. If it is 0, as in a forked child, a thread without counters must not call the agent.
+    /// A byte at a constant address. If it is 0, as in a forked child, a thread without counters must not call the
+    /// agent.
     pub gate: u64,
-    /// The table of return thunks, which never moves.
+    /// The table of return thunks, also at a constant address.
     pub thunks: u64,
 }

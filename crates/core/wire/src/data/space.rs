@@ -10,7 +10,7 @@ use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// Counters in each slab.
 pub mod slots {
-    /// Lookups of a trap's probe that wrote nothing shared.
+    /// Lookups of a trap's probe without the lock.
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
@@ -20,7 +20,7 @@ pub mod slots {
     pub const CHANGES: u32 = 11;
     /// Calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
-    /// Such lookups while mappings changed, or the lock stayed taken.
+    /// Lookups as in [`MISSED`] that failed because mappings changed or the lock stayed taken.
     pub const UNSURE: u32 = 13;
 }
 
@@ -30,7 +30,7 @@ const MAPPINGS: usize = 34;
 const BYTES: usize = 35;
 const KEPT_AT: usize = 36;
 const KEPT_LEN: usize = 37;
-/// The number of ranges without patches, and the begin and end of each.
+/// The number of ranges without patches; after it each range's begin and end.
 const UNPATCHED: usize = 40;
 const MOST_UNPATCHED: usize = 10;
 
@@ -41,7 +41,7 @@ pub struct Readings {
     pub readings: u64,
     /// Changes that no hook saw.
     pub corrected: u64,
-    /// Executable mappings of files, merged if they continue each other.
+    /// Executable mappings of files; adjacent ones count as one.
     pub mappings: u64,
     /// Bytes of the executable mappings of files.
     pub bytes: u64,
@@ -56,7 +56,7 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes where the agent's tables are. Forks copy them, and tiptoe estimates that cost.
+    /// Publishes where the agent's tables are. Forks copy them, which tiptoe counts as a cost.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);
@@ -67,8 +67,8 @@ impl Data<'_> {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Records that the program moved or mapped this range of patched code elsewhere, without its patches. Any thread
-    /// of the program may call this.
+    /// Records a range of patched code that the program moved, or mapped again, without its patches. Any thread of the
+    /// program may call this.
     pub fn put_unpatched(&self, code: Range<u64>) {
         let covers = |known: Range<u64>| known.start <= code.start && code.end <= known.end;
         if self.unpatched().is_none_or(|mut known| known.any(covers)) {
@@ -88,7 +88,7 @@ impl Data<'_> {
         }
     }
 
-    /// Returns the recorded ranges; `None` if there were too many. A range that is being recorded is empty.
+    /// Returns the recorded ranges; `None` if there were too many. A range that is still being recorded is empty.
     pub fn unpatched(&self) -> Option<impl Iterator<Item = Range<u64>>> {
         let count = self
             .words

@@ -1,12 +1,12 @@
-//! In an epoch, a hit's old value is what the previous hit left.
+//! Within an epoch no store is missed, so the value after one hit is the old value of the next.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 
-/// An interval without missed stores.
+/// An interval in which no store was missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Between two hits with the same number no hit is missing.
+    /// Two hits have the same number if none between them was missed.
     pub number: u64,
     /// Whether this is a gap, not an epoch: the events are disabled, so stores are missed.
     pub is_gap: bool,
@@ -30,8 +30,8 @@ impl Epoch {
 impl Hits<'_> {
     /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
-        // Acquire, in this order: pairs with `next_epoch` and `set_waking` (edge K). The number must be loaded first
-        // and compared last; otherwise a gap in between is missed.
+        // Acquire: pairs with `next_epoch` and `set_waking` (edge K). The number must be loaded first and compared
+        // last; otherwise a gap in between is missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -49,7 +49,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Records whether the events are being enabled. `false`: all are enabled, which begins an epoch.
+    /// Records whether the events are being enabled. `false` means that all are enabled, and begins an epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

@@ -1,13 +1,13 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! At its creation or first hit, a thread adds itself and reserves registers without waiting. The agent's thread later
-//! makes the reservations that failed.
+//! At its creation or first hit, a thread adds itself and tries to reserve registers, without waiting. The agent's
+//! thread later makes the reservations that failed.
 //!
 //! | word | means |
 //! |---|---|
 //! | 0 | free |
 //! | `tid` and `BUSY` | registers are being reserved; until the adding thread ends, only it may change the entry |
-//! | `tid` and registers | reserved; `REFUSED` once counted as refused; only the agent's thread may change the entry |
+//! | `tid` and registers | the reserved registers; only the agent's thread may change the entry |
 
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
@@ -15,6 +15,7 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 /// Position of a thread's registers, a bit each.
 const REGISTERS: u32 = 32;
 const BUSY: u64 = 1 << 63;
+/// The thread is counted as refused.
 const REFUSED: u64 = 1 << 62;
 
 /// What adding a thread did.
@@ -70,8 +71,8 @@ impl<'a> Hits<'a> {
         Meeting::Full
     }
 
-    /// Removes the threads for which `is_gone` is true, given a thread and its registers. Counts the registers of `all`
-    /// that a removed thread never reserved. Called only by the agent's thread.
+    /// Removes the threads for which `is_gone(thread, registers)` is true. Counts the registers of `all` that a
+    /// removed thread did not reserve. Called only by the agent's thread.
     pub fn part(&self, all: u8, mut is_gone: impl FnMut(u32, u8) -> bool) {
         for word in self.entries() {
             let entry = word.load(Relaxed);
@@ -82,7 +83,7 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// Returns the sum of the registers of `all` that the table's and the removed threads did not reserve.
+    /// Returns how many registers of `all` are not reserved, summed over all threads, even removed ones.
     pub fn unreserved(&self, all: u8) -> u64 {
         let entries = self.entries().map(|word| word.load(Relaxed));
         let living = entries.filter(|entry| *entry != 0);
@@ -90,8 +91,9 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations: `reserve` gets a thread and its registers, and returns all that the thread then has.
-    /// A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's thread.
+    /// Makes missing reservations. `reserve` gets a thread and its registers, and returns all that the thread then
+    /// has. A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's
+    /// thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
             let old = word.load(Relaxed);
@@ -194,7 +196,6 @@ mod tests {
         assert_eq!(hits.unreserved(0b11), 5, "thread 8 lacks two");
     }
 
-    /// Regression: a reservation that failed was forgotten.
     #[test]
     fn a_refused_reservation_is_made_up_for_and_counted_once() {
         let words = words();

@@ -1,6 +1,4 @@
-//! Hits must be read whole and once from a ring that two threads share.
-//!
-//! Edge I has no mutant, for the reason of edge G in `ring`.
+//! Edge I has no mutant, for the reason that `ring` gives for edge G.
 
 use std::vec::Vec;
 
@@ -13,7 +11,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // Accesses a shared word before the head moves, as in `ring`.
+        // Accesses a shared word first, as in `ring`.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();

@@ -1,6 +1,4 @@
-//! Despite interruptions and a late reader, records must be read whole, in order and once.
-//!
-//! Edge G has no mutant, because loom never lets a load see a later store.
+//! Edge G has no mutant. Its loss would show only in a load of a later store, which loom never allows.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -43,8 +41,9 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // loom reorders an access only with another thread's last access to the word. A push reads the head before it
-        // moves the head, so the last access is its own. So each push first accesses a shared word.
+        // loom reorders two threads' accesses to a word only if no other access to the word is between them. A push
+        // loads the head before it moves the head, so that load is in between. So each push first accesses another
+        // shared word.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);

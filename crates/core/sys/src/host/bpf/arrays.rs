@@ -14,14 +14,14 @@ use crate::host::perf::PerfEvent;
 const ON_CPU: u64 = 1;
 const TRACE_ITER: u64 = 28;
 
-/// An array mapped into our memory, so that a read needs no system call.
+/// A BPF array mapped into our memory, so reads need no system call.
 #[derive(Debug)]
 pub struct MappedArray {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: mapped until the drop, and only read, atomically.
+// SAFETY: the memory is mapped until the drop, and only read, by atomic loads.
 unsafe impl Send for MappedArray {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for MappedArray {}
@@ -30,7 +30,7 @@ impl MappedArray {
     /// Maps `words` words of an array with BPF_F_MMAPABLE.
     pub fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
         let (len, nowhere) = ((words * size_of::<u64>()).max(1), std::ptr::null_mut());
-        // SAFETY: a new mapping where the kernel chooses.
+        // SAFETY: the kernel chooses the address, so this replaces no memory.
         let start = unsafe { mmap(nowhere, len, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(MappedArray { start, words })
@@ -41,13 +41,13 @@ impl MappedArray {
         if at >= self.words {
             return 0;
         }
-        // SAFETY: inside the page-aligned mapping, which lives as long as `self`.
+        // SAFETY: `at` is inside the page-aligned mapping, which lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
-        // Relaxed: pairs with a BPF program's plain store, which publishes nothing else.
+        // Relaxed: the BPF program's store publishes nothing else.
         word.load(Ordering::Relaxed)
     }
 
-    /// Returns words from `at` on, each as [`MappedArray::word`] does.
+    /// Returns the words from `at` on, each read by [`MappedArray::word`].
     pub fn words<const COUNT: usize>(&self, at: usize) -> [u64; COUNT] {
         std::array::from_fn(|after| self.word(at + after))
     }
@@ -61,14 +61,14 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts a perf event into an array, for programs that run on its CPU.
+/// Puts a perf event into an array, for programs that run on the event's CPU.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
     words[0] = u64::from(map.as_raw_fd().unsigned_abs());
     words[1] = (&raw const index) as u64;
     words[2] = (&raw const value) as u64;
-    // SAFETY: key and value have the map's 4 bytes, and outlive the call, which only reads them.
+    // SAFETY: key and value have 4 bytes, as in the map, and the call only reads them.
     unsafe { call(MAP_UPDATE_ELEM, &mut words) }.map(drop)
 }
 
@@ -87,18 +87,18 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());
     words[1] = TRACE_ITER;
-    // SAFETY: numbers go in, a new descriptor comes out.
+    // SAFETY: the command takes numbers and returns a new descriptor.
     let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
     let mut words = Words::default();
     words[0] = u64::from(link.as_raw_fd().unsigned_abs());
-    // SAFETY: numbers go in, a new descriptor comes out.
+    // SAFETY: the command takes numbers and returns a new descriptor.
     let mut all: File = unsafe { descriptor(ITER_CREATE, &mut words) }?.into();
     let mut written = [0; 512];
     loop {
         match all.read(&mut written) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // The kernel cuts long iterations into parts.
+            // The kernel ends a long read early; the next one continues.
             Err(e)
                 if matches!(
                     e.kind(),

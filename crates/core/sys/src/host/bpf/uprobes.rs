@@ -1,4 +1,4 @@
-//! Counts uprobes in BPF, for a whole process.
+//! Counts hits of uprobes in BPF, for a process.
 //!
 //! A probed place's cookie is the index of its counter. The BPF program must add atomically, because its thread may be
 //! preempted, and another thread may then run the program on the same CPU.
@@ -25,7 +25,7 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The number of possible CPUs; the kernel writes a value for each.
+    /// The number of possible CPUs. A lookup returns a value for each.
     cpus: usize,
 }
 
@@ -42,7 +42,7 @@ pub struct UprobeTarget<'a> {
     pub cookies: &'a [u64],
 }
 
-/// Linked places, which count until the drop.
+/// Places whose hits are counted until the drop.
 #[derive(Debug)]
 pub struct UprobeLink {
     _held: OwnedFd,
@@ -65,7 +65,7 @@ impl UprobeCounters {
         })
     }
 
-    /// Counts in all these places, or in none.
+    /// Counts hits of all these places; on error, of none.
     pub fn link(&self, place: &UprobeTarget<'_>) -> io::Result<UprobeLink> {
         if place.offsets.len() != place.cookies.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -78,8 +78,8 @@ impl UprobeCounters {
         words[5] = place.cookies.as_ptr() as u64;
         words[6] = u64::from(u32::try_from(place.offsets.len()).unwrap_or(u32::MAX));
         words[7] = u64::from(place.pid);
-        // SAFETY: the path ends with a nul, both lists are as long as stated, and all outlive the call, which
-        // only reads them and returns a new descriptor.
+        // SAFETY: the path ends with a nul, both lists are as long as stated, and the call only reads them. The
+        // descriptor is new.
         let _held = unsafe { descriptor(LINK_CREATE, &mut words) }?;
         Ok(UprobeLink { _held })
     }
@@ -110,7 +110,7 @@ fn create_map(counters: usize) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = MAP_TYPE_PERCPU_ARRAY | (size_of::<u32>() as u64) << 32;
     words[1] = size_of::<u64>() as u64 | u64::from(entries) << 32;
-    // SAFETY: numbers go in, a new descriptor comes out.
+    // SAFETY: the command takes numbers and returns a new descriptor.
     unsafe { descriptor(MAP_CREATE, &mut words) }
 }
 
@@ -143,7 +143,7 @@ fn program(map: i32) -> [u64; 12] {
 
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // If this number is too small, the kernel writes past the buffer's end. If it is too large, it only costs memory.
+    // Too large a number only costs memory. With too small a number the kernel would write past the buffer's end.
     last_cpu(&text).map_or(8192, |last| last + 1)
 }
 

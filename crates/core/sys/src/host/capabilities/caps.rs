@@ -4,9 +4,8 @@ use std::prelude::rust_2024::*;
 
 use std::fmt;
 
-/// The command that gives tiptoe its rights, for members of a group. No other user may run the file, because these
-/// rights suffice to trace every process, root's too. One command keeps the order, which matters: chown(1) removes
-/// capabilities, and setcap(8) replaces earlier ones.
+/// The command that gives tiptoe its rights. Only members of a group may then run the file, because these rights
+/// suffice to trace every process, even root's. setcap(8) must come after chown(1), which removes capabilities.
 pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
     cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
 
@@ -14,15 +13,15 @@ pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"
 pub const SETCAP_GRANTS: &str =
     "members of the group tiptoe may then read and trace every process, root's too";
 
-/// The capabilities that matter to tracing, by the kernel's numbers.
+/// The capabilities that matter to tracing, by kernel number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cap {
-    /// Write other users' files, and so their processes' memory.
+    /// Write other users' files, such as their processes' memory in /proc.
     DacOverride = 1,
     /// Trace other users' processes.
     SysPtrace = 19,
-    /// Nearly everything, such as uprobes through perf_event_open.
+    /// Do nearly everything, such as uprobes through perf_event_open.
     SysAdmin = 21,
     /// Raise resource limits.
     SysResource = 24,

@@ -28,7 +28,7 @@ pub(in crate::host) fn in_first_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
 }
 
-/// Returns whether our process ids are the kernel's own.
+/// Returns whether our process ids are those of the first pid namespace.
 pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
@@ -42,7 +42,7 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
-/// Returns whether the kernel's version is this one, later, or unknown.
+/// Returns whether the kernel has at least this version, or an unknown one.
 pub fn is_linux(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     is_release(&release, major, minor)
@@ -112,7 +112,7 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
-/// Opens a breakpoint on a word that is never written. Like a watch's breakpoint, it raises a signal (Linux
+/// Opens a breakpoint on a word that is never written. A hit would raise a signal, as for watched variables (Linux
 /// 5.13).
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
@@ -181,8 +181,8 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Maps a memfd as code. The memfd, like the agent's, lacks `MFD_EXEC`: `vm.memfd_noexec=2` refuses this flag, but
-/// allows the mapping.
+/// Maps a memfd as code. Like the agent's memfd, it lacks `MFD_EXEC`, because `vm.memfd_noexec=2` refuses that flag
+/// but allows the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let refusal =

@@ -112,7 +112,6 @@ fn a_replaced_file_keeps_its_mode_and_owner() {
     std_fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     write(&path, true);
     assert_eq!(mode(&path), 0o640);
-    // A report must not inherit setuid.
     std_fs::set_permissions(&path, Permissions::from_mode(0o4755)).unwrap();
     write(&path, false);
     assert_eq!(mode(&path), 0o755);
@@ -155,7 +154,7 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     }
     give(&link);
     assert!(refusal(&link).contains("another user's link"));
-    // Such a link is also refused in the middle of a path, and after a link of our own.
+    // The link is also refused inside a path, and after our own link.
     symlink(&own.0, shared.path("folder")).unwrap();
     symlink(shared.path("folder"), own.path("back")).unwrap();
     write(&shared.path("folder/first"), false);
@@ -166,7 +165,7 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     symlink(&target, own.path("link")).unwrap();
     give(&own.path("link"));
     write(&own.path("link"), false);
-    // A link of the folder's owner is trusted.
+    // The folder's owner is trusted.
     give(&shared.0);
     write(&link, false);
 }

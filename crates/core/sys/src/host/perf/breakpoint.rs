@@ -12,7 +12,7 @@ use super::{Attr, CountedOn, PerfEvent, abi, attr, complete};
 pub enum Access {
     /// Stores.
     Write,
-    /// Stores and loads: x86 has no breakpoint on loads alone.
+    /// Stores and loads, because x86 has no breakpoint on loads alone.
     ReadWrite,
     /// Execution.
     Execute,
@@ -21,7 +21,7 @@ pub enum Access {
 /// A breakpoint's address and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Breakpoint {
-    /// A multiple of the length.
+    /// The address, a multiple of `len`.
     pub address: u64,
     /// 1, 2, 4 or 8 bytes; ignored for code.
     pub len: u8,
@@ -61,8 +61,8 @@ impl Breakpoint {
 
 impl PerfEvent {
     /// Opens a disabled breakpoint that samples each access; without a BPF program the samples are discarded.
-    /// `in_kernel` includes the kernel's accesses, which needs a right. Fails with `StorageFull` if all slots are
-    /// taken.
+    /// `in_kernel` includes the kernel's accesses, which needs a right. Fails with `StorageFull` if all debug
+    /// registers are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
@@ -91,7 +91,7 @@ impl PerfEvent {
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
-    /// Opens an enabled breakpoint, without accesses by the kernel. Fails as [`PerfEvent::open_breakpoint`].
+    /// Opens an enabled breakpoint that ignores the kernel's accesses. Fails as [`PerfEvent::open_breakpoint`] does.
     pub fn count_accesses(at: &Breakpoint, on: CountedOn, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);
@@ -119,8 +119,8 @@ impl PerfEvent {
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Enables the event for `samples` more samples, and sets the period again. Otherwise a breakpoint that used up its
-    /// samples would stop the program at each access, but take no sample (seen on Linux 6.18).
+    /// Enables the event for `samples` more samples. Sets the period again, because otherwise a breakpoint that used
+    /// up its samples would stop the program at each access but take no sample (seen on Linux 6.18).
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);

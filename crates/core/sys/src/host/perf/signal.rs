@@ -7,7 +7,7 @@ use std::io;
 use super::{Breakpoint, CountedOn, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// Handles SIGTRAP as an agent does, and discards the hits, until dropped.
+/// Until dropped, handles SIGTRAP as an agent does, but discards the hits.
 #[derive(Debug)]
 pub struct SigtrapHandler(libc::sigaction);
 

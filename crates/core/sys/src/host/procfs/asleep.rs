@@ -1,8 +1,8 @@
-//! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
+//! How long a thread has slept, and at which instruction: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. These clocks
-//! omit interrupts and the hypervisor, and drift from each other, so the recorded time must be compared with the clock
-//! of the same CPU.
+//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. The clocks omit
+//! interrupts and the hypervisor, and drift from each other, so the recorded time must be compared with the clock of
+//! the same CPU.
 
 use std::prelude::rust_2024::*;
 
@@ -19,12 +19,12 @@ const PROCESSOR: usize = 39;
 const CHARGED: &str = "se.exec_start";
 
 impl Process {
-    /// Returns a thread's stack pointer, unless it runs or is in a page fault.
+    /// Returns a thread's stack pointer, unless the thread runs or is in a page fault.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
         Ok(self.thread_pointers(tid)?.map(|[stack, _]| stack))
     }
 
-    /// Returns a thread's instruction pointer, unless it runs or is in a page fault.
+    /// Returns a thread's instruction pointer, unless the thread runs or is in a page fault.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         Ok(self
             .thread_pointers(tid)?
@@ -76,7 +76,7 @@ fn number(word: &str) -> Option<u64> {
 }
 
 fn charged(sched: &[u8]) -> Option<Duration> {
-    // The name may contain any bytes.
+    // The thread's name may contain any bytes.
     let text = String::from_utf8_lossy(sched);
     let mut lines = text.lines();
     let (_, value) = lines

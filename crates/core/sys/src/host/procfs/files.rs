@@ -1,12 +1,13 @@
 //! Opens a target's files.
 //!
-//! 1. A mapped file is opened through `/proc/PID/map_files`, even if it was replaced or unlinked.
-//! 2. Without the right to that (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), the file's path is opened inside
-//!    the target's root, and the inode is compared.
+//! 1. A mapped file, even if replaced or unlinked, is opened through `/proc/PID/map_files`.
+//! 2. This needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`. Without them the file's path is opened inside the
+//!    target's root, and the inode is compared.
 //! 3. A process that has ended has no root. Its files are opened inside tiptoe's root.
 //!
-//! The target chose these files, so they are hostile. Each is held by an `O_PATH` descriptor. Only regular files may be
-//! opened, but not those of a file system that another user's program serves, because that program may never answer.
+//! The target chose these files, so they are hostile. Each is checked through an `O_PATH` descriptor, and opened only
+//! if it is a regular file and no other user's program serves its file system, because such a program may never
+//! answer.
 
 use std::prelude::rust_2024::*;
 
@@ -103,7 +104,7 @@ impl Process {
     }
 }
 
-/// Returns an open file's path for uprobes, which no mount namespace or rename can change.
+/// Returns a path of an open file, for uprobes. It is valid in any mount namespace, even after a rename.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -115,7 +116,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a path inside `root`, which neither links to `/` nor `..` can leave.
+/// Opens a path inside `root`. Neither links to `/` nor `..` lead out.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())

@@ -1,6 +1,6 @@
-//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that. If
-//! a file's own name ends so, the parsed path is wrong, and only [`Process::open_mapped`](super::Process::open_mapped)
-//! can open the file.
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that.
+//! If a file's own name ends with it, the parsed path is wrong, and only [`super::Process::open_mapped`] can open the
+//! file.
 
 use std::prelude::rust_2024::*;
 
@@ -45,7 +45,7 @@ pub struct Mapping {
     pub offset: u64,
     /// The device; on some file systems stat(2) shows another.
     pub dev: Device,
-    /// 0 if no file is mapped.
+    /// The file's inode; 0 without a file.
     pub inode: u64,
     /// The path as the process sees it, or a name such as `[heap]`.
     pub path: Option<PathBuf>,
@@ -157,7 +157,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// Undoes the kernel's escapes, which are only of newlines.
+/// The kernel escapes only newlines.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,6 +1,6 @@
-//! Detects file systems that another user's program serves (FUSE). If that program does not answer, a request for
-//! content or attributes hangs, and SIGKILL cannot end it. So only what the kernel itself knows may be used: mounts
-//! and device numbers.
+//! Detects file systems that another user's program serves (FUSE). If that program does not answer, a thread that
+//! reads content or attributes hangs, even after SIGKILL. So this module uses only what the kernel itself knows:
+//! mounts and device numbers.
 
 use std::prelude::rust_2024::*;
 
@@ -45,7 +45,7 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Returns whether another user serves, or may have served, a held file's file system.
+/// Returns whether another user serves, or may have served, an open file's file system.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     let uid = geteuid().as_raw();
     let tables = [process, Process::current()].map(|of| fs::read(of.path("mountinfo")));
@@ -91,8 +91,7 @@ fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
         return mount.is_foreign(uid);
     }
-    // A device of major 0 without a mount may be an unmounted FUSE. Memfds are an exception, because they are never
-    // mounted.
+    // A device of major 0 without a mount may be an unmounted FUSE. Memfds also have such a device, but are harmless.
     let is_memory = || memory_device().is_some_and(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }
@@ -137,7 +136,7 @@ mod tests {
         check("99", (254, 0), false);
         check("99", (0, 51), true);
         check("99", (8, 1), false);
-        // Unmounted while in use.
+        // A file system unmounted while in use.
         check("99", (0, 77), true);
         check("99", memory_device().expect("memory with a name"), false);
     }

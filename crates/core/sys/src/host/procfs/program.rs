@@ -1,5 +1,5 @@
-//! Identifies a process's program, so that an exec is noticed. An exec keeps the process id, and the old memory stays
-//! while another process shares it (`CLONE_VM`, vfork).
+//! Identifies a process's program, so that an exec is noticed. The process id does not show an exec, nor does the old
+//! memory, which stays while another process shares it (`CLONE_VM`, vfork).
 
 use std::prelude::rust_2024::*;
 
@@ -18,8 +18,8 @@ const HIDDEN: u64 = 1;
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where a program's code, data and stack start. exec chooses these addresses at random, so the program that calls exec
-/// cannot know them. Without randomization, two programs with equal segments may have equal addresses.
+/// Where a program's code, data and stack start. exec chooses these addresses at random, so a program cannot copy
+/// another's. Without randomization, two programs with equal segments may have equal addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 

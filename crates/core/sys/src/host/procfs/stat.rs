@@ -1,4 +1,4 @@
-//! Times: `/proc/PID/stat` and the CPU clocks.
+//! Times, from `/proc/PID/stat` and the CPU clocks.
 
 use std::prelude::rust_2024::*;
 
@@ -15,7 +15,7 @@ const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 const EXIT_CODE: usize = 52;
 
-/// The clock's kind, in the three bits below the inverted process id.
+/// The kind of clock: the low three bits of its number. Above them is the inverted process id.
 const CPUCLOCK_SCHED: i32 = 2;
 
 /// Process ids are below this, whatever `kernel.pid_max` is.
@@ -87,7 +87,7 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
-    // rustix's function for this panics if /proc/self/auxv is unreadable, as it is with file capabilities.
+    // Not rustix, which panics if /proc/self/auxv is unreadable, as it is if tiptoe has file capabilities.
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))

@@ -20,7 +20,7 @@ pub struct Status {
     pub state: char,
     /// The thread's process.
     pub tgid: u32,
-    /// 0 without a tracer.
+    /// The tracer, or 0.
     pub tracer_pid: u32,
     /// The id in each pid namespace, ours first.
     pub ns_pids: Vec<u32>,

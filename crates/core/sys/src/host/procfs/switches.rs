@@ -34,7 +34,7 @@ fn in_stat(key: &str) -> Result<u64> {
     number.ok_or_else(|| Error::malformed("/proc/stat"))
 }
 
-/// Returns how many threads there are.
+/// Returns the number of threads of all processes.
 pub fn tasks_of_all() -> Result<u64> {
     let text = read_text("/proc/loadavg")?;
     let running_and_all = text.split(' ').nth(3);
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A child is measured, because in this process threads of other tests end during the test, and their switches
-        // are lost. The child ends once it has another parent, also after a panic.
+        // A child is measured, because in this process other tests' threads end meanwhile, and their switches are
+        // lost. The child ends when its parent changes.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")

@@ -1,3 +1,5 @@
+//! The machine's programs and libraries.
+
 mod common;
 
 use std::path::Path;

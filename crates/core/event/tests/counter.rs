@@ -1,3 +1,5 @@
+//! Lists of counters.
+
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 

@@ -1,3 +1,5 @@
+//! Filters as text, and the values that they pass.
+
 use proptest::prelude::*;
 use tiptoe_event::{Comparison, Filter, FilterFault, Join, Operator, Via, Width};
 

@@ -17,7 +17,7 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// The printed fields of `/etc/os-release`. Others may contain a company's addresses.
+/// The printed fields of `/etc/os-release`. Other fields may contain a company's addresses.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];

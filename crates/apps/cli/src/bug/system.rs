@@ -1,4 +1,5 @@
-//! Describes the machine for a bug report, by chosen lines of files that name no user, host or process.
+//! Describes the machine for a bug report. Only chosen lines of files are used, so that no user, host or process is
+//! named.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Reports what else the machine did during a bench, because a bench also measures the programs and tracers beside it.
+//! Reports what else the machine did during a bench, because other programs and tracers change its results.
 
 use std::time::{Duration, Instant};
 

@@ -20,7 +20,7 @@ const BEFORE: Duration = Duration::from_millis(20);
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// How the words are watched, `None` if they are not, and what is measured.
+/// How the words are watched (`None` if they are not), and what is measured.
 type SetUpCase = (Option<ArmMethod>, &'static str);
 
 const CASES: [SetUpCase; 7] = [

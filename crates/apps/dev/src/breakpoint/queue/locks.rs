@@ -198,7 +198,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call when its last call ends, which is `after` from now.
+    /// Begins a CPU's next call when the previous call ends, which is `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);

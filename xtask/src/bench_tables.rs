@@ -1,5 +1,5 @@
-//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench` (`docs/costs`, by
-//! `scripts/costs.sh`).
+//! Fills the tables of the page on costs from runs of `tiptoe-dev bench`, which `scripts/costs.sh` recorded in
+//! `docs/costs`.
 //!
 //! A table begins with a comment that names the run and the bench, and selects rows from the bench's JSON:
 //!

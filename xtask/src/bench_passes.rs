@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-/// A row's measured fields, besides `spread`. The others say what was measured.
+/// A row's measured fields, besides `spread`. Other fields say what was measured.
 const NUMBERS: [&str; 3] = ["value", "waiting_percent", "asleep_percent"];
 
 /// Joins files of passes, and writes the record `file`. Benches that no pass ran are kept from the old `file`.

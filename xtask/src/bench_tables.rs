@@ -1,5 +1,5 @@
-//! Fills the tables of the page on costs from recorded runs of `tiptoe-dev bench` (`docs/costs`, by
-//! `scripts/costs.sh`).
+//! Fills the tables of the page on costs from runs of `tiptoe-dev bench`, which `scripts/costs.sh` recorded in
+//! `docs/costs`.
 //!
 //! A table begins with a comment that names the run and the bench, and selects rows from the bench's JSON:
 //!
@@ -15,7 +15,8 @@
 //!
 //! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column. `less`
 //! subtracts another recorded value, and `over` divides by one. That value meets the conditions of `less` or `over`,
-//! and the cell's conditions on all other fields. A cell is empty if no value meets its conditions; two are an error.
+//! and the cell's conditions on all other fields. A cell is empty if no value meets its conditions. It is an error if
+//! two values do.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -118,7 +119,7 @@ struct Measured {
 }
 
 /// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text that lists those that are not. Fails if a run cannot be read, or the runs share no row.
+/// text that lists the others. Fails if a run cannot be read, or the runs share no row.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))

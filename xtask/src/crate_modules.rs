@@ -109,8 +109,8 @@ impl CrateModules {
         module
     }
 
-    /// Returns the names that files use of each other. Excludes `pub use`, and what a module uses from modules that
-    /// enclose it.
+    /// Returns the names that each file uses from other files. Excludes `pub use`, and what a module uses from
+    /// modules that enclose it.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -135,7 +135,7 @@ impl CrateModules {
         modules.any(|module| self.modules[module].file == file)
     }
 
-    /// Returns `None` if the path names a module or another crate's item.
+    /// Returns the file that defines the item at `path`; `None` for a module or another crate's item.
     fn file_of(&self, module: usize, path: &[String]) -> Option<usize> {
         self.find(module, path, 0)
     }
@@ -167,7 +167,7 @@ impl CrateModules {
         if here.defined.contains(first) {
             return Some(here.file);
         }
-        // A `use` whose path begins with the searched name itself leads to another crate.
+        // A `use` path that begins with the searched name itself leads to another crate.
         let is_ours = |path: &&Vec<String>| path.first() != Some(first);
         let follow = |before: &Vec<String>, after: &[String]| {
             let whole = [before.as_slice(), after].concat();

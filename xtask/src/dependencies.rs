@@ -73,7 +73,7 @@ impl Dependencies {
         reached
     }
 
-    /// Dependencies whose code is not in the command (procedural macros, those of build scripts) are included only if
+    /// Includes dependencies whose code is not in the command (procedural macros, what build scripts use) only if
     /// `has_build_edges`.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);

@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- WHAT`: what takes more than a line of shell.
+//! `cargo run -p xtask -- WHAT`: tasks that need more than a line of shell.
 
 use xtask::dependencies::Dependencies;
 use xtask::{

@@ -1,6 +1,6 @@
-//! Rules inside a crate: no circle of files, because none of them could be read first; no type name twice, no tuple as
-//! a parameter, and at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. Uses of enclosing modules are part
-//! of no circle.
+//! Rules inside a crate: no circle of files, because none of them could be read first; no type name twice, no tuple
+//! as a parameter, and at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. What a module uses from
+//! modules that enclose it makes no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -49,7 +49,7 @@ fn with(page: &str, session: &str) -> String {
     made.join("\n") + "\n"
 }
 
-/// Cuts a session where the block is cut, with as many lines before and after the cut.
+/// Cuts a session like the block. As many lines as in the block remain before and after the cut.
 fn cut<'a>(block: &[&'a str], session: &[&'a str]) -> Vec<&'a str> {
     let Some(at) = block.iter().position(|line| *line == CUT) else {
         return session.to_vec();

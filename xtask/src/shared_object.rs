@@ -9,7 +9,7 @@ use crate::root;
 
 const NAME: &str = "libtiptoe_agent.so";
 
-/// Returns the last built agent: `TIPTOE_AGENT_SO`, or the newest.
+/// Returns the agent that `TIPTOE_AGENT_SO` names, or the newest one that was built.
 pub fn agent() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
         return Some(path.into());

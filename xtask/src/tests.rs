@@ -1,9 +1,9 @@
 //! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
-//! - Tests that need what a machine has only once (`tests/owners.txt`), such as debug registers, run one at a time, all
-//!   others concurrently. The longest start first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - Tests that need what a machine has only once, such as debug registers (`tests/owners.txt`), run one at a time, all
+//!   others concurrently. The longest tests start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.
-//! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the gate passes.
+//! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the run succeeds.
 //! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
 
 mod costs;

@@ -57,7 +57,7 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// In 1,000 words.
+/// The most words of the dialect in 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
 /// The row of the documentation. The text of `--help` is in the crates' rows, because it is made from comments.

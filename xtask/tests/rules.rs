@@ -12,7 +12,7 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// The crates that may use serde. Users rely on each of their serializable types.
+/// The crates that may use serde. They are few, because users rely on each serializable type.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
 /// How many more instructions a mutex may execute with the hook `Waits` than without: a prefetch, a copy of the

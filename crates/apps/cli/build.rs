@@ -19,7 +19,7 @@ fn main() {
         println!("cargo:rerun-if-changed={}", watched.display());
     }
     let agent = variable("DEP_TIPTOE_AGENT_SO");
-    // Tests compare the printed checksum with this file's.
+    // Tests compare this file's checksum with the printed one.
     println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", agent.display());
     let description = description::describe(&agent, Path::new(BPF_PROGRAMS));
     let to = variable("OUT_DIR").join("description.txt");

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A test's limit. Programs that a test starts have a shorter one.
+/// A test's limit. Programs that a test starts have a shorter limit.
 const LIMIT_S: &str = "120";
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. Its output is in a folder named by the test and `part`, which is removed if the test passes.
+/// Runs a test. The output is in a folder named after the test and `part`. If the test passes, the folder is removed.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -50,7 +50,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let file = fs::File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let other = file.try_clone().expect("a descriptor");
     let limit = std::env::var("TIPTOE_TEST_LIMIT").unwrap_or_else(|_| LIMIT_S.to_owned());
-    // A build may have replaced this program's file, so the program is started by /proc.
+    // This program is started through /proc, because a build may have replaced its file.
     let mut keep = Command::new("/proc/self/exe");
     keep.args(["keep", &limit]).arg(&test.program);
     keep.args([

@@ -44,7 +44,7 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));
         }
-        // An additional thread, because most of its tests wait more than they work.
+        // This thread is additional, because its tests wait more than they work.
         scope.spawn(|| {
             work(&queues[0]);
             println!(

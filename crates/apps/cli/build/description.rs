@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How many digits of a checksum or commit are printed: enough to identify a file, too few to reveal a forgery.
+/// How many digits of a checksum or commit are printed: enough to identify a file, too few to detect a forgery.
 const DIGITS: usize = 16;
 
-/// Describes the build, with the built agent and the folder of the built BPF programs.
+/// Describes the build. `agent` is the built agent, `programs` the folder of the built BPF programs.
 pub fn describe(agent: &Path, programs: &Path) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -44,7 +44,7 @@ pub fn root() -> PathBuf {
 /// Returns the commit of the sources in `root`; `None` if git is missing, or `root` is not the top of a repository.
 pub fn commit(git: &OsStr, root: &Path) -> Option<String> {
     let git = |words: &[&str]| output(Command::new(git).arg("-C").arg(root).args(words));
-    // An unpacked archive may be inside another project's repository.
+    // Unpacked sources may be inside another project's repository, whose commit would be wrong.
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let same = Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?;
     let commit = git(&["rev-parse", "HEAD"]).filter(|_| same)?;
@@ -63,7 +63,7 @@ pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
         Some(root.join(path))
     };
     let files = ["HEAD", "logs/HEAD"].into_iter().filter_map(path);
-    // Missing files must be omitted, because cargo would run the build script at each build for them.
+    // If a named file were missing, cargo would run the build script at each build.
     files.filter(|file| file.exists()).collect()
 }
 

@@ -26,7 +26,7 @@ pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     }
 }
 
-/// What an instrument needs besides its request.
+/// Where an instrument's run prints its report, notes and intervals.
 pub struct InstrumentRun {
     output: Output,
     notes: NotesTo,
@@ -34,8 +34,8 @@ pub struct InstrumentRun {
 }
 
 impl InstrumentRun {
-    /// Opens the output, handles signals, and begins the status line. Also returns a request without events. `noun`
-    /// is what is counted. With `has_values`, the report contains the program's values.
+    /// Opens the output, handles signals, and begins the status line. Returns the run, and a request without events.
+    /// `noun` is what is counted. With `has_values`, the report contains the program's values.
     pub fn begin(
         target: &RequestTarget,
         common: &Common,
@@ -70,7 +70,6 @@ impl InstrumentRun {
         Ok((run, request))
     }
 
-    /// Prints the session. Returns the exit status.
     pub fn finish(self, mut outcome: Outcome, common: &Common, extras: ReportExtras) -> ExitCode {
         outcome.session.notes.extend(interrupt::unsaid(self.notes));
         let report = rendered(outcome.session, &self.output, common, extras);
@@ -79,7 +78,7 @@ impl InstrumentRun {
     }
 }
 
-/// Handles signals, and begins the status line. Returns the options of the run, without intervals.
+/// Handles signals, and begins the status line. Returns the run's options; the caller must set the interval.
 pub fn begin(
     target: &RequestTarget,
     output: &Output,

@@ -1,9 +1,9 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A signal ends the trace, not tiptoe: it sets a flag. When the driver's loop sees the flag, it detaches and
-//! reports. But the driver may hang outside the loop, because reading a target's file may never end. So a thread
-//! ends tiptoe if a phase lasts too long after a signal ([`patience`]), and the agents restore their targets.
-//! Without a command, a second signal ends tiptoe at once.
+//! A signal sets a flag. When the driver's loop sees the flag, the loop ends the trace and reports. But the driver
+//! may hang outside the loop, because reading a target's file may never end. So a thread ends tiptoe if a phase lasts
+//! too long after a signal ([`patience`]). The agents then restore their targets. Without a command, a second signal
+//! ends tiptoe at once.
 
 use std::io;
 use std::process;
@@ -42,8 +42,8 @@ const ENDING: Duration = Duration::from_secs(5);
 /// Set when a signal ends tiptoe, before [`end_command`].
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// If a signal is ending the process, waits for the end. A thread must call this before it reports a failure: [`end`]
-/// ends the command, which makes the driver fail.
+/// If a signal is ending the process, waits for the end. A thread must call this before it reports a failure, because
+/// the cause may be that [`end`] ended the command.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -53,8 +53,7 @@ pub fn stay_if_ending() {
 
 /// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag by which a signal ends the trace, and the number of the signal
 /// that the driver must forward to the command (0 for none). With a command, Ctrl-C leaves this number at 0, because
-/// the terminal itself sends Ctrl-C to the command. Without a command, a second signal ends tiptoe. Fails if a handler
-/// or the thread cannot be installed.
+/// the terminal itself sends Ctrl-C to the command. Fails if a handler or the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
@@ -91,21 +90,20 @@ pub fn on_signals(
     Ok((stop, hand_on))
 }
 
-/// Returns the note that [`on_signals`] did not print, because it is only for the report.
+/// Returns the note on an ignored SIGINT if it belongs only in the report, so that [`on_signals`] did not print it.
 pub fn unsaid(notes: NotesTo) -> Option<Note> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
 }
 
-/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs. The
-/// signal must stay ignored, for the command too.
+/// Returns whether tiptoe was started with this signal ignored, as by `nohup` or in a script's background jobs. Such
+/// a signal must stay ignored, in tiptoe and in its command.
 fn is_ignored(signal: i32) -> bool {
     let status = Process::current().status();
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-/// Ends tiptoe if a phase lasts too long after a signal. Also draws the status line, because the driver's thread
-/// may be busy for seconds.
+/// Ends tiptoe if a phase lasts too long after a signal. Also draws the status line.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     // The first signal, and the latest of the others.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
@@ -149,8 +147,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this
     // flag, because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    // With `-o` nothing is printed, because stderr is left to the command, and the report that would contain the note
-    // is not written.
+    // With `-o` nothing is printed, because stderr belongs to the command. The report with the note is not written.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
         // `say` is not called, because it may wait for the terminal.

@@ -218,7 +218,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if a budget other than `off` was given for waits that no budget can limit.
+/// Fails if a budget other than `off` was given, but cannot limit the waits.
 fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     match (args.common.budget, args.common.via) {
         (None | Some(Budget::Off), _) => Ok(()),
@@ -229,8 +229,7 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails for a command without `-a`, for a budget that would limit nothing, and for options that need `--kernel` or
-/// contradict it.
+/// Fails for options that contradict each other, or need another option that is missing.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

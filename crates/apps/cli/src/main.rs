@@ -1,4 +1,4 @@
-//! The `tiptoe` command: turns the command line into events for the driver, and prints the session it returns.
+//! The `tiptoe` command: turns the command line into events for the driver, and prints the driver's session.
 //!
 //! Only this crate formats errors: a line says what failed, and at most one says what to do. The exit status is 2. A
 //! closed pipe is no error, so that `tiptoe … | head` succeeds.

@@ -66,8 +66,8 @@ impl Output {
         }
     }
 
-    /// Returns where the comments (notes and cost) of a report for scripts go. A file must contain them, because it is
-    /// kept.
+    /// Returns where the comments (notes and cost) of a report for scripts go. A file must contain them, because
+    /// users keep the file, but not stderr.
     pub fn comments_to(&self, target: &RequestTarget) -> NotesTo {
         match self {
             Output::Whole(..) | Output::Direct(..) => NotesTo::Report,

@@ -33,8 +33,8 @@ fn set_color(color: ColorChoice) {
     color.write_global();
 }
 
-/// Finds the value of `--color` for help and errors, which clap formats before it returns options. The value may be an
-/// argument of the command that `stat` runs, so [`parse`] replaces it by clap's.
+/// Finds the value of `--color` for help and errors, which clap formats before it returns options. The value may
+/// belong to the command that `stat` runs, so [`parse`] later applies clap's value instead.
 fn color(words: &[OsString]) -> ColorChoice {
     let words = words.iter().filter_map(|word| word.to_str());
     let mut own = words.take_while(|word| *word != "--");

@@ -17,7 +17,7 @@ pub fn is_pid(word: &str) -> bool {
     is_number && word.parse::<u32>().is_ok_and(|pid| pid < PID_LIMIT)
 }
 
-/// Fails if `-p` was given, and `word` is not a `wanted` but a number that was probably meant for `-p`.
+/// Fails if `-p` was given and `word`, which should be a `wanted`, is a number that was probably meant for `-p`.
 pub fn refuse_pid(word: &str, wanted: &'static str, pids: &[u32]) -> Result<(), Failure> {
     let word = word.to_owned();
     match !pids.is_empty() && is_pid(&word) {

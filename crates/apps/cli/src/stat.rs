@@ -336,7 +336,6 @@ mod tests {
         assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);
         assert_eq!(form(&args).unwrap(), Form::Fields(";".into()));
         assert_eq!((args.interval_ms, args.all), (Some(100), false));
-        // These options belong to the command.
         for line in ["-e cs ls -a -e x", "-e cs -- ls -a -e x"] {
             let args = parse(line).unwrap();
             assert_eq!((args.events, args.all), (vec!["cs".to_owned()], false));

@@ -3,8 +3,8 @@
 //! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
 //! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
-//! A thread may take the line's lock while it holds [`RUN`], never the other way round. The thread that draws never
-//! waits for either lock.
+//! A thread may take the line's lock while it holds [`RUN`], but not the reverse. The thread that draws waits for
+//! neither.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ const FIRST: Duration = Duration::from_millis(300);
 /// The pause between two drawings while tiptoe counts.
 const PAUSE: Duration = Duration::from_secs(1);
 const ATTACHING_PAUSE: Duration = Duration::from_millis(200);
-/// Reading counts for the line may take at most one part in this many of the loop's time.
+/// Reading counts for the line takes at most one part in `READING_SHARE` of the loop's time.
 const READING_SHARE: u32 = 50;
 
 static RUN: Mutex<Option<ShownRun>> = Mutex::new(None);
 
 struct ShownRun {
     description: RunDescription,
-    /// Whether the target writes to the same terminal. If so, the line must end when counting begins.
+    /// Whether the target shares tiptoe's terminal. If so, the line must end when counting begins.
     is_shared: bool,
     begun: Instant,
     counting: Option<Instant>,
@@ -68,7 +68,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
         Output::Stderr => stderr,
         Output::Whole(..) | Output::Direct(..) => false,
     } && description.is_for_programs;
-    // With a delay, a command begins before counting begins and ends the line, so there must be no line.
+    // The line ends when counting begins. With a delay the command begins earlier, so there must be no line.
     if !stderr || is_dumb || is_data || is_shared && description.delay.is_some() {
         return;
     }
@@ -88,7 +88,7 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
     line::turn_on();
 }
 
-/// Switches the line to counting, or ends it if the target writes to the same terminal.
+/// Switches the line to counting, or ends it if the target shares the terminal.
 pub fn counting() {
     if !line::is_on() {
         return;

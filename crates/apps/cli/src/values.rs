@@ -31,8 +31,8 @@ fn number_of_process(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Parses `--via`. Accepts `kernel-task` for every command, because a command without it fails later, with an error
-/// that names `tiptoe watch`.
+/// Parses `--via`. Accepts `kernel-task` for every command. Commands that do not support it refuse it later, with an
+/// error that names `tiptoe watch`.
 pub fn via(text: &str) -> Result<Via, BadValue> {
     text.parse().map_err(|_| BadValue::Via)
 }

@@ -68,7 +68,7 @@ fn a_pipe_has_colours_only_with_always() {
         ("probe f --color=always", true),
         ("doctor", false),
         ("doctor --color always", true),
-        // `true` gets this `--color` as an argument.
+        // This `--color` is an argument of the command `true`.
         ("stat -e page-faults true --color always", false),
     ] {
         let output = piped(line);

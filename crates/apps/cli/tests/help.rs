@@ -97,7 +97,7 @@ fn help_has_no_option_that_is_not_implemented() {
     }
 }
 
-/// Regression: the texts of shared options did not fit `watch`, which takes one process, and `lock`, which counts
+/// Regression: texts of shared options were wrong for `watch`, which takes one process, and `lock`, which counts
 /// nothing.
 #[test]
 fn the_text_of_each_option_fits_its_command() {

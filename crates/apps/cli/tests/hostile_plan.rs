@@ -1,5 +1,5 @@
-//! An agent must refuse requests that tiptoe never makes. Otherwise a process that writes the plan could do more
-//! to the program than patch it.
+//! An agent reads requests from shared memory (the plan), and must refuse those that tiptoe never makes. Otherwise a
+//! process that writes to the plan could do more to the program than patch it.
 
 use std::fs;
 use std::io;
@@ -165,7 +165,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     // The program is position-independent: its addresses begin at 0.
     let at = |name| address_of(&exe, name) + start;
 
-    // Only a resolver's first instruction may be called.
+    // The agent may call only the first instruction of an IFUNC's resolver.
     assert_eq!(segments.resolve(at("resolve")), at("chosen"));
     for address in [at("chosen"), at("main"), at("resolve") + 1, 0, start] {
         assert_eq!(segments.resolve(address), 0, "{address:#x}");
@@ -185,7 +185,7 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     });
     assert!(many < 10 * one, "{one} reads for one, {many} for {MANY}");
 
-    // Only whole arenas of the plan's code may be mapped, and only into free space.
+    // The agent may map only whole arenas (`arena::LEN` bytes) of the plan's code, and only into free space.
     const EINVAL: u64 = 22;
     let free = (start - (64 << 20)) & !(arena::LEN - 1);
     let code = |offset| MapContent::Code { offset };

@@ -24,7 +24,7 @@ impl Observer for Silent {
 /// Replaces the stdin that the program inherits by an empty one, because the program exits at the end of stdin.
 fn close_input() {
     let nothing = File::open("/dev/null").expect("it is there");
-    // SAFETY: both descriptors are open, and no test reads its input.
+    // SAFETY: both descriptors are open, and no test reads stdin.
     let replaced = unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) };
     assert_eq!(replaced, libc::STDIN_FILENO);
 }

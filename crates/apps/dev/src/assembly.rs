@@ -7,10 +7,10 @@ pub(crate) struct Site {
     pub name: &'static str,
     /// Distinct functions; a round calls each once.
     pub functions: usize,
-    /// The number of offsets in a cache line at which copies of the functions and loops are placed.
+    /// The number of copies of the functions and loops, each at another offset in a cache line.
     pub places: usize,
     body: &'static str,
-    /// The functions' alignment. With an alignment of 1 no padding has room for a jump.
+    /// The functions' alignment. With 1, no padding follows a function, so a jump does not fit.
     align: usize,
 }
 
@@ -30,7 +30,7 @@ impl Site {
     }
 }
 
-/// The number of offsets to average over, because the place of a short loop changes a round's time by up to a
+/// Times are means over this many offsets, because a short loop's offset changes a round's time by up to a
 /// nanosecond.
 const PLACES: usize = 4;
 
@@ -40,8 +40,8 @@ const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable and calls the copy. So the
-/// function returns to the detour, and the detour to the caller.
+/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable and calls the copy, which
+/// returns to the detour.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \

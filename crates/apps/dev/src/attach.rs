@@ -73,9 +73,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its waits for a CPU. The cases are no attach, an
-/// attach that injects the agent and patches, and an attach that only patches. `threads - 1` other threads wait,
-/// because the injection borrows a waiting thread if there is one.
+/// Measures the longest time that a busy thread did not run, not counting its waits for a CPU. The cases are no
+/// attach, an attach that injects the agent and patches, and an attach that only patches. `threads - 1` other threads
+/// wait, because the injection borrows a waiting thread if there is one.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

@@ -289,7 +289,7 @@ mod tests {
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // A value is dropped at each end. The variance is that of 2, 2, 3, 4, 4.
+        // A value is dropped at each end. The winsorized variance is that of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,
@@ -345,7 +345,7 @@ mod tests {
         assert!(note.contains(cpu), "{note}");
     }
 
-    /// Regression: one round was printed as `95% interval -inf to +inf`, no programs as `NaN %`.
+    /// Regression: the interval of one round was printed as `-inf to +inf`, and the share of no programs as `NaN %`.
     #[test]
     fn too_few_rounds_have_no_interval() {
         let took = |seconds| Some(BuildCost { seconds, cpu: 5.0 });

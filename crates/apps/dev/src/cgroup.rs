@@ -2,8 +2,8 @@
 //!
 //! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
 //!   parent. The cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a
-//!   bpftrace script, and three ways of tiptoe. One uses the counts that the kernel keeps of each task, so nothing runs
-//!   at a switch. One adds up the task's time, faults and switches at each switch. One reads events at each switch.
+//!   bpftrace script, and three ways of tiptoe. The first uses the kernel's counts of each task, so nothing runs at a
+//!   switch. The second adds up the task's time, faults and switches at each switch. The third reads events there.
 //! - `switch on each CPU`: one such pair of tasks on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: tasks hand a byte round, each in a cgroup of its own.
@@ -34,7 +34,7 @@ const PROGRAM: &str = include_str!("cgroup/program.c");
 /// The number of child cgroups, as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// The number of hops of the byte for each requested ms. This many hops take about 10 ms.
+/// How often the byte is handed on for each requested ms. This takes about 10 ms.
 const HOPS_PER_MS: u32 = 5_000;
 /// The factor by which `ring` runs longer, because each task must run many times before its times are
 /// steady.

@@ -20,7 +20,7 @@ use crate::workshop::failed;
 struct Holder {
     program: &'static str,
     arguments: &'static [&'static str],
-    /// What must be written to stdin before `ready`.
+    /// The text for stdin that makes the program print `ready`.
     question: &'static str,
     /// For each row of the table, its name and the binary's name in a probe's spec.
     binaries: &'static [(&'static str, &'static str)],
@@ -126,12 +126,12 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump if its last byte covers the head of an instruction, so that this byte must
-/// trap. It is the top byte of the distance, and 0x06 is the lowest that traps.
+/// The least distance of a forward jump whose last byte replaces the first byte of an instruction. This byte must trap
+/// if the program jumps to it. It is the top byte of the distance, and 0x06 is its lowest value that traps.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, which leaves less room
-/// for jumps. The kernel chooses this distance at random, within 1 GB.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, because then there is
+/// less room for jumps. The kernel chooses this distance at random, up to 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

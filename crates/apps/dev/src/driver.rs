@@ -24,7 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether the agent looks up a trap's probe only under the lock of its mappings.
+    /// Whether the agent locks the mappings for each lookup of a trap's probe, instead of first trying without a lock.
     pub locked_lookups: bool,
 }
 

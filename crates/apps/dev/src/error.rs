@@ -35,13 +35,13 @@ pub enum Error {
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
     NoSource,
-    /// The benched program's answer has not the expected form.
+    /// The benched program's answer does not have the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
     /// A function has no probe.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// For too many traps, the probe was looked up in another way than the measured one.
+    /// Too many traps' probes were looked up in another way than the measured one.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// A function still has its probe.

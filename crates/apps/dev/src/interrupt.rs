@@ -1,7 +1,7 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time that tiptoe
-//!   gives an attach after the signal
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time for
+//!   which tiptoe lets an attach continue after the signal
 //! - `counting`: tiptoe counts with one of the instruments, and must detach and report
 //! - `ending`: a second SIGINT follows at once
 

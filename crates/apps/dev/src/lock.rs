@@ -6,9 +6,9 @@
 //!
 //! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only the hooks of `hold` are
 //! in the lock functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that
-//! wakes no thread. `convoy` and `pingpong_*` do little but wait: four threads with sections of 150 ns, and two threads
-//! that sleep in turns. `floor` is the least that hooks can take: jumps, calls, saved registers, and for a wait one
-//! reading of the clock.
+//! wakes no thread. In `convoy`, four threads contend with sections of 150 ns; in `pingpong_*`, two threads sleep in
+//! turns. `floor` is the least time that hooks can take: jumps, calls, saved registers, and for a wait one reading of
+//! the clock.
 //!
 //! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]). Other
 //! tools' libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair too.
@@ -61,8 +61,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only at sites that do little but
-/// wait ([`WAITING`]), and after a warm-up, in which the agent learns the rate of waits.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only at sites that mostly wait
+/// ([`WAITING`]), and after a warm-up, in which the agent learns the rate of waits.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -75,7 +75,7 @@ const WAITING: [&str; 6] = [
 const WARM: &str = "wait 300";
 /// For each site with a floor, the question that measures the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites at which other tools are measured. Their hooks are in the lock functions, not where threads wait.
+/// The sites at which other tools are measured. These tools hook the lock functions.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {

@@ -1,4 +1,4 @@
-//! Reports what else the machine did during a bench, because a bench also measures the programs and tracers beside it.
+//! Reports what else the machine did during a bench, because other programs and tracers change its results.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs a bench. Rows without a number become notes.
+/// Runs a bench and adds notes on the machine's other work. Rows without a number become notes too.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -42,7 +42,7 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// CPU times since boot. `own` is that of this process and its ended children.
+/// CPU times since boot. `own` is the time of this process and its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
@@ -82,7 +82,7 @@ impl MachineTimes {
         })
     }
 
-    /// `begin` was read `took` ago.
+    /// Returns the use since `begin`, which was read `took` ago.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {

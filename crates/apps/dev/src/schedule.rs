@@ -1,6 +1,6 @@
 //! `tiptoe-dev bench schedule`: switches of cgroups in the simulator. Measures what two policies cost: to swap all
-//! events at a switch, or only those that change. Also measures how many switches are simulated per second. The time of
-//! an operation on a PMU cannot be measured everywhere, so several times are simulated.
+//! events at a switch, or only those that change. Also measures how many switches are simulated per second. Not every
+//! machine can measure how long an operation on a PMU takes, so the simulation assumes each of [`OPERATION_NS`].
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
 const PARENTS: u32 = 10;
 const EVENTS: u32 = 20;
-/// The counters of a CPU. The first number is enough for the events of a leaf, its parent and the system together; the
+/// The counters of a CPU. The first number is enough for the events of a leaf cgroup, its parent and the system; the
 /// second is too small.
 const SLOTS: [u32; 2] = [60, 4];
 /// The simulated times of an operation on the PMU; the second is usual. A result's spread is half its range over these

@@ -2,8 +2,8 @@
 //!
 //! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`). The program enters
 //! one scope (`one`), a scope inside another (`inner`), and a hundred scopes in turn (`many`). For comparison, the
-//! program reads the time stamp counter twice, which any timing needs, and makes two system calls for CPU time. If
-//! scopes shared data between threads, rows of more threads would show its cost.
+//! program reads the time stamp counter twice, which any timing needs, and makes two system calls for CPU time. Rows
+//! of more threads show whether scopes share data between threads.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 // The program that `tiptoe-dev bench` traces. Each line of stdin is a question; each answer is one line.
 //
-//   measure SITE DEPTH THREADS MS   CPU ns of a call, the calls, all threads' calls per second of wall time, and the
-//                                   number of threads that were pinned to one CPU
+//   measure SITE DEPTH THREADS MS   CPU ns of a call, the number of calls, all threads' calls per second of wall time,
+//                                   and the number of threads that were pinned to one CPU
 //   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest ns that a busy thread was stopped, without waits for a CPU
 #define _GNU_SOURCE
@@ -65,8 +65,8 @@ struct work {
 };
 static pthread_barrier_t begin;
 
-// Runs growing batches until `limit` seconds are over: of CPU time if the thread is alone, otherwise of the
-// wall clock, because all threads must end at once.
+// Runs growing batches for `limit` seconds. These are CPU time if the thread is alone, otherwise wall time, because
+// all threads must end at once.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;

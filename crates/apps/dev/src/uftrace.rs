@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// The command that records. The buffer is large, because uftrace would look cheaper if it dropped records.
+/// The buffer is large, because uftrace would look cheaper if it dropped records.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
 /// `plain` has the same functions, not compiled for a tracer.

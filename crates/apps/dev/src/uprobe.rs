@@ -7,12 +7,12 @@
 //! `latency_by_arg0` measure `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time, with a jump, a trap, or the
-//! kernel's probe. A trap's probe is looked up by the trap's address: speculatively in `trap`, under a lock in
+//! kernel's probe. The agent looks up a trap's probe by the trap's address: speculatively in `trap`, under a lock in
 //! `trap_locked`.
 //!
 //! Four rows are lower bounds (floors) that the machine sets. `detour` only jumps to a copy of the first instructions
-//! and back. `bare_return` calls such a copy, so that the function returns to the detour, and the detour to the caller.
-//! `own_trap` is an int3 with the program's own empty handler. `rdtsc` is one reading of the time stamp counter.
+//! and back. `bare_return` calls such a copy, which returns to the detour. `own_trap` is an int3 with the program's own
+//! empty handler. `rdtsc` is one reading of the time stamp counter.
 
 mod case;
 mod clock;
@@ -210,7 +210,6 @@ fn traced(
     if case == Case::KernelReturn {
         let armed = KernelReturns::arm(target, &sites)?;
         let times = times(target)?;
-        // A probe that counted nothing would look cheap.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
             _ => Ok(times.into()),

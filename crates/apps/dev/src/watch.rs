@@ -6,12 +6,11 @@
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest time in which a
 //!   busy thread did not run meanwhile. The variables are watched by events of the CPUs, by events of each thread, or
 //!   by ptrace.
-//! - `switch`: a turn of two threads on one CPU, while variables are watched that neither writes.
-//! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits (the
-//!   allowance).
+//! - `switch`: a turn of two threads on one CPU, while variables that neither writes are watched.
+//! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits.
 //!
-//! Each measurement except `switch` has its own process. Times are CPU time of the threads, but wall time for gdb,
-//! which stops the threads, for `hit in each thread`, `set_up` and `still`.
+//! Each measurement except `switch` has its own process. Times are CPU time of the threads. They are wall time in
+//! `hit in each thread`, `set_up` and `still`, and for gdb, because it stops the threads.
 
 use crate::error::Error;
 use crate::options::Options;

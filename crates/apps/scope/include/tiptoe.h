@@ -10,7 +10,7 @@
  *     ...
  *     tiptoe_scope_exit(in);
  *
- * Scopes must be left on their thread, in the opposite order, because leaving one also leaves those entered since.
+ * Scopes must be left on their thread, the last one first, because leaving one also leaves those entered since.
  * Signal handlers may use scopes. Each program or shared library must contain tiptoe_port_of_scopes once: compile
  * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION before this header in one file.
  *

@@ -57,8 +57,8 @@ pub struct Scope {
     label: Label,
 }
 
-/// Keeps the thread in the scope until the guard is dropped, which must be on that thread. For work that moves between
-/// threads, use [`Scope::with`].
+/// Keeps its thread in the scope until dropped. This guard cannot move to another thread; for work that does, use
+/// [`Scope::with`].
 #[derive(Debug)]
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
 pub struct Entered {
@@ -85,8 +85,8 @@ impl Scope {
         self.label.text()
     }
 
-    /// Enters the scope, inside the thread's current one, until the guard is dropped. Scopes must be left in
-    /// the opposite order, because leaving one also leaves all entered since.
+    /// Enters the scope, inside the thread's current one, until the guard is dropped. The scope entered last must be
+    /// left first, because leaving one also leaves all entered since.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         self.enter_as(0)

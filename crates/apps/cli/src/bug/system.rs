@@ -1,4 +1,5 @@
-//! Describes the machine for a bug report, by chosen lines of files that name no user, host or process.
+//! Describes the machine for a bug report. Only chosen lines of files are used, so that no user, host or process is
+//! named.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,7 +18,7 @@ const CPU: [&str; 7] = [
     "flags",
 ];
 
-/// The printed fields of `/etc/os-release`. Others may contain a company's addresses.
+/// The printed fields of `/etc/os-release`. Other fields may contain a company's addresses.
 const DISTRIBUTION: [&str; 4] = ["ID", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME"];
 
 const RIGHTS: [&str; 4] = ["CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];

@@ -1,4 +1,4 @@
-//! `tiptoe doctor --fix` runs what enables missing things.
+//! `tiptoe doctor --fix`: runs the commands that enable missing things.
 
 use std::process::{Command, ExitCode};
 

@@ -9,8 +9,8 @@ use super::{DoctorReport, ScanGaps};
 
 /// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
-/// The width of a result in the table, which clips longer results. What is missing is printed again below the
-/// table, with its whole result.
+/// The width of a result in the table, which clips longer results. If something is missing, its whole result is
+/// printed again below the table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report. If the whole report would push the verdict off the terminal, passed checks are only counted.
@@ -24,7 +24,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. Passed checks are shown if `passed` is 0; otherwise only their number, `passed`.
+/// Returns the report. If `passed` is 0, it shows passed checks; otherwise only their number, which is `passed`.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();
@@ -186,7 +186,7 @@ fn gaps(gaps: &ScanGaps) -> Vec<String> {
     lines
 }
 
-/// Returns the text, whose end is replaced by `..` if it is longer than `width` characters.
+/// Cuts a text that is longer than `width` characters. The rest ends with `..`.
 fn clip(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.into(),

@@ -163,7 +163,7 @@ fn other_users(can: &Capabilities, grant: Grant, hidden: usize) -> CheckResult {
     }
     match hidden {
         0 => CheckResult::ok(name, "cap_sys_ptrace and cap_dac_override"),
-        // The check passes, because nothing that the user can enable would unhide these processes.
+        // The check passes, because the user cannot make these processes visible.
         some => CheckResult::ok(name, format!("all but {some} that the kernel protects")),
     }
 }

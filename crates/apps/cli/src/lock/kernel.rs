@@ -21,7 +21,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         true => [args.meanwhile, args.common.command.clone()].concat(),
         false => Vec::new(),
     };
-    // A command that runs while the system is traced gets signals and the terminal as a traced command does.
+    // For signals and output, a command that runs during the trace is treated like a traced command.
     let beside = RequestTarget::Command(meanwhile.clone());
     let shape = match meanwhile.is_empty() {
         true => &target,

@@ -38,8 +38,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, extras))
 }
 
-/// Returns a note if the kernel reports the waits of a process that the agent could not enter, because `--budget` does
-/// not limit these waits.
+/// Returns the note that `--budget` does not limit the waits of a process that the agent could not enter, because the
+/// kernel reports them.
 fn ignored_budget(session: &Session) -> Option<Note> {
     let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
     let mut notes = session.notes.iter();

@@ -91,7 +91,7 @@ pub fn by(word: ByWord) -> Split {
     split_and_option(word).0
 }
 
-/// Returns the split, and the option's text if only the agent offers this split, and only at functions' entries.
+/// Returns the split. Also returns the option's text if the split needs the agent and a function's entry.
 fn split_and_option(word: ByWord) -> (Split, Option<&'static str>) {
     let argument = |number, option| (Split::Argument(number), Some(option));
     match word {

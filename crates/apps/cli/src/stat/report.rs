@@ -25,7 +25,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes counts as fields between `separator`s, or as CSV if `separator` is `None`, and the comments.
+/// Writes counts and comments. The counts are fields between `separator`s, or CSV if `separator` is `None`.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

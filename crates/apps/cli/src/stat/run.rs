@@ -1,4 +1,4 @@
-//! A run of `tiptoe stat`, also by scope: its output, the printer of its intervals, and its report.
+//! A run of `tiptoe stat`, with or without `--by scope`: its output, the printer of its intervals, and its report.
 
 use std::io;
 use std::process::ExitCode;
@@ -26,8 +26,8 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and begins the status line: `whom` is its target, `noun` what is counted.
-    /// Also returns a request without events.
+    /// Opens the output, handles signals, and begins the status line, which names the target (`whom`) and what
+    /// is counted (`noun`). Returns the run, and a request without events.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,

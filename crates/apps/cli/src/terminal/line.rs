@@ -36,7 +36,7 @@ pub fn try_draw(text: &str) -> bool {
         return false;
     };
     let is_empty = text.is_empty() && shown.is_empty();
-    // Another thread may have ended the line. The check of the terminal is last, because it makes system calls.
+    // Another thread may just have ended the line. The terminal is checked last, because it takes system calls.
     if !is_on() || is_empty || !takes_a_line() {
         return false;
     }
@@ -59,8 +59,7 @@ pub fn end() {
     }
 }
 
-/// Erases the line for good. Does nothing if that would wait for another writer, or for a terminal that takes no
-/// output.
+/// Erases the line for good, or does nothing if that would wait.
 pub fn end_without_waiting() {
     if is_on()
         && let Ok(mut shown) = SHOWN.try_lock()

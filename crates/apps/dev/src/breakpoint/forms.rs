@@ -66,7 +66,8 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// As many as the threads of a process share ([`Geometry::of_process`]). If a shard has only a few, shards share cache lines.
+/// The number of reservations, as in a process's accounting ([`Geometry::of_process`]). With only a few in each
+/// shard, shards would share cache lines.
 pub(super) const RESERVATIONS: u32 = 1 << 17;
 
 /// The alignment of an accounting's words, in bytes ([`Geometry::words`]).
@@ -104,7 +105,7 @@ impl Storage {
     }
 }
 
-/// What a bench does with each form. The trait is generic, so that calls of a form need no vtable.
+/// What a bench does with each form. `on` is generic, so that calls of a form need no vtable.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

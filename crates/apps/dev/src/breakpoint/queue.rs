@@ -188,8 +188,7 @@ impl Queue {
     }
 }
 
-/// Measures the case on this machine. Drops rounds in which other programs ran on its CPUs, unless they ran in all
-/// rounds.
+/// Measures the case on this machine. Drops the rounds that other programs disturbed, unless they disturbed all.
 fn measured(
     stress: &Stress,
     form: Form,
@@ -198,7 +197,7 @@ fn measured(
 ) -> Result<(TableRow, bool), Error> {
     let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // No thread waits in this form, so less CPU time than wall time shows other programs.
+        // In this form no thread waits, as [`OWN`] requires.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };

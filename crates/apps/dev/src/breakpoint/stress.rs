@@ -163,7 +163,8 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Of the requests, `cpu_targets` percent, evenly spread, are for CPUs in turn.
+/// Returns a batch of requests. Of these, `cpu_targets` percent, evenly spread, are for CPUs, one CPU after the
+/// other.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -1,9 +1,9 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
 //! them in batches.
 //!
-//! In the case `tiptoe`, each thread reserves its slots when it begins and releases them when it ends, without opening
-//! events. The case `ideal` makes the same calls without accounting, so accounting costs the difference of the two in
-//! the same round. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
+//! In the case `tiptoe`, each thread reserves its slots when it begins and releases them when it ends, without
+//! opening events. `ideal` makes the same calls without accounting, so the difference of the two in a round is the
+//! cost of accounting. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Regression: the price was that of a reserve and a release in a hot loop, as a share of a thread's time.
+    /// Regression: the result was the time of a reserve and a release in a hot loop, as a share of a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

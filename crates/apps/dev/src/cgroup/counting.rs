@@ -93,7 +93,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as the tool does in each interval. bpftrace is skipped, because nothing can be read from it.
+    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace is skipped, because it cannot be read.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}

@@ -1,4 +1,4 @@
-// Tasks in cgroups that wake each other on one CPU. Each question is a line, and each answer a number:
+// Tasks in cgroups that wake each other on one CPU. Each question is a line. Each answer is a number (after `;`):
 //   cpu N                    later tasks run on this CPU; 1
 //   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
 //   hops COUNT               hands the byte on COUNT times; ns per hop

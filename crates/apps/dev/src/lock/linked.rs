@@ -136,7 +136,7 @@ fn thread_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Measures in ns of this thread's CPU time.
+/// Returns the CPU time of a lock and unlock, in ns.
 fn pair<M: Mutex>(time: Duration) -> f64 {
     // The lock is aligned, because the stack begins at a random address, and a lock that spans two cache lines is
     // slower.

@@ -146,7 +146,7 @@ impl PolicyRow {
     }
 }
 
-/// `None` if the event never counted or is in error.
+/// Returns `None` if the event never counted or is in error.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

@@ -174,8 +174,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a group's request. If some of its events need counters, its software events are left out, because a group's
-/// events count together or not at all.
+/// Returns a group's request. If some of its events need counters, only those are requested, because the group's
+/// software events count exactly when those do.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {

@@ -202,7 +202,7 @@ impl LookupCounts {
         self.speculative + self.locked + self.wrong
     }
 
-    /// The result's rate is 0, because rates cannot be added.
+    /// Adds the counts. The sum's rate is 0, because rates cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,

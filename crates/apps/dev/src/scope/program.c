@@ -2,8 +2,8 @@
 //   scope THREADS MS      wall ns of entering and leaving a scope, the mean of this many pinned threads
 //   inner THREADS MS      wall ns of entering and leaving a scope inside another
 //   many THREADS MS       wall ns of entering and leaving one of a hundred scopes in turn
-//   clock THREADS MS      two system calls for the thread's CPU time
-//   counter THREADS MS    two readings of the time stamp counter
+//   clock THREADS MS      wall ns of two system calls for the thread's CPU time
+//   counter THREADS MS    wall ns of two readings of the time stamp counter
 //   traced                1 if a tracer uses scopes
 #define _GNU_SOURCE
 #define TIPTOE_IMPLEMENTATION

@@ -126,21 +126,19 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
-    /// The kernel may refuse these cases.
+    /// Returns whether the case uses the kernel's probes, which the kernel may refuse.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case counts hits. The bench checks this, because a probe that failed to count would look
-    /// cheap.
+    /// Returns whether the case counts hits. The bench fails if such a case has none, because it would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // With several threads, only the kernel's trap is measured at this site. It is compared with tiptoe's trap at
-        // [`TRAP`].
+        // With several threads, only the kernel's trap is measured here, for comparison with tiptoe's at [`TRAP`].
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }

@@ -51,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Also returns how many milliseconds that took.
+    /// Begins to watch. Also returns how many ms that took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

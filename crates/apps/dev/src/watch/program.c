@@ -210,7 +210,6 @@ static int threads(int count) {
     return count;
 }
 
-// Stops all threads of a process, and continues them when each one watches, as debuggers do.
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
     const unsigned long words_written = 0x99990055; // DR7: all four in this task, for writes of eight bytes

@@ -1,4 +1,4 @@
-//! Measures how much longer threads take to alternate on a CPU while variables are watched that neither writes.
+//! Measures how much longer two threads take to alternate on a CPU while variables that neither writes are watched.
 
 use super::address;
 use super::arm::{ArmMethod, Words};

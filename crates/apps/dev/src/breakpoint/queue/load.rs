@@ -11,7 +11,7 @@ struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
-    /// The time to read a shard that another CPU had last.
+    /// The added time to read a shard whose lock another CPU held last.
     seen_moved: Ps,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task. A lock has the number of its shard; the last lock is for requests for a CPU.
+    /// The shard of each CPU's task. A lock has the number of its shard. An additional last lock is for CPU requests.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -51,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // A task's call transfers two lines: the lock's, and the header's, which requests for a CPU change.
+        // A task's call transfers two lines: the lock's, and that of the header, which CPU requests write.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,
@@ -59,7 +59,7 @@ impl Pairs {
             seen_moved: 0,
         };
         let held = form.of_cpu(cpus);
-        // A call for a CPU transfers the lines of the lock, of the header and of the CPU's slots.
+        // A CPU request transfers the lines of the lock, of the header and of the CPU's slots.
         let of_cpu = PairLengths {
             hold: held.hold,
             exchange: held.exchange,
@@ -108,8 +108,7 @@ impl Load for Pairs {
             true if !is_one => self.count,
             _ => self.shards[cpu],
         };
-        // A reservation for a CPU reads all shards. The reservation and its release change the header, which tasks then
-        // read again.
+        // A reservation for a CPU reads all shards.
         let (times, seen) = match is_for_cpu {
             true if !is_one => (self.of_cpu, 0..self.count),
             true => (self.of_cpu, 0..0),

@@ -2,14 +2,14 @@
 //!
 //! | a CPU | action |
 //! |---|---|
-//! | finds it free | takes it: the first to come wins, not the longest waiter |
-//! | finds it held | checks it a few times, and tries to take it once it is free; mostly the last holder is faster |
-//! | has checked in vain | marks it awaited, sleeps until another CPU wakes it, and tries again |
-//! | releases it while it is awaited | wakes one sleeper, which takes time on both sides |
+//! | finds a lock free | takes the lock, even if another CPU has waited longer |
+//! | finds a lock held | checks the lock a few times, and tries to take it if it is free |
+//! | still finds it held | marks the lock awaited, sleeps until woken, and tries again |
+//! | releases an awaited lock | wakes one sleeper, which takes time on both CPUs |
 //!
-//! A lock and its data are in the cache of the CPU that had the lock last. A CPU pays for a transfer when it takes a
-//! lock that another CPU had, checks a lock after a change, or releases a lock that others check. All transfers cost
-//! the same.
+//! A lock and its data are in the cache of the CPU that held the lock last. A transfer takes time when a CPU takes a
+//! lock that another CPU held last, checks a lock after a change, or releases a lock that others check. All transfers
+//! take equally long.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same
 //! result anywhere.
@@ -44,11 +44,11 @@ pub(super) struct Call {
     pub(super) locks: Range<usize>,
     /// The time to take a free lock that is in the CPU's cache, or to release one that no CPU checks.
     pub(super) exchange: Ps,
-    /// The added time for each lock that another CPU had last.
+    /// The added time for each lock that another CPU held last.
     pub(super) moved: Ps,
     /// The locks whose data the call accesses, so that the data moves to the CPU's cache.
     pub(super) seen: Range<usize>,
-    /// The added time for each lock of `seen` that another CPU had last.
+    /// The added time for each lock of `seen` that another CPU held last.
     pub(super) seen_moved: Ps,
     pub(super) hold: Ps,
     /// Whether the end of the call completes a unit of work.
@@ -86,8 +86,7 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases the lock. The flag says that the CPU has already paid for getting the line back from CPUs that
-    /// check the lock.
+    /// The CPU releases the lock. The flag says whether the line is already back from the CPUs that check the lock.
     Giving(usize, bool),
 }
 
@@ -103,8 +102,8 @@ struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first of the checking CPUs sees the lock free. The event is ignored if the lock was released again, so that
-    /// its number of releases is not `given`.
+    /// The first of the checking CPUs sees the lock free. The event is ignored if the lock's number of releases is no
+    /// longer `given`.
     IsSeen {
         lock: usize,
         given: u64,
@@ -166,7 +165,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// Includes waits that have not ended.
+    /// Returns the outcome so far, including waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -199,7 +198,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call when its last call ends, which is `after` from now.
+    /// Begins a CPU's next call when the previous call ends, which is `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -264,7 +263,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The CPU must get the line back, which is also in the caches of the checking CPUs.
+            // The line must be transferred back, because the checking CPUs have it in their caches too.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -295,8 +294,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns the time until the first of the checking CPUs checks again. Each of them checks at a random moment
-    /// within the time of one check and one transfer.
+    /// Returns the time until the first of the checking CPUs checks again. Each checks at a random moment within the
+    /// time of one check and one transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);

@@ -15,7 +15,7 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The usual costs in multiples of a line's transfer, for machines that cannot measure them.
+/// The usual costs in multiples of a line's transfer, for machines on which they cannot be measured.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
@@ -31,7 +31,7 @@ pub(super) struct Prices {
     pub(super) outside: Ps,
     pub(super) tiptoe: Holds,
     pub(super) global_mutex: Holds,
-    /// The added time of a task's call under one mutex if another CPU had the mutex last.
+    /// The added time of a task's call under one mutex if another CPU held the mutex last.
     pub(super) handed: Ps,
     /// The added time if another CPU has written the line of a shard or of the header.
     pub(super) moved: Ps,
@@ -64,7 +64,7 @@ impl Holds {
     }
 }
 
-/// Measures the inputs for these numbers of CPUs. Fails without `line` if the machine has one CPU.
+/// Measures the inputs for these numbers of CPUs. Fails if `line` is `None` and the machine has one CPU.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -159,7 +159,7 @@ fn lock_ns() -> f64 {
     })
 }
 
-/// The costs of [`Prices`] that need two CPUs.
+/// The costs of [`Prices`] whose measurement needs two CPUs.
 #[derive(Clone, Copy, Debug)]
 struct TransferCosts {
     line: f64,

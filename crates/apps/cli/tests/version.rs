@@ -105,7 +105,7 @@ fn without_git_or_a_repository_of_its_own_the_commit_is_unknown() {
     );
     let git = OsStr::new("git");
     assert_eq!(description::commit(git, Path::new("/proc")), None);
-    // A folder inside another repository must not get its commit.
+    // A folder inside another repository must not get that repository's commit.
     assert_eq!(description::commit(git, &root.join("crates")), None);
 }
 

@@ -1,4 +1,5 @@
-//! Patches an entry at each instruction that the decoder knows, and executes each once and, if allowed, twice.
+//! Tries each instruction that the decoder knows as the first of a patched entry. Also executes repeatable instructions
+//! twice.
 
 #[path = "every/encodings.rs"]
 mod encodings;
@@ -81,7 +82,7 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether the decoder reports only changed flags, which does not suffice for a repetition.
+    /// Returns whether the decoder reports changes of the flags only. It does not report changes of the x87 stack.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -232,7 +233,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A site inside must keep flags. A followed call's patch is at the entry, which need not.
+        // Sites inside a function must keep the flags. The sites of followed calls are at the entry, which need not.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::{Machine, RECOVERED, RECOVERY, Registers, handle, read, write};
 
-/// Bytes of the state without AMX, which a program must request.
+/// The extended state's length in bytes, without AMX, which a program must request.
 const EXTENDED: usize = 4096;
 /// x87, SSE, AVX, AVX-512.
 const COMPONENTS: u64 = 0xe7;

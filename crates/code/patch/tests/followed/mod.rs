@@ -1,4 +1,4 @@
-//! Calls that the trampoline follows by itself, interrupted at each instruction.
+//! Trampolines that follow a call to its return without the agent, interrupted at each instruction.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Omits the stack pointer, without which no call returns.
+    /// Omits the stack pointer: with a wrong one, the call would not have returned.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);

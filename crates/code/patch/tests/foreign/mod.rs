@@ -93,7 +93,7 @@ impl Bench {
         let expected: Vec<_> = inputs.iter().map(|i| self.observe(at, i)).collect();
         self.machine.apply(&patch);
         let patched = read(patch.site, patch.len.into());
-        // Our own trap, as while the patch is written.
+        // Our own trap is there while the patch is written.
         write(patch.site, &[0xcc]);
         for (input, expected) in inputs.iter().zip(&expected) {
             let before = self.machine.count(5);

@@ -79,7 +79,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Omits the stack pointer, without which no call returns.
+    /// Omits the stack pointer: with a wrong one, the call would not have returned.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");

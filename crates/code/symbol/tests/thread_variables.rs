@@ -1,5 +1,5 @@
-//! Thread-local variables are found where the program recorded them: its own, a linked library's, and those of a
-//! library opened later, with glibc and musl.
+//! With glibc and musl, the thread-local variables of a program, of a linked library and of one opened later must be
+//! found where the program recorded them.
 
 mod common;
 #[path = "common/process.rs"]

@@ -1,5 +1,3 @@
-//! Helpers of the tests on real files.
-
 #[path = "../../../../../tests/support/skipped.rs"]
 mod skipped;
 

@@ -68,8 +68,8 @@ impl Model {
         })
     }
 
-    /// Returns two numbers: the CPU-wide slots, and the slots of the request's task (for a CPU's request, of the task
-    /// with most).
+    /// Returns the slots of CPU-wide requests and those of the request's task. For a CPU's request, the latter are the
+    /// most that any task has.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));

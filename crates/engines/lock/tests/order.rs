@@ -1,7 +1,7 @@
 //! Checks that the validator reports bad orders and no good ones.
 //!
 //! An order is the steps of threads that run one after another, separated by ` / `. A step names a lock, and takes it
-//! to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`
+//! for writing. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only tries, `^`
 //! upgrades, `v` downgrades to reading, `w` downgrades to upgradable. A leading `-` releases. `t` and `s` are locks of
 //! one class; a digit is the depth.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]

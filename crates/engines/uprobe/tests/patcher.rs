@@ -102,7 +102,7 @@ fn every_trap_has_a_resume_address() {
     }
 }
 
-/// The memory before, and the patcher's steps by phase, each with its refetch.
+/// Returns the memory before the patcher runs, and the patcher's steps by phase. A phase ends with a refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -118,7 +118,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// The jumps at which threads may run a mix if `change` is made to the phases.
+/// Returns the jumps at which threads may run a mix if `change` is made to the phases.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -261,8 +261,8 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix that may run if the kernel removes its trap, without a refetch, while the first byte is a
-/// trap.
+/// Returns the first mix that may run if the kernel removes its trap without a refetch, at a moment when the first byte
+/// is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {

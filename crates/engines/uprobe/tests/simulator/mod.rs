@@ -1,8 +1,8 @@
 //! Simulates cores that fetch code while it is written.
 //!
-//! The patcher's steps are writes and refetches. A core may see any value that a byte had since its last refetch; only
-//! an aligned word that one write changed is seen whole. A thread may fetch at any instruction head, where it may have
-//! been preempted.
+//! The patcher's steps are writes and refetches. A core may see any value that a byte has had since the core's last
+//! refetch. Only a write of a whole aligned word is seen whole. A thread may fetch at any instruction head, where it
+//! may have been preempted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,8 @@
 //!
 //! opcodes.c runs slots of code three times without probes, then with them. A slot is `traps, instruction, nops, jmp
 //! FALL`. There are more nops than a uprobe copies bytes. They also serve as immediates, so that an instruction's
-//! length need not be known. Instructions that fault in the first run are skipped. Where the second and third runs
-//! differ, the probed run must only not fault.
+//! length need not be known. Instructions that fault in the first run are skipped. If an instruction's second and third
+//! runs differ, its probed run may differ too, but must not fault.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

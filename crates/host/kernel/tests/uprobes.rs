@@ -166,7 +166,6 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
     }
     let other = Target::start("exec");
     let (probe, _file) = other.probe();
-    // A shell that waits, then becomes the target.
     let mut child = Command::new("sh")
         .args(["-c", r#"read go; exec "$0""#])
         .arg(compile("exec-late"))
@@ -271,7 +270,7 @@ fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Over 32 places, links are shared, so closing one re-arms others.
+    // Beyond 32 places, probes share a link, so closing one probe re-arms others.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();

@@ -372,7 +372,6 @@ fn no_line_is_longer_than_the_terminal_is_wide() {
     }
 }
 
-/// Regression: the first rows, which have the most waiting time, had left the screen.
 #[test]
 fn rows_did_not_fit_the_terminal() {
     let mut session = locks();

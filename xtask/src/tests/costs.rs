@@ -11,7 +11,6 @@ const FILE: &str = "tests/costs.txt";
 const LEAST_S: f64 = 1.5;
 const HEAD: &str = "# Seconds that a test takes on two busy cores, longest first: `cargo run -p xtask -- tests --write-costs`.\n";
 
-/// Returns each test's seconds.
 pub fn read() -> HashMap<String, f64> {
     let text = std::fs::read_to_string(root().join(FILE)).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(' '));

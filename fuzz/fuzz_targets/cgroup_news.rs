@@ -1,6 +1,6 @@
-//! Messages about cgroups build a tree, which must equal a plain list. A walk through ancestors must end. The input
-//! consists of pieces. Three bytes before each give its length, a kind and a cgroup's id. A piece is a whole message,
-//! or becomes one with kind and id before it, or means that the cgroup is forgotten.
+//! Messages about cgroups change a tree, which must equal a plain list. Walks through ancestors must end. In the input,
+//! three bytes before each piece give its length, a kind and a cgroup's id. The piece is a message, or a message's rest
+//! after kind and id. One kind means that the cgroup is forgotten.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! The input's first two bytes give a geometry; no decoder may panic, or return anything outside it. An accepted site
-//! must decode to itself after encoding. If the table finds a site at an address, one of the site's heads (the bytes
-//! that trap) must be there.
+//! The input's first two bytes give the segment's geometry. No decoder may panic, or return a number outside the
+//! geometry. An accepted site must decode to itself after encoding. If the table finds a site at an address, one of the
+//! site's heads (the bytes that trap) must be there.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;

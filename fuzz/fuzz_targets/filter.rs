@@ -1,5 +1,5 @@
-//! Errors must be at an offset inside the text. A printed filter must parse to the same filter. A filter must decide as
-//! its comparisons do. The first 48 bytes are the argument registers.
+//! Errors must be at an offset inside the text. A printed filter must parse to the same filter. A filter must join the
+//! results of its comparisons correctly. The first 48 bytes are the argument registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

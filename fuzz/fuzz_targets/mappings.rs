@@ -15,7 +15,7 @@ use cells::{Cells, Change};
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// Half of the tables are spare, for moves.
+/// Half of the tables stay free, for the most that a move may need.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,

@@ -1,5 +1,5 @@
-//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands, but with
-//! branches in their near form, and a push of the return address and a jump for each call. The input's first three
+//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands. But
+//! branches have their near form, and a call becomes a push of the return address and a jump. The input's first three
 //! bytes choose the function's size, the site's offset, and what the patch does.
 #![no_main]
 
@@ -87,7 +87,8 @@ fuzz_target!(|input: &[u8]| {
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call is patched by a call, which stays valid if another tool restores the first byte alone.
+            // A call is replaced by a call, because another tool may restore only the first byte, which is then the
+            // same.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -105,7 +106,8 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // Heads that resume at the copy's start are guards, which may be operands that make the first instruction invalid.
+    // A head that resumes at the copy's start is a guard. It need not trap, because it may instead make the first
+    // instruction invalid.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;

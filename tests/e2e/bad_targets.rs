@@ -40,7 +40,8 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // If this process wrote the program, another test's child could inherit the descriptor (ETXTBSY).
+        // If this process wrote the file, another test's child could inherit the descriptor, so that exec fails
+        // (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
         path
@@ -259,7 +260,6 @@ fn a_target_that_dies_on_the_way() {
     }
 }
 
-/// The program must continue without probes.
 #[test]
 #[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {

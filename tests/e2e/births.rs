@@ -98,8 +98,8 @@ fn everything_at_once_survives_attach_and_detach() {
 }
 
 /// Regression: clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND), so a trap byte killed the
-/// child, and posix_spawn reported success. This libc has no symbols, so tiptoe knows clone3's code only up to the
-/// system call.
+/// child, and posix_spawn reported success. Trixie's libc has no symbol table, so tiptoe knows clone3's code only up to
+/// the system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -167,7 +167,7 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// The target reaches a trap byte while signals are blocked, but not by a call that tiptoe hooks.
+/// The target reaches a trap byte while signals are blocked: since before the attach, or by the kernel for a handler.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

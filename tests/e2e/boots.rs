@@ -50,7 +50,6 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// The test reads only what this script's `run` prints for each of [`COMMANDS`].
 const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/:/bin
 /bin/busybox --install -s /bin
@@ -132,7 +131,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that what doctor promises works, and of the features of newer kernels exactly `newer`.
+/// Asserts that a command works exactly if doctor promises it. `newer` names those of `watch` and `klock` that must
+/// work.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

@@ -1,4 +1,4 @@
-//! A target's files must not cost tiptoe unbounded time or memory, and signals must end it while it reads them.
+//! A target's files must not cost tiptoe unbounded time or memory, and signals must end tiptoe while it reads them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -89,7 +89,7 @@ fn it_writes_the_files_that_it_prints() {
     assert_eq!(written(&place.join("other")).0, FILES);
 }
 
-/// A user would send the folder's other files with the report.
+/// Users send the whole folder, so it must not contain other files.
 #[test]
 fn an_existing_folder_is_refused_and_unchanged() {
     let place = public_folder("bug-exists");

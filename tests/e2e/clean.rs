@@ -13,7 +13,6 @@ use crate::install::{folder, released, said};
 
 const PACKAGES: [&str; 4] = ["redis-server", "redis-tools", "memcached", "nginx-light"];
 
-/// Enters a machine through an overlay, so that its files stay as they are.
 const ENTER: &str = r#"set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changed,workdir=$2/work" "$2/root"
 cd "$2/root"

@@ -95,7 +95,8 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// tiptoe does not hook these inline calls, and after `unshare(CLONE_NEWTIME)` (`time`) the agent's thread may stay.
+/// The agent's thread stays, because no hook sees an inline call, or because `unshare(CLONE_NEWTIME)` (`time`) permits
+/// that.
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -207,7 +208,8 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The agent's change of ids makes a process undumpable. Undoing that must not make an undumpable program dumpable.
+/// When the agent's thread changes its ids, the process becomes undumpable. The agent undoes that only if the process
+/// was dumpable before.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

@@ -1,5 +1,5 @@
-//! If no jump fits, the cheaper one of the kernel's uprobe and the agent's trap counts. What the kernel cannot count,
-//! the agent counts.
+//! If no jump fits, calls are counted by the kernel's uprobe or the agent's trap, whichever is cheaper. The agent
+//! counts what the kernel cannot.
 
 use std::process::Command;
 
@@ -43,7 +43,6 @@ fn a_function_that_is_hit_too_often_counts_in_windows() {
     let notes = notes(report);
     assert!(notes.contains("costly in windows"), "{notes}");
     assert!(!notes.contains("switched off"), "{notes}");
-    // A jump fits, so the agent counts.
     assert_eq!((report.count("main"), report.via("agent")), (1, 1));
 }
 

@@ -49,7 +49,7 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// The system calls must be restartable in the trampoline; in `read`, with the comparison before the call.
+/// The trampoline makes the displaced system call. The kernel must be able to restart it there after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);

@@ -19,8 +19,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the code is restored. After a killed tiptoe, waits only for the program's own code: nothing stopped the
-/// threads, so hooks in libc stay until another attach.
+/// Waits until the code is restored. If tiptoe was killed, checks only the program's own code: nothing stops the
+/// threads then, so hooks in libc stay until another attach.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {

@@ -136,7 +136,7 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 const CUT: &str = "[…]";
 
-/// Returns the beginnings of a report's last lines, without notes and only after the last [`CUT`].
+/// Returns how the last lines of a report begin. Ignores notes, and everything before the last [`CUT`].
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -147,7 +147,7 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages that show a report with other last lines than `printed` has.
+/// Returns the pages whose report ends with other lines than `printed`.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");
@@ -195,7 +195,7 @@ fn every_command_is_in_a_block_that_is_run() {
     }
 }
 
-/// An unused replacement might change a later command.
+/// An unused replacement might change a command that is documented later.
 #[test]
 fn each_replacement_is_needed() {
     let commands = documented();

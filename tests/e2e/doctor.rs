@@ -336,7 +336,7 @@ fn the_fix_for_missing_rights_works() {
     }
 }
 
-/// Regression: cap_sys_ptrace made the row `ok`, although this right may give no access.
+/// Regression: with cap_sys_ptrace the row was `ok`, although that capability alone may not suffice.
 #[test]
 fn other_users_processes_are_ok_only_where_they_can_be_traced() {
     if !is_root() {

@@ -156,7 +156,8 @@ fn a_command_that_ended_before_its_libraries_were_read_had_no_row() {
     }
 }
 
-/// Regression: with only priority-inheriting mutexes, a thread seemed to wait for a word of its own stack.
+/// Regression: if the kernel refuses to wait for a priority-inheriting mutex, libc waits for a word of the stack, which
+/// was reported as the lock.
 #[test]
 fn a_deadlock_of_inheriting_mutexes_had_no_ring() {
     let mut program = Process::waiting(&target("pi_ring"), &[]);

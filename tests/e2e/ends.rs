@@ -156,7 +156,7 @@ fn a_signal_for_tiptoe_ends_the_command() {
     }
 }
 
-/// tiptoe waits for its command, unless the signal is sent again.
+/// After a SIGTERM, tiptoe waits for its command until another SIGTERM arrives.
 #[test]
 fn a_command_that_ignores_sigterm_is_reported() {
     let (mut tiptoe, report) = ready("trap '' TERM; echo on; read line");

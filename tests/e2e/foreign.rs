@@ -28,8 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Starts the program; `None`, with a note, if the kernel has no uprobes. Each test needs its own file, because the
-    /// kernel restores a removed uprobe's byte in each process with uprobes, even if the trap is tiptoe's.
+    /// Starts the program; `None`, with a note, if uprobes are unavailable. Each test needs its own file, because the
+    /// removal of a uprobe also overwrites tiptoe's trap in other processes with uprobes.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -38,7 +38,7 @@ impl LoadedProgram {
         let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
-        // A `ProbePoint` is for the thread that is then the youngest, so all threads must exist.
+        // `ProbePoint::new` selects the youngest thread, so all threads must exist.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
@@ -257,8 +257,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // If the jump already has the trap byte's value there, tiptoe notices the probe only when the kernel removes
-        // it.
+        // If the jump's byte there already equals a trap byte, tiptoe can notice only the probe's removal.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }

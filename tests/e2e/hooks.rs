@@ -1,4 +1,4 @@
-//! Probes on functions of libc that the agent hooks: counted exactly or refused, and the hook still works.
+//! Probes on libc functions that the agent hooks must count exactly or be refused, and the hooks must still work.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Report, Run, WaitingTarget, target};
 

@@ -98,8 +98,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe took it for still
-/// borrowed, so all later attaches failed.
+/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe still considered it borrowed, and
+/// all later attaches failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -158,7 +158,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // At a thread's first call, its frames are mapped.
+    // The agent maps a thread's frames at the thread's first probed call.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -199,7 +199,7 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // If this process wrote the program, another test's child could inherit the descriptor (ETXTBSY).
+    // If this process wrote the file, another test's child could inherit the descriptor, so that exec fails (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, Report, is_root, scaled, skipped, target, target_with};
 
-/// As uprobe hits, these calls take 15 to 600 s, because the kernel emulates or steps the first instruction.
+/// If each call hit a uprobe, the calls would take 15 s (first instruction emulated) to 600 s (stepped).
 const CALLS: u64 = 20_000_000;
 
 fn is_bound(report: &Report, function: &str) -> bool {

@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. A segment of a new length may split a mapping. If the number of counters grows,
-/// trampolines that record calls need two new arenas, because each contains the distance from counters to ring.
+/// How many more mappings are allowed. A segment of a new length may split a mapping. A larger number of counters
+/// changes the distance from the counters to the ring, so trampolines that contain it need two new arenas.
 const MORE_MAPS: usize = 8;
 /// In KB: two arenas.
 const MORE_SPACE: u64 = 128;

@@ -60,7 +60,7 @@ struct PerfComparison {
     expected: ExpectedCounts,
 }
 
-/// `None` if perf cannot count.
+/// Returns `None` if perf cannot count.
 fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<PerfComparison> {
     let mut program = contended();
     let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
@@ -113,7 +113,7 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts equal counts. perf may miss waits of exiting threads; tiptoe misses the lost events.
+/// Asserts equal counts. But perf may miss waits of exiting threads, and tiptoe as many as it reports lost.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -149,7 +149,7 @@ fn contended_waits_are_those_that_perf_counts() {
     if !is_possible() {
         return;
     }
-    // Spinlocks are excluded, because an interrupt that waits for one counts for the interrupted thread.
+    // Spinlocks are excluded, because perf attributes an interrupt's wait to the interrupted thread.
     let Some(PerfComparison { report, perf, .. }) = both(
         &["--kernel"],
         "lock:contention_begin",
@@ -293,7 +293,6 @@ fn the_whole_system_with_intervals() {
     assert_eq!(report.value["targets"], Value::Array(Vec::new()));
 }
 
-/// Regression: `-a sleep 5`, as perf's users type it, was refused.
 #[test]
 fn the_whole_system_while_a_command_runs() {
     if !is_possible() {
@@ -415,7 +414,7 @@ fn runs(contends: bool) -> [u64; 2] {
             watched.go();
             assert!(watched.finish().1.success());
         }
-        // The target lives on: its end may wait for the kernel's locks.
+        // Ends tiptoe before the idle target, whose exit may wait for the kernel's locks.
         false => tiptoe.signal(libc::SIGINT),
     }
     let (text, status) = tiptoe.finish();

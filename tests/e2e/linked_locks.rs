@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer tiptoe's waits may be than the hooks'. The first waits calibrate the clock and fault in memory, and
-/// a thread may be preempted between both readings.
+/// How much longer tiptoe's waits may be than the hooks'. tiptoe's first waits include a calibration and page faults,
+/// and a thread may be preempted between both readings of the clock.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -47,7 +47,7 @@ fn a_server_s_own_histograms_agree() {
 }
 
 fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
-    // tiptoe's wait is some instructions longer.
+    // tiptoe times some instructions more than the hooks.
     let (total, ours) = (row["total_ns"].as_u64().unwrap_or(0), own("total_ns"));
     let difference = count * 2_000 + ours / 10 + FIRST_NS;
     assert!(
@@ -127,7 +127,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
-        // If the kernel counted, locks would have no names.
+        // Locks have names only if the agent counts.
         let notes = &report.value["notes"];
         assert_ne!(report.value["locks"]["via"], "kernel", "{notes}");
         let is_journal = |row: &&Value| {

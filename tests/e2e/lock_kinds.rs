@@ -110,7 +110,7 @@ fn check_all_and<'a>(
     }
 }
 
-/// If a run has at most this many waits, all may be joins, because its threads may never contend.
+/// If a run has at most this many waits, all may be joins.
 const JOINS: u64 = 4;
 
 fn check(

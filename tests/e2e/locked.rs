@@ -1,4 +1,4 @@
-//! Programs that lock all their memory (mlockall), but none of the agent's.
+//! Programs that lock all their memory (mlockall) must not lock the agent's.
 
 use std::process::Command;
 

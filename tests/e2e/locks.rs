@@ -46,7 +46,6 @@ fn threads_that_wait_continue_after_attach_and_detach() {
     check_let_go(&target("contended"), &kinds);
 }
 
-/// glibc 2.41 has other cancellable waits; those of 2.31 are in another library.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_continue_after_attach_and_detach() {
@@ -266,7 +265,7 @@ fn the_number_of_readers_is_reported() {
     assert!(semaphore.expect("they wait")["readers"].is_null());
 }
 
-/// Regression: hold times of an adaptive mutex were 8 to 12% too long.
+/// Regression: hold times of an adaptive mutex were too long.
 #[test]
 fn holds_are_timed() {
     let watch = || Probe::lock().with(&["--hold", "cache_lock"]);
@@ -377,7 +376,7 @@ fn every_hold_is_counted() {
             );
         }
         match kind {
-            // Each wait adds a hold, unless the condition was true.
+            // Each wait for the condition retakes the mutex, unless the condition was true.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }

@@ -45,7 +45,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     let own = BTreeSet::from_iter(nice_values(std::process::id()));
     assert_eq!(own.len(), 1, "the test's threads: {own:?}");
     let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
-    // While the program is stopped, tiptoe stays in its phase.
+    // While the program is stopped, tiptoe cannot complete the attach or the detach.
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;

@@ -127,8 +127,8 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: if a thread set its own thread-local block, trampolines took the block's first word for libc's pointer.
-/// The agent must leave before a thread sets the block.
+/// Regression: after a thread had set its own thread-local block, trampolines took the block's first word for libc's
+/// pointer. The agent must leave before a thread sets the block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");
@@ -141,14 +141,14 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
     }
 }
 
-/// Regression: generated code set the block by a system call, which no hook sees, so the next hit wrote to the block.
+/// Regression: if generated code set the block, no hook saw the system call, and the next hit wrote to the block.
 #[test]
 fn a_first_hit_on_storage_that_is_not_libcs_writes_nothing_there() {
     let run = Probe::new(&["own"]).run(&target("own_storage"), &["written"]);
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: `wrfsbase` cannot be hooked, so later hits overwrote memory.
+/// Regression: no hook sees that `wrfsbase` sets the block, so later hits overwrote memory.
 #[test]
 fn a_program_that_sets_the_base_of_its_storage_is_left_to_the_kernel() {
     let program = target("own_base");

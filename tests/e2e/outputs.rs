@@ -1,4 +1,4 @@
-//! `-o FILE` in a folder to which other users may write, and beside a command that owns stderr.
+//! `-o FILE` in a folder to which other users may write. tiptoe's notes must not be on the command's stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -124,7 +124,7 @@ fn notes_were_printed_to_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // SIGINT is ignored, because every instrument then has a note.
+            // An ignored SIGINT gives every instrument a note.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

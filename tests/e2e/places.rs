@@ -1,4 +1,4 @@
-//! Probes go only on instructions of functions. All others are refused before the program is changed.
+//! Probes must be refused, before the program is changed, unless they are on an instruction of a function.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, skipped, symbol_value, target};
 

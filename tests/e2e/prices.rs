@@ -33,7 +33,7 @@ fn is_measured(calibrated: &Value) -> bool {
     calibrated == "now" || calibrated == "unsteady"
 }
 
-/// A run measures again if the CPUs' speed has changed since.
+/// A run measures again if the CPUs' speed has changed.
 const RUNS: usize = 6;
 
 /// Asserts that a later run uses an earlier one's prices, and does not change their files.
@@ -66,7 +66,7 @@ fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[
             return;
         }
         assert!(is_measured(calibrated), "{name}: {calibrated}");
-        // A later run may have measured another kind.
+        // In a later run, `now` may be about another kind of price.
         if number == 0 && calibrated == "now" {
             assert_eq!(kept().len(), 1, "{name}");
         }

@@ -1,4 +1,4 @@
-//! Our accounting of debug registers must agree with the kernel on random requests of events, replacements and
+//! Our accounting of debug registers must grant and refuse what the kernel does, for random events, replacements and
 //! debuggers.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Wait for NoWait {
     }
 }
 
-/// A sleeping child, traced (ptrace) once its registers are poked.
+/// A sleeping child, traced (ptrace) before its debug registers are written.
 struct Idle {
     child: Child,
     is_traced: bool,
@@ -55,7 +55,6 @@ impl Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        // Both fail only if the child was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

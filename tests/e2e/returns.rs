@@ -1,4 +1,5 @@
-//! Probes on the ends of calls, in programs that print how often each function was entered, returned and left.
+//! Probes on the ends of calls, in programs that print how often each function was entered, returned, and was left
+//! without a return.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -157,8 +158,8 @@ const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Makes a test of each name. Its rows are how the target is run, the target with its flags, and the modes,
-/// each a text of arguments.
+/// Makes a test of each name. Each row has the function that runs the target, the target with its flags, and the modes,
+/// which are strings of arguments.
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*
@@ -202,7 +203,7 @@ programs! {
     a_jump_is_the_last_event_of_a_thread: both ["ret_jump"] &["last"];
     longjmp_with_its_own_checks: both ["ret_jump", "-D_FORTIFY_SOURCE=2"] &["deep", "within", "layered"];
     sibling_calls: both ["ret_tail"] &["chain", "cycles"];
-    /// The calls are more than a thread's table has room for. The stack must not grow, and calls without room are only
+    /// A thread's table has no room for so many calls. The stack must not grow, and calls without room are only
     /// counted.
     #[ignore = "nightly: a million calls"]
     a_million_sibling_calls: bounded ["ret_tail"] &["cycle"];

@@ -160,7 +160,7 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], WATCHED);
 }
 
-/// Regression: the linkage table pushes two words before it enters the loader's resolver, which leaves by a jump. One
+/// Regression: the linkage table pushes two words before it enters the loader's resolver, which ends by a jump. One
 /// word was taken for the return address.
 #[test]
 fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {

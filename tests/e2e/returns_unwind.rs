@@ -1,4 +1,4 @@
-//! Frames left by unwinding, and programs that read their own stack, work as without probes.
+//! Unwinding, and programs that read their own stack, must work as without probes.
 
 use tiptoe_tests::truth::{ReturnComparison, Truth, without_truth};
 use tiptoe_tests::{Probe, Report, target, target_with};

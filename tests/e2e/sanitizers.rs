@@ -61,7 +61,7 @@ fn the_environment_of_a_sanitized_program_is_its_own() {
     }
 }
 
-/// Threads wait inside the runtime, so none can be borrowed.
+/// Threads wait inside the runtime, so none can load the agent.
 #[test]
 #[ignore = "nightly: waits five seconds for each program"]
 fn a_running_sanitized_program_is_counted() {

@@ -50,7 +50,6 @@ fn timed_calls_are_grouped_by_scope() {
     assert_eq!(parts(&report, "returns"), calls(2000));
 }
 
-/// A child's scopes must not count for its parent.
 #[test]
 fn a_forked_child_enters_scopes_of_its_own() {
     let report = probe(&[], &["forks", "2", "1000"]);

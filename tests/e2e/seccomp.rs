@@ -123,7 +123,7 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A child's trap bytes must be gone when it installs a filter, or its parent traces it.
+/// A child's trap bytes must be gone before the child installs a filter or is traced by its parent.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];

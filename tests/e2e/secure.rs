@@ -80,7 +80,7 @@ fn the_agents_thread_holds_no_rights() {
     drop(attached);
 }
 
-/// Otherwise root would own the program's files in /proc.
+/// Root would own an undumpable program's files in /proc.
 #[test]
 fn the_program_stays_dumpable() {
     if !is_root() {

@@ -63,13 +63,13 @@ impl Folder {
 
     fn end(&self) {
         if let Some(pid) = self.pid() {
-            // SAFETY: kill takes two numbers. The server removes the file before it ends, so the id is its own.
+            // SAFETY: kill takes two numbers. The server removes its pid file before it ends, so no other process has
+            // the id.
             unsafe { libc::kill(pid as i32, libc::SIGTERM) };
         }
     }
 }
 
-/// Ends the server if the test panics.
 struct EndOnPanic<F: Fn()>(F);
 
 impl<F: Fn()> Drop for EndOnPanic<F> {
@@ -147,7 +147,7 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     })
 }
 
-/// Exceptions leave probed frames of the program, libc, libstdc++ and libgcc.
+/// Exceptions unwind probed frames of the program, libc, libstdc++ and libgcc.
 #[test]
 fn a_server_whose_threads_throw() {
     let program = target("serves");

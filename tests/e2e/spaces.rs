@@ -2,7 +2,7 @@
 
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
 
-/// Returns the number and bytes of mappings of code. Adjacent ones of a file count as one.
+/// Returns the number and bytes of mappings of code. Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
@@ -130,7 +130,7 @@ fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     }
 }
 
-/// tiptoe must read in the list of mappings which file mprotect made executable, so it may miss early calls.
+/// tiptoe learns whose code mprotect made executable only from the list of mappings, so it may miss early calls.
 #[test]
 fn calls_in_code_that_becomes_executable_were_missing() {
     let mut process = Process::waiting(&target("moved"), &["written", "1000"]);
@@ -143,7 +143,7 @@ fn calls_in_code_that_becomes_executable_were_missing() {
     check("written", &report, &ExpectedCounts::parse(&counted), true);
 }
 
-/// Regression: in arrays near libc or in a closed library's place, each byte with a trap's value was replaced.
+/// Regression: in arrays near libc or at a closed library's address, each byte equal to a trap byte was replaced.
 #[test]
 fn arrays_were_taken_for_code() {
     moved("array", false);

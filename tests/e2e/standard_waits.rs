@@ -23,7 +23,7 @@ fn ways() -> Vec<Probe> {
 
 #[test]
 fn waits_in_templates_are_the_programs_own() {
-    // Without optimisation, code addresses frames by %rbp, which our BPF programs do not follow.
+    // Our BPF programs cannot unwind unoptimized code, because its callers are found by %rbp.
     for (flags, kernel) in [
         (&["-DAPART", "-O0"][..], false),
         (&["-DAPART", "-O1"], true),
@@ -44,7 +44,7 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                // The program is attached to, because a command's waits may end before tiptoe has read its libraries.
+                // Attaches, because a command's waits may end before tiptoe has read its libraries.
                 let mut waiting = Process::waiting(&program, &[kind]);
                 let ours = way.attach(&[waiting.pid()]);
                 ours.wait_ready();
@@ -60,7 +60,7 @@ fn waits_in_templates_are_the_programs_own() {
     }
 }
 
-/// Regression: call sites and wakers were in `std`, whose frame pointers BPF programs do not follow.
+/// Regression: call sites and wakers were in `std`, because BPF programs do not unwind by frame pointers.
 #[test]
 fn waits_of_rust_are_the_programs_own() {
     let program = rust_target("contended_rust");
@@ -87,7 +87,7 @@ fn waits_of_rust_are_the_programs_own() {
         for row in rows.iter().filter(|row| row["type"] == "futex") {
             let blame = row["blame"].as_array().into_iter().flatten();
             let sites = blame.map(|blame| text(blame, "callsite"));
-            // If a thread's closure was inlined, its caller is the stack's only function of the program.
+            // If a thread's closure was inlined into this caller, the stack has no other function of the program.
             let sites = sites.chain([text(row, "callsite")]);
             let sites = sites.filter(|site| !site.contains("__rust_begin_short_backtrace"));
             for site in sites {

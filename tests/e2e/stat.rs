@@ -60,8 +60,7 @@ fn of_running(events: &str, arguments: &[&str]) -> (Value, String) {
     let pid = program.pid().to_string();
     let report = std::env::temp_dir().join(format!("tiptoe-stat-{}-{pid}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    // tiptoe starts the command once it counts, so the target begins after the command's `on`. The command's end ends
-    // the count.
+    // tiptoe counts from the command's start to its end, so the target begins after the command has printed `on`.
     let mut tiptoe = Process::start(
         stat(&["--json", "-e", events, "-p", &pid, "-o", path]).args([
             "--",

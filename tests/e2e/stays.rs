@@ -133,7 +133,6 @@ fn only_what_security_md_lists_remains_in_a_program() {
             .any(|b| b.path == m.path && !m.path.is_empty())
     });
     left.retain(|m| !before.contains(m));
-    // No writable mapping may be shared with another process.
     let mut shared = left.iter().filter(|m| m.permissions.ends_with('s'));
     assert!(shared.all(Mapping::is_arenas), "{left:#x?}");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Beyond the budget all waits are counted, but only some are timed, each weighted by the skipped ones.
+//! Beyond the budget all waits are counted, but only some are timed, each weighted by the number of skipped ones.
 
 use serde_json::Value;
 use tiptoe_tests::report::ExpectedCounts;
@@ -81,13 +81,13 @@ fn estimates_are_near() {
         let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (reported, own) = (number(row, "total_ns"), own.0[lock]);
-        // The sum is inexact, because a few waits may get large weights, and a few none.
+        // The sum is inexact, because a few waits may get large weights, and others no weight.
         assert!(
             reported > own / 4 && reported < 4 * own,
             "{reported} of {own}: {row:#}"
         );
     }
-    // Long waits are reported, sampled or not, with weight 1.
+    // A long wait has weight 1 even if it was not sampled.
     let (reported, own) = (find_row(&report, "even"), own.0["even"]);
     let [reported, max] = [
         number(reported, "total_ns"),

@@ -86,8 +86,8 @@ fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, na
         report.value
     );
     let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
-    // Each call of `once` has its own lock, so there may be no room for some locks. If a wait's end is missed, other
-    // calls are dropped, too.
+    // Each call of `once` has its own lock, so there may be no room for some locks. If tiptoe misses a wait's end, it
+    // drops other calls, too.
     let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
         kind == "once" || !drops.iter().any(is_amiss),
@@ -474,7 +474,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // At the first trace's end, its agent's thread wakes and waits again.
+    // When the first tiptoe ends, its agent's thread makes futex calls.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -102,7 +102,8 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// If the outer function were only counted, no call would be known to be inside.
+/// Beyond its budget tiptoe only counts calls, except those of the outer function: otherwise none would be known to be
+/// inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

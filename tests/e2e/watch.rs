@@ -25,7 +25,6 @@ pub(crate) fn turn() -> Option<RegisterLock> {
     None
 }
 
-/// Takes the lock of debug registers if the instrument is a watch.
 pub(crate) fn turn_of(instrument: &Probe) -> Option<RegisterLock> {
     let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
     is_watch.then(RegisterLock::wait)
@@ -164,7 +163,7 @@ fn a_hot_variable_does_not_stop_its_program() {
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
         // Each window counts the allowed hits, and up to one more for each CPU. `windows` excludes the last window.
-        // The other backends may count more, because stopping threads takes longer.
+        // Backends other than `kernel` may count more, because stopping threads takes longer.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);

@@ -82,7 +82,7 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
     });
 }
 
-/// Only the value before a turn's first access is unknown.
+/// With `--rotate`, only the value before a turn's first access is unknown.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

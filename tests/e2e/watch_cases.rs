@@ -11,7 +11,7 @@ const AUTO: &[&str] = &["auto"];
 const TASK: &[&str] = &["kernel-task"];
 const AGENT: &[&str] = &["agent"];
 
-/// Returns what a scenario can expect: the report's `watch`, with rows by function and other keys.
+/// Returns what a scenario may compare: the report's `watch`, with rows by function and additional keys.
 fn parts(run: &Run) -> Value {
     let report = run.good();
     let mut by_function = Map::new();
@@ -187,8 +187,8 @@ scenarios! {
         [EVERY] ["small_stacks", "exhausted"] ["total"] {"whole": true, "hits/0": "$total"}
         [EVERY] ["small_stacks", "handled"] ["total"] {"whole": true, "hits/0": "$total"}
 
-    /// The agent's thread leaves while the program enters a user namespace. 1,000 stores while SIGTRAP is blocked leave
-    /// one pending signal, which names no instruction.
+    /// The agent's thread must be absent while the program enters a user namespace. After 1,000 stores with SIGTRAP
+    /// blocked, one signal is pending, which names no instruction.
     a_programs_own_traps_reach_its_handler:
         [EVERY] ["trapping", "handled"] ["total"] {
             "whole": true, "stdout": "total 1200 traps 200\n", "rows/add/count": 1000, "rows/on_trap/count": 200

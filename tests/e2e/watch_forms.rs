@@ -96,7 +96,7 @@ fn the_text_keeps_its_form() {
     on(EVERY, |via| {
         let options = format!("stats.level --trace --budget off --via {via}");
         let text = printed(&options, "values", 1);
-        // Callers depend on the C library, the cost's words on chance.
+        // Callers depend on the C library, and the cost's words depend on chance.
         let left_out = ["<-", "cost", "tiptoe itself"];
         let is_kept = |line: &&str| !left_out.iter().any(|words| line.contains(words));
         let kept: Vec<&str> = text.lines().filter(is_kept).collect();

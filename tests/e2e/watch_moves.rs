@@ -134,7 +134,7 @@ fn unmapped_memory_ends_its_watch() {
     });
 }
 
-/// Regression: a pointer to the address of an unmapped variable was never followed.
+/// Regression: if a pointer led to the address of an unmapped variable, its target was never watched.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     on(EVERY, |via| {

@@ -71,7 +71,7 @@ fn take_all(words: Words<'_>, pid: u32) {
     };
     let released = accounting.release(&Request::new(thread, Kind::Data, 0));
     released.expect("the thread's register is reserved");
-    // The fourth is always left to debuggers.
+    // The fourth is always reserved for debuggers.
     accounting
         .reserve_wide(Kind::Data, 3, 1)
         .expect("three are free");

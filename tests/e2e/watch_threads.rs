@@ -140,7 +140,7 @@ fn all_registers_are_released() {
     });
 }
 
-/// A CPU's breakpoint would stop both processes.
+/// A CPU's breakpoint would also stop the other process.
 #[test]
 fn addresses_that_another_process_has_are_watched_by_threads() {
     let Some(_turn) = turn() else { return };

@@ -8,7 +8,7 @@ use std::process::Command;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{ExpectedCounts, Probe, Report, command, go_target, is_root, skipped, target};
 
-/// Starts tiptoe by other commands. The kernel must count in `program`.
+/// Starts tiptoe through other commands. The kernel must count in `program`.
 fn by_kernel(
     through: &[&str],
     program: &Path,
@@ -31,7 +31,7 @@ fn by_kernel(
     )
 }
 
-/// The agent reports its failure, and holds the program until the kernel counts.
+/// The agent reports its failure, and stops the program until the kernel counts.
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(

@@ -1,5 +1,5 @@
-//! Makes a keeper, which kills what a test leaves, the parent of a test program that was started directly, as by
-//! `cargo test`.
+//! A test program that was started directly, as by `cargo test`, forks a keeper, which forks the test process and kills
+//! what a test leaves.
 //!
 //! ```text
 //! front (the process that was started) ── keeper ── test process ── what the test starts
@@ -7,7 +7,7 @@
 //!
 //! If the front is killed, the keeper gets SIGTERM. If the keeper is killed, the test process gets SIGKILL, and the
 //! front, which is a subreaper like the keeper, kills the rest. Each process must be forked while its parent has one
-//! thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
+//! thread, because `PR_SET_PDEATHSIG` sends its signal when the parent's *thread* ends.
 
 use std::io;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     }
 }
 
-/// Forwards SIGTERM to the keeper. Returns its exit status.
+/// Forwards SIGTERM to the keeper. Returns the keeper's exit status.
 fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {

@@ -73,7 +73,7 @@ pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
     whole.iter().step_by(step)
 }
 
-/// Checks each case. Fails with the failed ones' names.
+/// Checks each case, then fails with the names of those that failed.
 pub fn each<'c>(cases: impl IntoIterator<Item = &'c &'c str>, check: impl Fn(&str)) {
     let failure = |case: &'c &'c str| {
         let error = catch_unwind(AssertUnwindSafe(|| check(case))).err()?;

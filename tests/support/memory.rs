@@ -12,7 +12,7 @@ use crate::process::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// In bytes. An entry's probe may be after an `endbr64`, a no-operation and four instructions.
+/// A site's length in bytes. An entry's probe may be after an `endbr64`, a no-operation and four instructions.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.
@@ -29,7 +29,7 @@ impl Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// Returns one instruction.
+    /// Returns one byte of a function.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }

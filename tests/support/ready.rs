@@ -10,7 +10,7 @@ use std::process::Command;
 pub struct Ready(PipeReader);
 
 impl Ready {
-    /// Adds `--ready-fd` to a tiptoe command, and calls `start` with it.
+    /// Adds `--ready-fd` to a tiptoe command, and calls `start` with the command.
     pub fn of<T>(command: &mut Command, start: impl FnOnce(&mut Command) -> T) -> (T, Ready) {
         let (near, far) = std::io::pipe().expect("a pipe");
         let fd = far.as_raw_fd();
@@ -28,7 +28,7 @@ impl Ready {
         (started, Ready(near))
     }
 
-    /// Waits until tiptoe counts. Panics if it ends before. May be called once.
+    /// Waits until tiptoe counts. Panics if tiptoe ends earlier. May be called once.
     pub fn wait(&self) {
         let mut said = String::new();
         (&self.0).read_to_string(&mut said).expect("text");

@@ -60,7 +60,7 @@ impl Report {
         event["count"].as_u64().expect("a count")
     }
 
-    /// Returns how many events are via `way`.
+    /// Returns how many events are counted via `way`.
     pub fn via(&self, way: &str) -> usize {
         self.events()
             .iter()

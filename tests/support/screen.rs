@@ -51,7 +51,6 @@ impl OnTerminal {
         let (mut from, to) = (own(&terminal), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
-            // The read fails when the program has ended.
             while let Ok(count @ 1..) = from.read(&mut some) {
                 to.lock().expect("no reader panics").extend(&some[..count]);
             }

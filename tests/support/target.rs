@@ -41,7 +41,7 @@ pub fn rust_target(name: &str) -> PathBuf {
     path
 }
 
-/// Builds a C target with musl. Fails with the compiler's message.
+/// Builds a C target with musl.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
     // The kernel's headers are here; musl has none.
@@ -53,7 +53,7 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
-/// Builds a Go target. Fails with the compiler's message.
+/// Builds a Go target.
 pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     )
 }
 
-/// Returns a Java target's command. Fails with the compiler's message.
+/// Returns a Java target's command.
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));

@@ -40,7 +40,7 @@ pub struct Probe {
     is_contained: bool,
 }
 
-/// What tiptoe and its command left.
+/// The results of tiptoe and its command.
 #[derive(Debug)]
 pub struct Run {
     /// The report, if any.

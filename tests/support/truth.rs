@@ -20,7 +20,7 @@ pub struct Calls {
     pub returns: Option<u64>,
     /// Calls that ended by an exception, longjmp, or the end of their thread.
     pub left: Option<u64>,
-    /// Calls that run when the program ends.
+    /// Calls that still run when the program ends.
     pub inside: Option<u64>,
     /// `left` plus `inside`, if the target knows only that.
     pub unfinished: Option<u64>,
@@ -118,7 +118,7 @@ impl Report {
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns an event's expected count.
+    /// Returns the count that agrees with an event's ends.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),
@@ -147,7 +147,7 @@ impl Report {
             ReturnComparison::Enough => returns,
             ReturnComparison::Bounded => returns + counted,
         };
-        // Calls that run when the program ends are reported as left.
+        // Calls that still run when the program ends are reported as left.
         let left_at_the_end = calls.left.map(|left| left + calls.inside.unwrap_or(0));
         let rows = [
             ("entries", Some(calls.entries), self.entries(name)),

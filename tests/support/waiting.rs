@@ -79,7 +79,7 @@ impl WaitingTarget {
     }
 }
 
-/// Follows processes that have one child each, and returns the last.
+/// Returns the last of a chain of processes, each of which has one child.
 pub fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children

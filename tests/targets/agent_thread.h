@@ -2,7 +2,6 @@
 #include "common.h"
 #include <dirent.h>
 
-// Returns the id of the agent's thread, or 0.
 static inline pid_t agent_thread(const char *process) {
     char path[300], name[64];
     pid_t found = 0;

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// blocking ROUNDS [wait]: system calls with a time-out, which may not return early or with EINTR.
+// blocking ROUNDS [wait]: system calls with a time-out, which must not return early or with EINTR.
 #include "common.h"
 #include <linux/futex.h>
 #include <poll.h>

@@ -107,5 +107,5 @@ static inline char *use_guarded_stack(size_t size) {
     return memory + page;
 }
 
-// Four handlers may nest. In each, lazy binding may save the CPU's state.
+// Four handlers may nest. Each needs a signal frame, and as much for lazy binding, which saves the CPU's state.
 static inline void use_alternate_stack(void) { use_guarded_stack(8 * signal_frame() + 32768); }

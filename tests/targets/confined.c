@@ -20,8 +20,8 @@
 
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// tiptoe hooks no call whose number is copied from another register. That register gets only constants, so tiptoe knows
-// that the call does not block signals.
+// tiptoe hooks no call whose number is copied from another register. It can tell that the call does not block signals,
+// because only constants are moved to that register.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \
@@ -54,7 +54,7 @@ static void join_pid(void) {
         _exit(first > 0 && waitpid(first, &status, 0) != first);
     }
     snprintf(path, sizeof path, "/proc/%d/ns/pid_for_children", id);
-    // The namespace exists once it has its first process.
+    // Until the new namespace has a process, the link is missing or names the old one.
     struct stat own, other;
     int fd;
     CHECK(stat("/proc/self/ns/pid_for_children", &own) == 0);

@@ -243,8 +243,8 @@ static void *contend(void *number) {
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // All must end after the same round, because they wait for each other. The first thread chooses it, because no
-        // other is ahead.
+        // Threads may wait for each other in a round, so all must end after the same one: the first thread's current
+        // round, because no such thread can be ahead of it.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }

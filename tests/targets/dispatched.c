@@ -1,7 +1,7 @@
 // cflags: -O2 -fcf-protection=none
-// dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits. After half of the calls, system calls
-// from outside libc go to a SIGSYS handler, which must get none. With `own`, an inline system call requests that, not
-// prctl.
+// dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits. Before the second half, it makes
+// system calls from outside libc raise SIGSYS, whose handler must not run. It requests this by prctl or, with `own`, by
+// an inline system call.
 #include "common.h"
 #include "only_trap.h"
 

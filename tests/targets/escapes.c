@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// escapes jump|cancel: a thread leaves waits only by a handler's siglongjmp or by cancellation.
+// escapes jump|cancel: a thread's waits end only by a handler's siglongjmp or by cancellation.
 #include "common.h"
 #include <poll.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // Functions that differ in their first instruction. Each adds its own number to its argument. Another tool may restore
-// only the first byte of tiptoe's jump, so bytes after it are fixed (`guard.rs`).
+// only the first byte of tiptoe's jump. So that this is harmless, some later bytes of the jump are fixed (`guard.rs`).
         .text
         .macro first name
         .p2align 4

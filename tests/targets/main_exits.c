@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// main_exits CALLS [wait]: main leaves by pthread_exit; another thread ends the process.
+// main_exits CALLS [wait]: main ends by pthread_exit; another thread ends the process.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // mappings ROUNDS [wait]: three threads map, split, move and unmap code while a fourth hits traps. Prints `settled`
-// when the mappings stay.
+// when no more mappings change.
 #include "common.h"
 #include <fcntl.h>
 #include <pthread.h>

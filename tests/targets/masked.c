@@ -1,7 +1,8 @@
 // cflags: -O2 -pthread
-// masked HOW: a thread that blocks SIGTRAP calls a function on which only a trap byte fits. HOW: mask (its own mask);
-// sigsuspend, ppoll, pselect, epoll (its SIGUSR1 handler calls); handler (its return restores the mask). With `mask`
-// there are many threads, so that some are preempted inside the trap's handler.
+// masked HOW: a thread that blocks SIGTRAP calls a function on which only a trap byte fits. HOW is what blocks SIGTRAP:
+// mask (the thread's own mask), sigsuspend, ppoll, pselect, epoll (the mask of a SIGUSR1 handler that interrupts this
+// call), handler (the mask that a handler's return restores). With `mask` there are many threads, so that some are
+// preempted inside the trap's handler.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>

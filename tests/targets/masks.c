@@ -101,7 +101,7 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
-// epoll may return EINTR for another thread's signal, so it waits again if no handler ran.
+// epoll may return EINTR for another thread's signal, so the wait is repeated if no handler ran.
 static int waits(int way, const sigset_t *mask, int ms) {
     int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
     do result = ways[way](mask, ms);
@@ -123,7 +123,8 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// If the sender's thread gets the signal while it starts, the signal is pending only once the agent has held it back.
+// The sender's thread may get the signal while the thread starts. Then the signal is pending only after the agent has
+// held it back.
 static int becomes_pending(int signal) {
     while (!pending(signal)) sched_yield();
     return 1;
@@ -188,7 +189,7 @@ static void another_waits(void) {
     CHECK(pthread_join(beside, NULL) == 0 && !pending(SIGTRAP));
 }
 
-// The handler's probed functions must leave a full mask as it was.
+// A handler hits probes while all signals are blocked. The wait must still restore the mask.
 static void full_masks(void) {
     sigset_t mostly = all_but(SIGUSR1), old;
     install(SIGUSR1, 0);
@@ -413,7 +414,6 @@ static void new_programs(void) {
     if ((pid = vfork()) == 0) { execve(self, arguments, none); _exit(97); }
     CHECK(ends(pid) == 0);
     CHECK(posix_spawn(&pid, self, NULL, NULL, arguments, none) == 0 && ends(pid) == 0);
-    // The child must not change its parent's handlers.
     CHECK(sigaction(SIGTRAP, NULL, &old) == 0 && old.sa_handler == count);
     CHECK(raise(SIGTRAP) == 0 && pending(SIGTRAP));
     if ((pid = fork()) == 0) { CHECK(!pending(SIGTRAP) && blocks(SIGTRAP)); _exit(0); }

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// parts [wait]: four threads with two names call `works`, and leave their first call without a return.
+// parts [wait]: four threads with two names call `works`, and end their first call by longjmp.
 #include "ret_common.h"
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: calls that the agent's thread would break. After `setuid` no thread may keep rights; with
-// `single` libc must know one thread only; `child` acts like a server's worker.
+// privileges MODE [wait]: makes calls that the agent's thread would break. After `setuid` no thread may keep rights;
+// with `single` libc must know one thread only; `child` acts like a server's worker.
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>

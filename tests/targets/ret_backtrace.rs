@@ -42,7 +42,7 @@ fn holds(x: u64) -> u64 {
 }
 
 fn main() {
-    // The hook runs above the frames that will be left.
+    // The hook runs before the frames are unwound.
     panic::set_hook(Box::new(|_| {
         looks(1);
     }));

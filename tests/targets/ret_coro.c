@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread ret_switch.S
 // ret_coro MODE [wait]: probed frames on stacks that are switched, by swapcontext or by hand. MODE: travels (each step
-// on another thread), copied (one stack, saved to the heap and put back, as greenlet does), nested (a coroutine in a
-// coroutine), linked (each ends by a return), abandoned (its stack is reused), and others.
+// on another thread), copied (one stack, saved to the heap and put back, as greenlet does), nested, linked (each ends
+// by a return), abandoned (its stack is reused), and others.
 #include "ret_common.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -230,7 +230,7 @@ static void mode_travels(void) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ids[i], NULL) == 0);
 }
 
-// New tasks get the stacks, so that the frames on them are never left.
+// New tasks reuse the stacks, so that the old frames on them never end.
 static void mode_abandoned(void) {
     by_switch();
     for (int i = 0; i < 20 * TASKS; i++) resumes(&tasks[i % TASKS]);

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -rdynamic
-// ret_forced MODE [wait]: _Unwind_ForcedUnwind leaves probed frames. Its stop function prints each frame as object and
+// ret_forced MODE [wait]: _Unwind_ForcedUnwind unwinds probed frames. Its stop function prints each frame as object and
 // offset. The output must be the same with probes.
 #include "ret_common.h"
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ static _Unwind_Reason_Code jumps(int, _Unwind_Action, _Unwind_Exception_Class, s
     return _URC_NO_REASON;
 }
 
-// Ends the unwinding at frame number `enough`, before any frame is left.
+// Ends the unwinding at frame number `enough`, before any frame is unwound.
 static _Unwind_Reason_Code refuses(int, _Unwind_Action, _Unwind_Exception_Class, struct _Unwind_Exception *,
                                    struct _Unwind_Context *context, void *) {
     print_frame("frame", context);
@@ -104,7 +104,7 @@ static void *threaded(void *exception) {
     unwind(to_the_end, (struct _Unwind_Exception *)exception, 2);
     return NULL;
 }
-// The threads are successive, so that each reuses what the previous one left.
+// The threads are successive, so that each reuses the previous one's memory.
 static void threads(void) {
     for (int i = 0; i < 50; i++) {
         struct _Unwind_Exception exception;

@@ -56,7 +56,7 @@ static void deep(void) {
     for (volatile int depth = 0; depth < 200; depth++)
         if (sigsetjmp(place, 0) == 0) deeper(depth, depth % 5); else landed++;
 }
-// No call returns between the jumps, so none shows a tracer the left frames.
+// No call returns between the jumps, so no return shows a tracer that frames have ended.
 static void repeated(void) {
     volatile int i = 0;
     sigsetjmp(place, 1);

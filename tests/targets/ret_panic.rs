@@ -1,4 +1,4 @@
-// ret_panic [wait]: Rust panics leave probed frames. Prints what was dropped and caught, then the truth.
+// ret_panic [wait]: Rust panics unwind probed frames. Prints what was dropped and caught, then the truth.
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

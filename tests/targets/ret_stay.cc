@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // ret_stay MODE [wait]: four threads stay inside probed frames until the next line, while a tracer may attach or
-// detach. They leave by MODE: returns, throws, jumps, exits.
+// detach. The frames end by MODE: returns, throws, jumps, exits.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// ret_tail MODE [N] [wait]: sibling calls, which leave no frame, and frames many thousands deep.
+// ret_tail MODE [N] [wait]: sibling calls, which replace a frame, and frames many thousands deep.
 #include "ret_common.h"
 #include <pthread.h>
 

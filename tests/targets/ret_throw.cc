@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -x c ret_c_frames.c -x none
-// ret_throw MODE [wait]: C++ exceptions leave probed frames. `uncaught` dies of SIGABRT.
+// ret_throw MODE [wait]: C++ exceptions unwind probed frames. `uncaught` dies of SIGABRT.
 #include "ret_common.h"
 #include <exception>
 #include <future>

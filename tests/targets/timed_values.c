@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread
-// timed_values [wait]: calls with known arguments that return, are left, recurse, or end on another thread.
+// timed_values [wait]: calls with known arguments that return, recurse, or end by longjmp or on another thread.
 #include "ret_common.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,5 @@
 // cflags: -O1 -g -pthread
-// trapping MODE: uses SIGTRAP itself, and stores to `total` in between.
+// trapping MODE: uses SIGTRAP for itself, and stores to `total`.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>

@@ -226,7 +226,6 @@ static void values(void) {
     CHECK(read(zero, &stats.state, sizeof stats.state) == sizeof stats.state);
 }
 
-// After exec no store may be counted.
 static void again(char **argv) {
     seldom();
     argv[1] = "hot";
@@ -324,7 +323,6 @@ static void forked(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
-// The child stores to the same address without end.
 static void crowded(void) {
     char byte;
     pid_t child = fork();

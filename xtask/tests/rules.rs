@@ -16,7 +16,7 @@ use xtask::{
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
 /// How many more instructions a mutex may execute with the hook `Waits` than without: a prefetch, a copy of the
-/// address, a jump, and four in parking_lot's `try_lock`, which load and test the state.
+/// address, a jump, and four of `try_lock` that load and test the state.
 const MOST_OF_WAITS: usize = 7;
 /// The same for `bump`, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;

@@ -2,7 +2,7 @@
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
-/// All memory is readable.
+/// Computes the address, as if all memory were readable.
 pub fn locate(plan: &Plan) {
     let place = LoadedFile {
         bias: 0x1000,

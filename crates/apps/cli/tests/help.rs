@@ -37,7 +37,6 @@ fn block<'a>(help: &'a str, heading: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.is_empty()).collect()
 }
 
-/// Regression: `-h` printed everything, over three screens.
 #[test]
 fn short_help_has_a_line_for_each_option_and_three_examples() {
     for command in COMMANDS {

@@ -15,7 +15,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Bench(Child);
 
 impl Bench {
-    /// Starts a bench whose first measurement takes long.
     fn start(name: &str, folder: &Path) -> Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe-dev"));
         command
@@ -52,7 +51,6 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // These fail only if the bench has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -72,7 +70,6 @@ fn runs(pid: u32) -> bool {
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
-/// Regression: Ctrl-C left compiled programs in /tmp. SIGTERM also left them running.
 #[test]
 fn a_signal_ends_the_program_and_removes_its_folder() {
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {

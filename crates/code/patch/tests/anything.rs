@@ -1,4 +1,4 @@
-//! Random bytes give a refusal, or a patch whose inner heads trap.
+//! Random bytes give a refusal, or a patch whose inner heads (starts of instructions) trap.
 
 mod traps;
 

@@ -1,4 +1,5 @@
-//! Patches an entry at each instruction that the decoder knows, and executes each once and, if allowed, twice.
+//! Tries each instruction that the decoder knows as the first of a patched entry. Also executes repeatable instructions
+//! twice.
 
 #[path = "every/encodings.rs"]
 mod encodings;

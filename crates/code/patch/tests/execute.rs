@@ -472,7 +472,7 @@ fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, s
         // `syscall` overwrites these.
         (found[1], found[11]) = (expected[1], expected[11]);
     }
-    // At a system call the flags are free.
+    // A patch may change the flags at a system call.
     found[11] = expected[11];
     found[16] = expected[16];
     assert_eq!(found, expected);

@@ -109,7 +109,7 @@ fn every_row_agrees_with_gimli() {
                         compared += 1;
                     }
                     None if matches!(row.cfa(), CfaRule::Expression(_)) => {
-                        // The table has the rules of both parts of a linkage table's entry, or neither rule.
+                        // The table has rules for both parts of a linkage table's entry, or for neither.
                         let none = table.rule(first) == Rule::UNKNOWN;
                         let (at, after) = (table.rule(first | 10), table.rule(first | 11));
                         let entry = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());

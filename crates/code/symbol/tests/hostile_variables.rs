@@ -353,8 +353,8 @@ fn an_exceeded_budget_hid_units_for_good() {
     let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
     let kind = dwarf.entry(kind, &[&[4]]);
     dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
-    // A unit's first entry is paid for twice, when it is read and when the unit is searched. So the first request can
-    // pay for the earlier units, but not for the variable's.
+    // A unit's first entry uses the budget twice, when it is read and when the unit is searched. So the first request's
+    // budget suffices for the earlier units, but not for the variable's.
     let (info, abbrev) = after_units(26, dwarf);
     let file = Content::from(elf::elf(&[
         (".debug_info", &info),

@@ -261,8 +261,8 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix that may run if the kernel removes its trap, without a refetch, while the first byte is a
-/// trap.
+/// Returns the first mix that may run if the kernel removes its trap without a refetch, at a moment when the first byte
+/// is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {

@@ -380,7 +380,7 @@ fn an_injector_may_be_killed_at_any_moment() {
     agent();
     let mut step = 0u64;
     for _ in 0..scaled(100) {
-        // Only the first injection into a target starts in a cave.
+        // Only the first injection into a target starts in a cave (unused bytes after a file's code).
         let target = Target::start("loops", &["malloc"], 3);
         for longest in [40_000, 40_000, 400_000, 400_000, 400_000] {
             let mut injector = Command::new(std::env::current_exe().expect("own path"))
@@ -400,7 +400,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .control
                 .wait("life", |control| control.get(1) > rounds + 10);
         }
-        // The stub must return to the program by itself within its lease.
+        // The stub of a killed injector must return to the program by itself.
         std::thread::sleep(Duration::from_millis(800));
         assert_clean(target.pid(), 2);
         target.finish();

@@ -18,7 +18,7 @@ const STORES: u64 = 50;
 /// Too short for a thousand hits.
 const ALLOWED_NS: u64 = 100_000;
 
-/// While locked, no other test (see `tests/support/breakpoint.rs`) takes debug registers.
+/// While locked, no other test of this file takes debug registers.
 fn turn() -> File {
     let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
     let mut options = OpenOptions::new();

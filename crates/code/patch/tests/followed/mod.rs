@@ -1,4 +1,4 @@
-//! Calls that the trampoline follows by itself, interrupted at each instruction.
+//! Trampolines that follow a call to its return without the agent, interrupted at each instruction.
 
 use std::hint::black_box;
 use std::ops::Range;

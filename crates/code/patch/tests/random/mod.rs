@@ -108,7 +108,6 @@ pub struct Writer<'a> {
     pub data: u64,
     pub helper: u64,
     pub random: &'a mut Random,
-    /// Whether the code has set the flags.
     pub are_flags_set: bool,
 }
 

@@ -1,6 +1,6 @@
 // Two threads that make one kind of library call in a loop and check its results. argv: the control page's file, the
-// kind. Words of the page: stop, rounds, errors, ready, and a word that depends on the kind. In "becomes" it starts the
-// exec, in "leaves" it ends the first thread, and in "keeps" it is the id of the thread that calls exec.
+// kind. Words of the page: stop, rounds, errors, ready, and a word that depends on the kind. The last word starts the
+// exec ("becomes"), ends the first thread ("leaves"), or is the id of the thread that calls exec ("keeps").
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

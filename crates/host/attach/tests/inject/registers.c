@@ -49,7 +49,6 @@ __asm__(
     ".cfi_endproc\n"
     ".size round_of_registers, . - round_of_registers\n");
 
-// The upper halves of the ymm registers.
 __attribute__((target("avx"))) static long round_of_ymm(void) {
     long bad = 0;
     __asm__ volatile("vpcmpeqd %%xmm3, %%xmm3, %%xmm3\n vinsertf128 $1, %%xmm3, %%ymm3, %%ymm3\n"

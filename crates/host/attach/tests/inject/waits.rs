@@ -1,4 +1,4 @@
-//! Threads are borrowed in the middle of a system call, which must end as it would without tiptoe.
+//! Injections borrow threads in the middle of a system call, which must end as it would without tiptoe.
 
 use super::*;
 

@@ -16,6 +16,7 @@ static RANK: Scope = Scope::new("rank");
 
 #[unsafe(no_mangle)]
 #[inline(never)]
+/// Runs in each scope.
 pub extern "C" fn work() {
     black_box(());
 }

@@ -61,7 +61,14 @@ pub fn run(options: &Options) -> i32 {
     let begin = Instant::now();
     let Some(built) = list::build() else { return 1 };
     println!("tests: built in {:.0} s", begin.elapsed().as_secs_f64());
-    let (mut tests, left_out) = list::tests(&built, options.is_nightly);
+    let mut tests = list::tests(&built);
+    if let Some(name) = pools::without_test(&tests) {
+        println!("tests: {}: no test begins with {name}", pools::OWNERS);
+        return 1;
+    }
+    let is_left_out = |test: &Test| test.is_nightly && !options.is_nightly;
+    let left_out = tests.iter().filter(|test| is_left_out(test)).count();
+    tests.retain(|test| !is_left_out(test));
     tests.retain(|test| {
         options.filters.is_empty() || options.filters.iter().any(|part| test.name.contains(part))
     });

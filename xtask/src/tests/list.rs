@@ -27,6 +27,7 @@ pub struct Test {
     /// The program's name, then the test's own.
     pub name: String,
     pub own_name: String,
+    pub is_nightly: bool,
     pub program: PathBuf,
     pub folder: PathBuf,
 }
@@ -83,26 +84,22 @@ fn program(message: &Value, executable: &str) -> Option<Program> {
     })
 }
 
-/// Returns the tests to run, and the number of those that run only nightly.
-pub fn tests(built: &Built, is_nightly: bool) -> (Vec<Test>, usize) {
+/// Returns all tests.
+pub fn tests(built: &Built) -> Vec<Test> {
     let mut tests = Vec::new();
-    let mut left_out = 0;
     for program in &built.programs {
         let nightly: HashSet<String> = names(program, &["--ignored"]).into_iter().collect();
         for name in names(program, &[]) {
-            if nightly.contains(&name) && !is_nightly {
-                left_out += 1;
-                continue;
-            }
             tests.push(Test {
                 name: format!("{}::{name}", program.name),
+                is_nightly: nightly.contains(&name),
                 own_name: name,
                 program: program.path.clone(),
                 folder: program.folder.clone(),
             });
         }
     }
-    (tests, left_out)
+    tests
 }
 
 fn names(program: &Program, options: &[&str]) -> Vec<String> {

@@ -3,7 +3,7 @@
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use skipped::skipped;
@@ -18,14 +18,11 @@ const STORES: u64 = 50;
 /// Too short for a thousand hits.
 const ALLOWED_NS: u64 = 100_000;
 
-/// While locked, no other test of this file takes debug registers.
+/// While locked, no other test takes debug registers. It is the lock of `tests/support/breakpoint.rs`.
 fn turn() -> File {
-    let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
-    let mut options = OpenOptions::new();
-    let file = options.create(true).truncate(false).write(true).open(&path);
-    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    file.lock().expect("a lock");
-    file
+    let folder = File::open("/sys/bus/event_source/devices/breakpoint").expect("the kernel has it");
+    folder.lock().expect("a lock");
+    folder
 }
 
 /// Lets each of several threads store 7, `STORES` times, and then its own number. Returns the rows.

@@ -53,8 +53,8 @@ impl Mapping {
 const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
-/// Regression: the agent's memory had the same addresses in every process, so an attacker who knew no
-/// address took over its thread by two writes.
+/// Regression: the agent's memory had the same addresses in every process, so an attacker could take over the agent's
+/// thread by two writes, without first learning an address.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");

@@ -47,8 +47,8 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// If another test's tiptoe is preempted while it changes a BPF map, the kernel runs no BPF program on that CPU, so
-/// only perf counts there.
+/// While another test's tiptoe is preempted in a change of a BPF map, the kernel runs no BPF program on that CPU. Then
+/// perf counts calls that tiptoe misses.
 const MISSED: &str = "the kernel did not run tiptoe's BPF program";
 
 fn missed(report: &Report) -> u64 {
@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// If a run has at most this many waits, all may be joins.
+/// Up to this many waits may all be those of the main thread for the end of others.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {

@@ -36,8 +36,8 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol`, for probes that count only hits of the youngest thread. `None` if the
-    /// kernel has no uprobe events.
+    /// Returns the first instruction of `symbol`. Probes there count only hits of the process's newest thread. `None`
+    /// if the kernel has no uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");

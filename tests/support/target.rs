@@ -19,7 +19,7 @@ pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`; its name stays the same.
+/// Builds a target into `folder`. The flags do not change its name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);

@@ -4,8 +4,8 @@
 //!
 //! Two functions are intercepted: `longjmp`, whose buffer contains the new stack pointer, and `_Unwind_SetIP`. A
 //! frame's personality routine calls `_Unwind_SetIP` if the frame will handle an exception, a panic or a cancellation;
-//! `_Unwind_GetCFA` then returns the frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected when
-//! the gate is called again, or when a followed call returns further up.
+//! `_Unwind_GetCFA` then returns the frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected late:
+//! when the gate is called again, or when a followed call of an outer frame returns.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -47,7 +47,7 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If a thunk returns to this frame, the address is 8 too low (see `unwind_info`). For other frames, adding 8 is
-    // harmless. At calls the stack pointer is aligned to 16, so the frame's own return address is at `to + 8` or above.
+    // If a return thunk leads to this frame, `to` is 8 too low (see `unwind_info`). For other frames, adding 8 is
+    // harmless: at calls `to` is aligned to 16, so the frame's own return address is at `to + 8` or above, and stays.
     calls::cut(to + 8);
 }

@@ -42,7 +42,8 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Otherwise the time of a page fault would count for the scope of the first thread that touches the page.
+    // The memory is populated now, because otherwise a page fault's time would count for the scope that touches it
+    // first.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -130,7 +131,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread that must claim its slab again, because creating a child took the slab away.
+/// Leaves a scope in a thread that lost its slab when it created a child, and must claim one again.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long preparing may continue after a signal, so that an attach that is nearly done can complete. The check
 /// may be one [`TICK`] late, so tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
-/// How long the driver's loop may take to see the flag, because the loop may be reading a newly loaded library.
+/// How long the driver's loop may take to see the flag. It may be reading a newly loaded library.
 const COUNTING: Duration = Duration::from_secs(2);
 /// How long the report may take after a second signal if there is a command. That signal does not end tiptoe at once,
 /// because it may have been meant for the command.
@@ -90,7 +90,7 @@ pub fn on_signals(
     Ok((stop, hand_on))
 }
 
-/// Returns the note on an ignored SIGINT if it belongs only in the report, so that [`on_signals`] did not print it.
+/// Returns the note on an ignored SIGINT if it belongs only in the report. Otherwise [`on_signals`] printed it.
 pub fn unsaid(notes: NotesTo) -> Option<Note> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
@@ -147,7 +147,7 @@ fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this
     // flag, because otherwise it reports a failure.
     IS_ENDING.store(true, Ordering::Release);
-    // With `-o` nothing is printed, because stderr belongs to the command. The report with the note is not written.
+    // With `-o` nothing is printed, because stderr belongs to the command.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;
     if is_due && terminal::takes_a_line() {
         // `say` is not called, because it may wait for the terminal.

@@ -126,12 +126,12 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump whose last byte replaces the first byte of an instruction. This byte must trap
-/// if the program jumps to it. It is the top byte of the distance, and 0x06 is its lowest value that traps.
+/// The least distance of a forward jump that is one byte too long for its instruction. Its last byte, the distance's
+/// top byte, replaces the next instruction's first, so it must trap. The lowest value that traps is 0x06.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, because then there is
-/// less room for jumps. The kernel chooses this distance at random, up to 1 GB.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, because the memory after
+/// such a heap is too far for jumps. The kernel chooses this distance at random, up to 1 GB.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -1,8 +1,8 @@
 //! The benches of `tiptoe-dev bench`: they measure what tiptoe's own parts and their alternatives cost.
 //!
 //! Benches that compare cases alternate them in one run, because machines change their speed. They print medians and
-//! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's own CPU time. Rates of
-//! several threads are by the wall clock. Threads share CPUs only in rows that say so.
+//! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's own CPU time. With
+//! several threads, the wall clock is read instead. Threads share CPUs only in rows that say so.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
-//! A function that reads its return address (for `dladdr`, a log, `setjmp`) must not find a thunk of tiptoe's, so calls
-//! of it must not be followed. These reads are found:
+//! To follow a call to its return, tiptoe replaces its return address. So calls of a function that reads its return
+//! address (for `dladdr`, a log, `setjmp`) must not be followed. These reads are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.

@@ -37,7 +37,7 @@ pub struct Header {
     pub machine: Machine,
     /// Whether link-time addresses are relative to the load address (`ET_DYN`).
     pub position_independent: bool,
-    /// Whether the file is a program; a library with an interpreter (libc) is one, too.
+    /// Whether the file is a program. Libraries with an interpreter, such as libc, count as programs.
     pub program: bool,
     /// The path of the dynamic loader.
     pub interpreter: Option<String>,

@@ -10,7 +10,7 @@
 //!
 //! In a glob `*` is any text, `?` one character. `[` is literal, because names contain it: `operator[]`.
 //!
-//! A `:` in a `::` or between closed brackets separates no parts. Other names with a single colon (Go's
+//! A `:` in a `::` or inside matched brackets separates no parts. Other names with a single colon (Go's
 //! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways to
 //! read a spec; a caller that knows the names must take the first way whose names exist.
 //!

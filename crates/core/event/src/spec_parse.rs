@@ -126,8 +126,8 @@ fn read(kind: Kind, rest: TextPart<'_>, colon: Option<usize>) -> Result<Spec<'_>
     }
 }
 
-/// Returns the first single `:` from byte `from` on. It ends a kind, a binary or a part of a name. Of an odd number of
-/// colons, the first is single: `bin:::f` is the function `::f` of `bin`.
+/// Returns the first single `:` from byte `from` on. Such a colon ends a kind or a binary, or is in a name. In a run of
+/// three colons, the first is single: `bin:::f` is the function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;
@@ -257,7 +257,7 @@ fn read_function(rest: TextPart<'_>) -> Result<Function<'_>, SpecError> {
         return rest.fault(SpecFault::NoFunction);
     }
     if matches!(rest.text, "." | ".." | "~") {
-        return rest.fault(SpecFault::PathWithoutFunction); // a path with options
+        return rest.fault(SpecFault::PathWithoutFunction);
     }
     if is_glob(rest.text) {
         return Ok(Function::Glob(rest.text));

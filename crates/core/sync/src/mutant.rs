@@ -1,8 +1,8 @@
 //! loom's atomics, from which a model can remove one guarantee.
 //!
 //! A model proves something only if it fails for wrong code. So its *mutants*, which must fail, run the shipped code
-//! in threads that have [lost](lose) an [`Edge`]. Models of signal handlers run once for each access of a thread, with
-//! the handler [before](interrupt) the access.
+//! in threads that have [lost](lose) an [`Edge`]. Models of signal handlers are repeated for each access of a thread,
+//! and each time the handler runs [before](interrupt) that access.
 
 extern crate std;
 

@@ -5,12 +5,12 @@
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The blocks; in zeroed storage all are free.
+/// The blocks; in a new pool all are free.
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The last freed block: its index plus one, or 0. A freed block's first word has the same for the block freed
-    /// before it.
+    /// The last freed block: its index plus one, or 0. A freed block's first word links to the block freed before it in
+    /// the same form.
     given: AtomicU64,
     fresh: AtomicU64,
 }

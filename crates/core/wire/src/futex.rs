@@ -40,7 +40,8 @@ pub const RWLOCK: i32 = i32::MIN;
 /// In a notice: the `tiptoe_stack::Rule` that finds the function's caller.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a library reports through a port; [`entry::VIA`] then has the lock's label.
+/// The operation of a wait that a library reports itself (`tiptoe-port`); [`entry::VIA`] then has the number of the
+/// lock's name and mode.
 pub const REPORTED: u32 = 0x7e;
 /// In the [`entry::VIA`] of a reported wait: the position of the lock's mode, eight bits.
 pub const REPORTED_MODE_SHIFT: u32 = 48;
@@ -113,17 +114,18 @@ pub mod activity {
     pub const SINCE: u32 = 3;
     /// Sampling skipped the wait, so the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait in progress twice. The wait has weight 1, because more would distort the sums. If sampling
-    /// had skipped it, [`SINCE`] is approximate.
+    /// tiptoe saw the wait in progress twice. Such a long wait has weight 1, because more would distort the sums. If
+    /// sampling had skipped it, [`SINCE`] is approximate.
     pub const GOES_ON: u64 = 1 << 63;
-    /// The futex operation, or [`super::REPORTED`]; above it what the wait found (`tiptoe-futex`, `calls`).
+    /// The futex operation, or [`super::REPORTED`]; above it the lock's kind (`tiptoe-futex`, `calls`).
     pub const OPERATION: u32 = 4;
     /// Start of the user's frame.
     pub const FRAME: u32 = 5;
     /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
-    /// For a reported wait: the last futex inside the wait, whose checksum is [`SEEN`]. For a lock that records its
-    /// holder: the earlier counts of its ring (low half) and family (high half) in [`super::history`].
+    /// For a reported wait: the last futex on which it waited, to whose board cell [`SEEN`] belongs. For a lock that
+    /// records its holder: the counts of the lock's ring (low half) and family (high half) in [`super::history`] when
+    /// the wait began.
     pub const WITHIN: u32 = 7;
 }
 
@@ -172,7 +174,7 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The thread's scope node, in the cache line that each call reads.
+    /// The node of the thread's scope in the tree of scopes. It is in the cache line that each call reads.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;

@@ -1,4 +1,5 @@
-//! The plan segment: tiptoe's requests to the agent, one at a time. [`crate`] lists the edges.
+//! The plan segment: tiptoe's requests to the agent, one at a time. [`crate`] lists the edges, pairs of Release and
+//! Acquire.
 
 use crate::MAGIC;
 use crate::arena;
@@ -41,8 +42,8 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
-    /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation of [`crate::tls::BELIEVED`];
-    /// the initial values of a thread's first word and of [`crate::tls::FRAMES`].
+    /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation in the high half of
+    /// [`crate::tls::BELIEVED`]; the initial values of a thread's first word and of [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
@@ -50,16 +51,15 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Make the agent's table find earlier records, not later ones at the same addresses: the earlier ones'
-    /// trampolines, ascending.
+    /// Make lookups find the earlier of two records of one address: the earlier records' trampolines, ascending.
     Recall = 21,
     /// Restore and patch sites [`Plan::times`] times, for tests: addresses.
     Toggle = 10,
-    /// Finish, after [`crate::State::Unhooked`]. tiptoe has then blocked, in each thread, the signals that
-    /// [`crate::tls::BELIEVED`] names.
+    /// Finish [`Request::Detach`], after [`crate::State::Unhooked`]. tiptoe has then blocked, in each thread, the
+    /// signals that [`crate::tls::BELIEVED`] names.
     Settle = 12,
-    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). Results for 0: how many are in use, how
-    /// many exist.
+    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). For the number 0, results: how many
+    /// are in use, how many exist.
     Thunks = 13,
     /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
@@ -70,7 +70,7 @@ pub enum Request {
     SplitMaps = 25,
     /// Count ended threads' open calls in [`crate::calls::words::LEFT`].
     Bury = 15,
-    /// Read the list of mappings, even if no change was missed. Publishes [`crate::Readings`].
+    /// Read the list of mappings now, not only after the hooks missed a change. Publishes [`crate::Readings`].
     ReadMaps = 24,
     /// Watch the loader's list of libraries: its address.
     Watch = 16,
@@ -81,7 +81,7 @@ pub enum Request {
     Observe = 18,
     /// Move a breakpoint: its number, a [`WatchTarget`].
     Turn = 19,
-    /// Open ports of the program: addresses. Results: 0, or EINVAL without a port.
+    /// Open ports (`tiptoe-port`) of the program: addresses. Results: 0, or EINVAL if an address has none.
     Ports = 20,
 }
 
@@ -182,7 +182,7 @@ impl WatchTarget {
 /// How followed calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// A thread's initial credit.
+    /// How many hits a thread may follow or record until tiptoe allows more.
     pub credit: u64,
     /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
@@ -294,7 +294,8 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals without a hook.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals where no hook
+    /// sees it.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
@@ -304,7 +305,7 @@ impl<'a> Plan<'a> {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts a check of whether the program confined itself.
+    /// Counts one of tiptoe's checks whether the program gave up rights, such as by seccomp.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }

@@ -10,15 +10,15 @@ pub const SLOT_WORDS: usize = 15;
 /// The most heads in a *window*, the instructions that a patch displaces.
 pub const MAX_HEADS: usize = 5;
 
-/// A *head*, the first byte of an instruction in the window, and the instruction's relocated copy.
+/// A *head*: the first byte of an instruction in the window, and where the instruction's relocated copy is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
     /// Offset in the trampoline where a thread that trapped here continues.
     pub resume: u16,
-    /// Whether this is no head, but a byte in the first instruction that traps if another tool restores the site's
-    /// first byte.
+    /// Whether this is, instead of a head, a byte inside the first instruction. The byte traps if another tool restores
+    /// the site's first byte.
     pub is_guard: bool,
 }
 
@@ -71,8 +71,8 @@ pub struct Site {
     pub island: u64,
     /// The site's first counter in each slab. A hook has none.
     pub slot: u32,
-    /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte, at
-    /// [`Site::PAIR`], traps only with one more byte).
+    /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte and the byte
+    /// after it, at [`Site::PAIR`], form one trap).
     pub len: u8,
     /// Its properties.
     pub flags: SiteFlags,

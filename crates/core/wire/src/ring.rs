@@ -1,6 +1,6 @@
 //! Records of single calls: a ring for each thread, after its counters.
 //!
-//! The slab's thread is the one writer, tiptoe the one reader. Trampolines (`code/patch`'s `recorded.rs`) write as
+//! The thread is the one writer, tiptoe the one reader. Trampolines (`code/patch`'s `recorded.rs`) write as
 //! [`Ring::push`] does:
 //!
 //! 1. *reserve*: advance the head, unless it is [`CELLS`] ahead of the tail. A trampoline uses `cmpxchg` without
@@ -23,8 +23,8 @@
 //!
 //! # Cells that are never written
 //!
-//! A handler that jumps out of a write leaves the cell incomplete. After some readings the reader gives up the cell,
-//! in later laps too, because the interrupted write might still continue. Each lap counts the cell as lost.
+//! A handler that jumps out of a write leaves the cell incomplete. After some readings the reader gives up the cell
+//! for all laps, because the handler's thread might still return to the write. Each lap counts the cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};

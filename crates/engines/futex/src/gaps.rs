@@ -11,7 +11,8 @@
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
 //! signal handler waits while its thread decides whether to time a wait, the handler's wait may be timed instead, or
-//! both may be. This is harmless. All accesses are relaxed, because these words order nothing.
+//! both may be. Such handlers are too rare to bias the sums. All accesses are relaxed, because these words order
+//! nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -71,7 +72,7 @@ impl<'a> Gaps<'a> {
         self.0.load(WAITS as usize) + 1 >= self.0.load(NEXT as usize)
     }
 
-    /// Returns wait `number`'s beginning if it is skipped.
+    /// Returns the word that stands for wait `number`'s unknown beginning; `None` if the wait is timed.
     #[inline(always)]
     pub(crate) fn skip(&self, number: u64) -> Option<u64> {
         (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)

@@ -5,9 +5,9 @@
 //! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a release shows that it took the lock. A
 //! condition wait releases the lock and takes it again; an unlock function that it calls is ignored.
 //!
-//! No hook sees how long a call spins. But an exclusive hold begins no earlier than the lock's last release, whose time
-//! all threads share. A spin lock's function may jump back to its start, where the hook is, for each try. So the last
-//! try begins the hold.
+//! No hook sees how long a call spins. But each release stores its time where all threads can read it, and an exclusive
+//! hold begins no earlier than the lock's last release. A spin lock's function may jump back to its start, where the
+//! hook is, for each try. So the last try begins the hold.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;

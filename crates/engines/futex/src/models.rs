@@ -233,8 +233,8 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe marks a skipped wait as seen twice, while the wait ends and another begins. The mark is one exchange, so
-/// running it before each access covers all interleavings.
+/// tiptoe marks an untimed wait as still in progress, while the wait ends and another begins. The mark is one exchange,
+/// so running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));

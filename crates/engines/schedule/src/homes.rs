@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// `nearest` also has entries for labels without groups, so that no switch walks through such labels.
+/// `nearest` also has entries for labels without groups, so that a switch between labels need not search upwards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
     nearest: Vec<Option<u32>>,
-    /// The most homes on a path to the root. A switch sorts at most `longest * largest` groups of labels.
+    /// The most homes on a path to the root. A switch sorts at most `longest * largest` groups.
     longest: usize,
     /// The most groups of a home.
     largest: usize,
@@ -115,7 +115,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes. A parent has a smaller number than its children, so it is linked first.
+    /// Links all homes. A label has a smaller number than those below it, so its entry is made first.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

@@ -2,8 +2,8 @@
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that opened
 //! this path would open one of its own descriptors, and might hang. So [`rename`] replaces the path in the list by the
-//! agent's name in `/proc/PID/maps`. The agent's file contains this name as a string. glibc and musl have the same list
-//! (`<link.h>`).
+//! name that the agent has in `/proc/PID/maps`. The agent contains this name as a string, so it is in memory. glibc and
+//! musl have the same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;

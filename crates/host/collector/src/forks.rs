@@ -44,7 +44,8 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// Whether this maps a file. A fork copies such a mapping's page-table entries only because tiptoe wrote to a page.
+    /// Whether this maps a file. A fork copies the page-table entries of such a mapping only if a page was written,
+    /// here by tiptoe.
     is_file: bool,
     /// The indexes of private pages, which tiptoe wrote.
     written: Vec<u64>,

@@ -1,5 +1,4 @@
-//! The scopes, those with the most CPU time first, as a table and as CSV. The CSV has the same columns with all
-//! options.
+//! The scopes, those with the most CPU time first, as a table and as CSV. No option changes the CSV's columns.
 
 use tiptoe_session::{Scope, ScopeCounts, Session};
 

@@ -149,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a right is missing. Otherwise the feature is.
+    /// Returns whether a right is missing. If not, the kernel lacks the feature.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES)
     }

@@ -6,8 +6,8 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed separately for each value of an argument.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters of a thread for calls timed by value. They are limited because all are mapped, 226 KB for each
-/// function.
+/// The most counters of a thread for calls timed by value. They are limited because each thread's are all mapped, 226
+/// KB for each function.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));

@@ -1,5 +1,5 @@
-//! Loads `bpf/births.bpf.c`. An *opening* is the opening of all events of one thread. The programs record the opening
-//! whose events a thread inherited, and the openings that a clone(2) overlapped (*spoilt*).
+//! Loads `bpf/births.bpf.c`. In an *opening*, all events of one thread are opened. The programs record from which
+//! opening a thread inherited events. They also record *spoilt* openings, during which the thread called clone(2).
 
 use std::collections::HashSet;
 
@@ -73,8 +73,8 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones; all openings must be done. Returns the threads with events, whose births
-    /// [`Births::changes`] may repeat.
+    /// Stops watching for clones; all openings must be done. Returns the threads with events.
+    /// [`Births::changes`] may report their births again.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;

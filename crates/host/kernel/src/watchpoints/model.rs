@@ -20,9 +20,9 @@ pub struct WatchWanted {
     pub one_by_one: bool,
     /// The conditions that an access must meet. An unknown old value meets any condition.
     pub conditions: Vec<Condition>,
-    /// The time that hits may take in a window; one hit is always allowed.
+    /// How long handling hits may take in a window, a period of the budget. One hit is always allowed.
     pub allowed_ns: Option<u64>,
-    /// The kind of events.
+    /// Whether the events are those of CPUs or of threads.
     pub form: Form,
     /// Whether to use the register that is otherwise left to debuggers.
     pub all_slots: bool,
@@ -124,7 +124,7 @@ pub struct WatchHits {
     pub count: u64,
     /// Hits known to have changed the value.
     pub changed: u64,
-    /// Hits whose value was read from memory.
+    /// Hits whose value was read from memory, where another thread may have stored meanwhile.
     pub read_from_memory: u64,
     /// Hits with an unknown old value, as after each gap in watching.
     pub old_unknown: u64,
@@ -203,7 +203,7 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// What happened in a window.
+/// What happened in a window, a period of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The hits.

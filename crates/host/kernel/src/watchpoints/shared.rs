@@ -30,9 +30,9 @@ impl<'a> SharedSlots<'a> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Books the watches `serving` (indexes of `points`); other tiptoes see them until the result is dropped. Fails if
-    /// a thread of the process cannot have them all; the error names the registers' holders. Reserves the debuggers'
-    /// register, unless `takes_all`.
+    /// Books the `points` with the indexes `serving`. Other tiptoes see these watches until the result is dropped.
+    /// Fails if a thread of the process cannot have them all; the error names the registers' holders. Leaves one
+    /// register to debuggers, unless `takes_all`.
     pub fn begin(
         &self,
         pid: u32,

@@ -153,7 +153,7 @@ impl Rings {
         }
     }
 
-    /// Returns a reading in which records that tiptoe has not read count as lost.
+    /// Returns `reading` with the records that tiptoe did not read counted as lost.
     pub fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
         let Some(records) = reading.records else {
             return reading;

@@ -52,7 +52,7 @@ impl AgentPresence {
         self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
     }
 
-    /// Returns why threads may block signals without passing a hook ([`planner::blocks_signals`]).
+    /// Returns why threads may block signals where no hook sees it ([`planner::blocks_signals`]).
     pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
@@ -60,8 +60,8 @@ impl AgentPresence {
     }
 
     /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps
-    /// twice, because a reading that races with the removal may be incomplete.
+    /// agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps twice, because a reading
+    /// during an exit may lack only the agent's memory.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;
@@ -90,8 +90,8 @@ impl AgentPresence {
         }
     }
 
-    /// Returns the agent's signals with the present id of the agent's thread, which changes if the program changes its
-    /// user or its namespaces.
+    /// Returns the agent's signals with the present id of the agent's thread. If the program changes its user or its
+    /// namespaces, the agent starts another thread.
     pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
         let spare = agent_thread(process, link.data().thread());
         self.masks

@@ -122,8 +122,8 @@ impl PlanState {
         Some((link.data().doorbell()?, served as u32))
     }
 
-    /// Returns `None` if the program's libraries changed during `look`, because `look` may have
-    /// seen a library half patched.
+    /// Returns what `look` returns; `None` if the program loaded or closed a library meanwhile, because `look` may have
+    /// seen this library while the agent patched it.
     pub fn undisturbed<T>(&self, process: &TracedProcess, look: impl FnOnce() -> T) -> Option<T> {
         let looks = || {
             self.watched(process)

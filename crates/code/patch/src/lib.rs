@@ -11,7 +11,7 @@
 //!         T                     copy: the displaced instructions, relocated
 //! rest: <───────────────────────────  jmp rest
 //! ```
-//! [`shape`] reads a function and returns what fits at a site. [`Planner::plan`] finds room and returns a
+//! [`shape()`] reads a function and returns what fits at a site. [`Planner::plan`] finds room and returns a
 //! [`Patch`]. Nothing here touches memory or the operating system.
 //!
 //! # Invariants

@@ -158,7 +158,7 @@ pub struct Times {
     pub rounds_ns: u64,
 }
 
-/// Runs of the BPF program at switches: [0] within a cgroup, [1] to another cgroup.
+/// Runs of the BPF program at switches: the first within a cgroup, the second to another cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
     /// All runs.

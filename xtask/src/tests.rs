@@ -66,9 +66,9 @@ pub fn run(options: &Options) -> i32 {
         println!("tests: {}: no test begins with {name}", pools::OWNERS);
         return 1;
     }
-    let is_left_out = |test: &Test| test.is_nightly && !options.is_nightly;
-    let left_out = tests.iter().filter(|test| is_left_out(test)).count();
-    tests.retain(|test| !is_left_out(test));
+    let all = tests.len();
+    tests.retain(|test| options.is_nightly || !test.is_nightly);
+    let left_out = all - tests.len();
     tests.retain(|test| {
         options.filters.is_empty() || options.filters.iter().any(|part| test.name.contains(part))
     });

@@ -28,7 +28,7 @@ pub enum Error {
     /// The file contradicts itself.
     #[error("damaged ELF file: headers: {0}")]
     BadHeaders(object::read::Error),
-    /// The file has so many headers that comparing their names would take too long.
+    /// Comparing the names of all the file's headers would take too long.
     #[error("damaged ELF file: more headers, or longer names of sections, than a program has")]
     TooManyHeaders,
     /// No function has this name.

@@ -11,6 +11,8 @@ use crate::stats;
 pub const MAX_CPUS: u32 = 1 << 14;
 /// The most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
+/// The limit of [`Geometry::of_process`].
+pub const PROCESS_RESERVATIONS: u32 = 1 << 17;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
 
@@ -90,7 +92,7 @@ impl Geometry {
     /// Returns the geometry for an x86 process whose threads, at most 16,384, reserve their own slots in memory shared
     /// with tiptoe. With many shards, few threads wait for a thread that loses its CPU while it holds a lock.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
-        let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17)?;
+        let geometry = Geometry::new(cpus, Registers::Mixed(4), PROCESS_RESERVATIONS)?;
         Some(geometry.with_shards(geometry.shards.max(256)))
     }
 

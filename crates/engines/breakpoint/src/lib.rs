@@ -61,7 +61,7 @@ mod words;
 pub use accounting::Accounting;
 pub use backend::{Backend, NoBackend, Refusal};
 pub use error::{Conflict, Error, Holder, MOST_HOLDERS};
-pub use geometry::{Geometry, MAX_CPUS, MAX_SLOTS, Registers};
+pub use geometry::{Geometry, MAX_CPUS, MAX_SLOTS, PROCESS_RESERVATIONS, Registers};
 pub use request::{Kind, Replacement, Request, Target};
 pub use stats::{Side, Stats};
 pub use tiptoe_sync::Wait;

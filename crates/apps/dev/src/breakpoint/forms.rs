@@ -66,10 +66,6 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// The number of reservations, as in a process's accounting ([`Geometry::of_process`]). With only a few in each
-/// shard, shards would share cache lines.
-pub(super) const RESERVATIONS: u32 = 1 << 17;
-
 /// The alignment of an accounting's words, in bytes ([`Geometry::words`]).
 const ALIGNMENT: usize = 128;
 
@@ -80,6 +76,7 @@ pub(super) struct Storage {
 
 impl Storage {
     /// Returns memory for each form's accounting; `None` if the numbers are invalid.
+    /// `reservations` should be many, because shards with only a few share cache lines.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {

@@ -15,9 +15,9 @@ mod prices;
 #[cfg(test)]
 mod tests;
 
-use tiptoe_breakpoint::{Geometry, Registers};
+use tiptoe_breakpoint::{Geometry, PROCESS_RESERVATIONS, Registers};
 
-use super::forms::{Form, RESERVATIONS};
+use super::forms::Form;
 use super::stress::{PairTimes, Stress};
 use crate::error::Error;
 use crate::options::up_to;
@@ -56,7 +56,7 @@ const OWN: f64 = 0.95;
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
 
 fn geometry(cpus: u32, slots: u32) -> Result<Geometry, Error> {
-    let geometry = Geometry::new(cpus, Registers::Mixed(slots), RESERVATIONS);
+    let geometry = Geometry::new(cpus, Registers::Mixed(slots), PROCESS_RESERVATIONS);
     geometry.ok_or(Error::Numbers)
 }
 

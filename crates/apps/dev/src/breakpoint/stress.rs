@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tiptoe_breakpoint::{Kind, Request, Target};
+use tiptoe_breakpoint::{Kind, PROCESS_RESERVATIONS, Request, Target};
 
-use super::forms::{Act, Form, RESERVATIONS, Slots, Storage};
+use super::forms::{Act, Form, Slots, Storage};
 use crate::error::Error;
 use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
@@ -103,7 +103,7 @@ impl Stress {
     }
 
     fn measure(&self, case: StressCase) -> Result<PairTimes, Error> {
-        let storage = Storage::new(self.cpus, self.slots, RESERVATIONS);
+        let storage = Storage::new(self.cpus, self.slots, PROCESS_RESERVATIONS);
         let storage = storage.ok_or(Error::Numbers)?;
         Ok(storage.with(
             case.form,

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use tiptoe_breakpoint::{Kind, Request, Target};
+use tiptoe_breakpoint::{Kind, PROCESS_RESERVATIONS, Request, Target};
 use tiptoe_sys::raw::futex;
 
-use super::forms::{Act, Form, NoAccounting, RESERVATIONS, Slots, Storage};
+use super::forms::{Act, Form, NoAccounting, Slots, Storage};
 use super::inherited;
 use crate::error::Error;
 use crate::table::{Table, TableRow, interval, median_and_spread};
@@ -111,7 +111,7 @@ impl Thread {
             }),
             ThreadCase::Of(form) => {
                 let most = self.parallel * self.threads * self.breakpoints;
-                let reservations = RESERVATIONS.max(2 * most);
+                let reservations = PROCESS_RESERVATIONS.max(2 * most);
                 let storage = Storage::new(super::cpus(), super::SLOTS, reservations);
                 let storage = storage.ok_or(Error::Numbers)?;
                 Ok(in_a_thread(|| storage.with(form, *self)))

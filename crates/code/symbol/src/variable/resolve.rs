@@ -214,7 +214,7 @@ impl<'v, 'd> Walk<'v, 'd> {
             element: target, ..
         } = shape
         {
-            // As in gdb, `.` and `->` are the same, and an array stands for its first element.
+            // As in gdb, `.` and `->` are the same, and an array means its first element.
             if matches!(shape, Shape::Pointer(_)) {
                 self.load(at, target);
             }

@@ -5,11 +5,11 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_breakpoint::{Kind, Request, Target, Wait};
+use tiptoe_breakpoint::{Kind, PROCESS_RESERVATIONS, Request, Target, Wait};
 use tiptoe_kernel::watchpoints::Futex;
 use tiptoe_sys::raw;
 
-use super::super::forms::{Act, Form, RESERVATIONS, Slots, Storage};
+use super::super::forms::{Act, Form, Slots, Storage};
 use super::super::stress::Stress;
 use super::locks::{Costs, Ps};
 use crate::error::Error;
@@ -193,7 +193,7 @@ fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Er
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
     let least_ns = |form, targets: [Target; 2]| -> Result<f64, Error> {
-        let storage = Storage::new(2, stress.slots, RESERVATIONS).ok_or(Error::Numbers)?;
+        let storage = Storage::new(2, stress.slots, PROCESS_RESERVATIONS).ok_or(Error::Numbers)?;
         let requests = targets.map(request);
         let turns = (0..stress.rounds).map(|_| storage.with(form, Turns { cpus, requests }));
         Ok(least(&turns.collect::<Vec<f64>>()))

@@ -123,7 +123,7 @@ fn prices() -> Prices {
 }
 
 fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome {
-    let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17).expect("sane");
+    let geometry = Geometry::new(cpus, Registers::Mixed(4), PROCESS_RESERVATIONS).expect("sane");
     let geometry = shards.map_or(geometry, |shards| geometry.with_shards(shards));
     let prices = prices();
     let load = Pairs::new(&prices, &geometry, cpu_targets, 0, seed);

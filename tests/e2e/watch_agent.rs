@@ -112,3 +112,15 @@ fn threads_are_accounted_for_at_their_birth() {
         assert!(reserved >= unreserved, "{sides:#}");
     }
 }
+
+/// Regression: the report said that the program had changed its user.
+#[test]
+fn each_change_of_namespaces_closes_the_breakpoints_for_a_moment() {
+    let Some(_turn) = turn() else { return };
+    let run = watch(&BY_AGENT).with(&["total"]);
+    let run = run.run(&target("watched"), &["unshared", "3"]);
+    let notes = run.good().value["typed_notes"].as_array();
+    let mut notes = notes.into_iter().flatten().map(|note| &note["note"]);
+    let left = notes.find(|note| note["kind"] == "agent-left");
+    assert_eq!(left.map(|note| &note["times"]), Some(&3.into()));
+}

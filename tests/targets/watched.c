@@ -386,6 +386,14 @@ static void shared(void) {
     touch((struct node *)word);
 }
 
+static void unshared(void) {
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, one_of_many, NULL) == 0);
+    for (uint64_t i = 0; i < rounds; i++) CHECK(unshare(CLONE_NEWUTS) == 0);
+    stopped = 1;
+    CHECK(pthread_join(other, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 2);
     rounds = number(argc, argv, 2, 1);
@@ -411,5 +419,6 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "hurried")) hurried();
     if (!strcmp(argv[1], "vforked")) vforked();
     if (!strcmp(argv[1], "shared")) shared();
+    if (!strcmp(argv[1], "unshared")) unshared();
     return 0;
 }

@@ -359,7 +359,7 @@ impl Instrument for Run<'_> {
         let report = self.form.report(at)?;
         session.command.clone_from(&self.target.command);
         self.notes.extend(self.move_notes());
-        let has_missed = report.missed != [0; 4];
+        let has_missed = report.missed != [0; 3] || report.gaps > 0;
         let (mut variables, mut events) = (Vec::new(), Vec::new());
         for (index, variable) in (0..).zip(&self.variables) {
             let hits = self.form.hits(index)?;
@@ -394,6 +394,10 @@ impl Instrument for Run<'_> {
         self.notes.extend(freed);
         let ended = watched.filter_map(|variable| lifetimes::note(variable, &rows, &self.target));
         self.notes.extend(ended);
+        if report.gaps > 0 {
+            let times = report.gaps;
+            self.notes.push(WatchNote::AgentLeft { times }.into());
+        }
         if report.refused > 0 {
             let threads = report.refused;
             self.notes.push(WatchNote::NotAccounted { threads }.into());
@@ -427,10 +431,9 @@ impl Instrument for Run<'_> {
     }
 }
 
-fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
+fn dropped(drops: Drops, [too_fast, late, strays]: [u64; 3]) -> Vec<Dropped> {
     words::dropped([
         (too_fast, DropReason::FastHit),
-        (gaps, DropReason::UserChange),
         (strays, DropReason::StrayTrap),
         (late, DropReason::BlockedTrap),
         (drops.nested, DropReason::NestedHit),

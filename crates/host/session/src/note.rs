@@ -264,6 +264,9 @@ notes! {
         Warning RestedForOthers { windows: u64, why: Option<String> };
         /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
         Plain SourcesUnread { file: String };
+        /// The program called unshare(2) or setns(2) while several threads ran. The agent's thread ended before each
+        /// call, which closed its breakpoints, and a new one opened them again. Hits in between are missing.
+        Warning AgentLeft { times: u64 };
         /// The accounting of debug registers had no room for threads that inherited breakpoints. Their hits are
         /// counted.
         Plain NotAccounted { threads: u64 };
@@ -316,6 +319,8 @@ pub enum EndCause {
 pub enum CgroupFault {
     /// Task switches from tasks of which tiptoe had no record.
     UnknownTasks,
+    /// Tasks for which there was no room. Nothing was counted for them.
+    NoRoomForTask,
     /// Switches that the kernel did not report. This fault is noted only if tiptoe reads events at switches.
     UnreportedSwitches,
     /// Switches of tasks whose existence the kernel did not report.

@@ -183,9 +183,11 @@ pub struct Placement {
 pub struct Attachment {
     /// Threads for which breakpoints were opened.
     pub threads: u32,
-    /// How often a thread's breakpoints were opened again, because another thread started at the same time. With the
-    /// agent: how many threads started while it opened breakpoints.
+    /// How often a thread's breakpoints were opened again, because another thread started at the same time. 0 with the
+    /// agent, which opens a thread's breakpoints once.
     pub again: u32,
+    /// How many threads started while the agent opened breakpoints. 0 without the agent.
+    pub late: u32,
     /// Threads that ended before they got a breakpoint.
     pub without: u32,
     /// How long opening all breakpoints took.

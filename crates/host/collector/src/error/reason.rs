@@ -233,10 +233,6 @@ pub enum DropReason {
     #[error("not counted, because they came faster than tiptoe read them")]
     FastHit,
     #[error(
-        "may be missing, or more: the agent left for a moment each time that the program changed its user"
-    )]
-    UserChange,
-    #[error(
         "not counted, because the trap had no cause, as on some virtual machines: the instruction is unknown"
     )]
     StrayTrap,

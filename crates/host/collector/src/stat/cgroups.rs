@@ -340,6 +340,7 @@ fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [
         (checks.strangers, CgroupFault::UnknownTasks),
+        (checks.no_room, CgroupFault::NoRoomForTask),
         (unseen, CgroupFault::UnreportedSwitches),
         (checks.hidden, CgroupFault::UnreportedTasks),
         (checks.surplus, CgroupFault::SurplusSwitches),

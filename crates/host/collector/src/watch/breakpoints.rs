@@ -84,9 +84,10 @@ pub(super) struct BreakpointReport {
     pub(super) form: Placement,
     pub(super) rows: Vec<WatchHits>,
     pub(super) drops: Drops,
-    /// The numbers of lost hits, of late hits, of gaps without a living agent, and of traps that no
-    /// breakpoint explains.
-    pub(super) missed: [u64; 4],
+    /// The numbers of lost hits, of late hits, and of traps that no breakpoint explains.
+    pub(super) missed: [u64; 3],
+    /// How often the agent's breakpoints were closed while other threads ran.
+    pub(super) gaps: u64,
     /// How many threads' reservations of debug registers were refused.
     pub(super) refused: u64,
     pub(super) foreign: u64,
@@ -100,6 +101,7 @@ pub(super) fn placement(by: &str, attached: Option<AttachSummary>) -> Placement 
         attached: attached.map(|attached| tiptoe_session::Attachment {
             threads: attached.threads,
             again: attached.again,
+            late: attached.late,
             without: attached.without,
             took_ns: attached.took.as_nanos() as u64,
         }),

@@ -333,7 +333,8 @@ impl Breakpoints for InProcessWatch {
         let [lost, gaps, strays] = counts.unwrap_or_default();
         let attached = AttachSummary {
             threads: self.opened.threads,
-            again: self.opened.late,
+            again: 0,
+            late: self.opened.late,
             without: 0,
             took: self.took,
         };
@@ -342,7 +343,8 @@ impl Breakpoints for InProcessWatch {
             form: placement("agent", Some(attached)),
             rows: self.sums.rows.values().cloned().collect(),
             drops: self.sums.drops,
-            missed: [lost + self.holes, self.sums.late, gaps, strays],
+            missed: [lost + self.holes, self.sums.late, strays],
+            gaps,
             refused: hits.map_or(0, |hits| hits.refused()),
             foreign: 0,
             sees_kernel: false,

@@ -100,9 +100,10 @@ pub struct CountFaults {
     /// Switches that the kernel *hid*: it ran no program at them. Run time and faults were charged later; events may
     /// have been charged to other cgroups.
     pub unseen: u64,
-    /// Of these, switches of tasks without an earlier record; the tasks' counts up to then are missing. By tasks: tasks
-    /// that found no room for a record.
+    /// Of these, switches of tasks without an earlier record; the tasks' counts up to then are missing.
     pub strangers: u64,
+    /// By tasks: tasks that found no room for a record.
+    pub no_room: u64,
     /// Switches from tasks moved while they ran: what they did after the move was charged to the old cgroup.
     pub moved: u64,
     /// Switches to cgroups without a slot.
@@ -137,7 +138,7 @@ pub(super) struct RoundCounts {
 
 impl RoundCounts {
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) {
-        checks.strangers += self.no_room;
+        checks.no_room += self.no_room;
         times.lives += self.runs;
         times.lives_ns += self.runs_ns;
     }
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!((round.seen_ending, round.lost), (2, 3));
         let (mut checks, mut times) = Default::default();
         round.add(&mut checks, &mut times);
-        assert_eq!((checks.strangers, times.lives, times.lives_ns), (4, 5, 6));
+        assert_eq!((checks.no_room, times.lives, times.lives_ns), (4, 5, 6));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct AttachSummary {
     pub threads: u32,
     /// Openings repeated after a race with a birth.
     pub again: u32,
+    /// Threads that started while an agent opened breakpoints.
+    pub late: u32,
     /// Threads that still had no events when attaching gave up.
     pub without: u32,
     /// How long attaching took.
@@ -225,6 +227,7 @@ impl Attach<'_> {
         let attached = AttachSummary {
             threads: looks.openings.len() as u32,
             again: looks.again,
+            late: 0,
             without: without as u32,
             took: start.elapsed(),
         };

@@ -277,8 +277,8 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
     if unknown > 0 {
         warn(format!(
-            "?: the value before {} is not known, because earlier stores were missed (the watch rested or watched \
-             another variable); these hits do not count as changes",
+            "?: the value before {} is not known, because earlier stores were missed (the watch rested, was \
+             closed or watched another variable); these hits do not count as changes",
             counted(unknown, "hit")
         ));
     }

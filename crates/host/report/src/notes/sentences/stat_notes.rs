@@ -35,6 +35,7 @@ fn fault(what: CgroupFault) -> &'static str {
         CgroupFault::UnknownTasks => {
             "switches from unknown tasks: the first counts of these tasks are missing"
         }
+        CgroupFault::NoRoomForTask => "tasks for which there was no room: their counts are missing",
         CgroupFault::UnreportedSwitches => {
             "switches that the kernel did not report: counts of events there may be charged to another cgroup"
         }

@@ -90,6 +90,11 @@ pub(super) fn sentence(note: &WatchNote) -> String {
         WatchNote::SourcesUnread { file } => format!(
             "source lines and inlined functions of {file} are missing: its debug information takes too long to read"
         ),
+        WatchNote::AgentLeft { times } => format!(
+            "hits may be missing: each time that the program changed its namespaces ({}), the breakpoints were closed for a \
+             moment",
+            counted(*times, "time")
+        ),
         WatchNote::NotAccounted { threads } => format!(
             "{} inherited breakpoints that the accounting of debug registers has no room for: their hits are counted",
             counted(*threads, "thread")

@@ -1,11 +1,17 @@
 //! The agent's model of the address space, by which it decides whether a trap is its own.
 
+use std::fs::{File, read_to_string};
+use std::os::unix::fs::FileExt;
+
 use tiptoe_tests::{ExpectedCounts, Probe, Process, Report, Site, target};
+
+fn hex(word: &str) -> u64 {
+    u64::from_str_radix(word, 16).expect("a number")
+}
 
 /// Returns the number and bytes of mappings of code. Adjacent mappings of a file count as one.
 fn code(pid: u32) -> (u64, u64) {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+    let list = read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
     let (mut count, mut bytes, mut last) = (0, 0, None);
     for line in list.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -57,6 +63,53 @@ fn the_model_of_a_changing_address_space_equals_the_kernels_list() {
         status.success(),
         "the program found something wrong: {status}"
     );
+}
+
+/// Zeroes the model's mappings and probes, which are in the largest private memory that forked
+/// children do not get. Its first page has the lock and the counts.
+fn empty_the_model(pid: u32) {
+    let list = read_to_string(format!("/proc/{pid}/smaps")).expect("it lives");
+    let (mut model, mut range, mut is_private) = (0..0, 0..0, false);
+    for line in list.lines() {
+        let mut words = line.split_whitespace();
+        if let Some((start, end)) = words.next().and_then(|word| word.split_once('-')) {
+            range = hex(start)..hex(end);
+            is_private = words.next() == Some("rw-p");
+        }
+        let is_own = is_private && line.starts_with("VmFlags:") && line.contains(" dc");
+        if is_own && range.end - range.start > model.end - model.start {
+            model = range.clone();
+        }
+    }
+    assert!(model.end - model.start > 2 << 20, "{model:x?}");
+    let options = File::options().write(true).open(format!("/proc/{pid}/mem"));
+    let zeroes = vec![0; (model.end - model.start) as usize - 4096];
+    let emptied = options.and_then(|memory| memory.write_all_at(&zeroes, model.start + 4096));
+    emptied.expect("our own child's memory");
+}
+
+/// A trap that the model does not know is decided by the site's address. It must not be passed over, because the site
+/// may be the agent's own hook, as of sigaction(2) or fork(2).
+#[test]
+fn with_an_empty_model_each_trap_is_found_by_its_address() {
+    let program = target("mappings");
+    let mut process = Process::waiting(&program, &["50"]);
+    let site = Site::new(process.pid(), &program, "tiny");
+    let attached = Probe::new(&["tiny"]).attach(&[process.pid()]);
+    site.wait_probed();
+    empty_the_model(process.pid());
+    process.go();
+    let counted = process.line();
+    assert_eq!(process.line(), "settled");
+    let report = attached.interrupt();
+    report.assert_exact(&ExpectedCounts::parse(&counted));
+    let space = &report.value["targets"][0]["address_space"];
+    let number = |key: &str| space[key].as_u64().expect("a number");
+    assert_eq!((number("speculative"), number("locked")), (0, 0), "{space}");
+    let unconfirmed = number("missed") + number("unsure");
+    assert!(unconfirmed >= report.count("tiny"), "{space}");
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
 }
 
 fn replaced(by: &str) {

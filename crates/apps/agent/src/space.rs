@@ -268,21 +268,21 @@ pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     by_index(index).filter(|found| shared.is_live(found.index))
 }
 
-/// Returns the site of a trap that the space does not confirm. Counts the trap in `slot` if the space has the site's
-/// probe.
+/// Returns the site of a trap that the space does not confirm. Counts the trap in `slot`.
 #[cold]
 fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite> {
     let found = shared.table.find(address)?;
     if !shared.is_live(found.index) {
         return None;
     }
+    let is_here = shared.is_here();
+    if is_here {
+        count(shared, slot);
+    }
     match get().filter(|space| space.feed.has_probe(found.index as u32)) {
-        Some(space) => {
-            space.feed.note_miss();
-            count(shared, slot);
-        }
+        Some(space) => space.feed.note_miss(),
         // A site without a probe is in no file, or the space is full. So the address decides.
-        None if shared.is_here() => return Some(found),
+        None if is_here => return Some(found),
         None => {}
     }
     // The page can be read, because the thread has just executed an instruction there.

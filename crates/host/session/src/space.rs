@@ -12,10 +12,10 @@ pub struct AddressSpace {
     pub speculative: u64,
     /// Lookups under the table's lock.
     pub locked: u64,
-    /// Lookups that found no probe. The bytes around the trap then showed whether it was tiptoe's.
+    /// Lookups that found no probe. The trap's address, and the bytes around it, then showed whether it was tiptoe's.
     pub missed: u64,
-    /// Lookups without a certain result, because the mappings were changing. The bytes around the trap then showed
-    /// whether it was tiptoe's.
+    /// Lookups without a certain result, because the mappings were changing. The trap's address, and the bytes around
+    /// it, then showed whether it was tiptoe's.
     pub unsure: u64,
     /// Hooked system calls that changed the mappings.
     pub changes: u64,

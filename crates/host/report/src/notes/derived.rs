@@ -42,11 +42,11 @@ fn lookups(target: &Process) -> Option<NoteLine<'static>> {
         (space.locked, "under the lock"),
         (
             space.missed,
-            "by the bytes there, because no probe was known there",
+            "by its address, because no probe was known there",
         ),
         (
             space.unsure,
-            "by the bytes there, because the mappings were changing",
+            "by its address, because the mappings were changing",
         ),
     ];
     let ways = ways.into_iter().filter(|(count, _)| *count > 0);

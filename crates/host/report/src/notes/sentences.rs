@@ -122,7 +122,12 @@ fn of_process(note: &ProcessNote) -> String {
 
 fn end(cause: EndCause) -> (&'static str, &'static str) {
     let what = match cause {
-        EndCause::Exec => return ("ran another program", "the trace of the old program ended"),
+        EndCause::Exec => {
+            return (
+                "ran another program",
+                "the trace of the old program ended (`-p` traces the new one)",
+            );
+        }
         EndCause::Seccomp => "put itself under seccomp",
         EndCause::Confined => "gave up rights or a namespace",
         EndCause::Dispatch => "sent its system calls to a signal handler (prctl)",

@@ -289,14 +289,15 @@ fn ctrl_c_at_any_moment() {
 /// A terminal sends the signal to tiptoe and to the command.
 #[test]
 fn ctrl_c_of_a_command() {
-    for round in 0..scaled(200).max(10) {
+    let rounds = scaled(200).max(10);
+    for round in 0..rounds {
         let mut command = command();
         command
             .args(["probe", "add", "--budget", "off", "--"])
             .arg(target("hot"));
         command.args(["2", "0"]).stderr(Stdio::null());
         let tiptoe = Process::start(&mut command);
-        std::thread::sleep(Duration::from_millis(20 * round));
+        std::thread::sleep(Duration::from_micros(round * 200_000 / rounds));
         // SAFETY: kill takes two numbers; the group is the test's own.
         unsafe { libc::kill(-(tiptoe.pid() as i32), libc::SIGINT) };
         let (_, status) = tiptoe.finish();

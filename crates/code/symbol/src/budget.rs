@@ -1,12 +1,12 @@
-//! A budget for reading hostile debug information. The file's size does not bound the work: an attribute may have no
-//! bytes, and an entry may be referred to over and over. So each entry, each attribute, and each search for the end of
-//! a text must be *paid* for: its cost is subtracted from the budget.
+//! A budget for reading hostile debug information. The file's size does not bound the work, because an attribute may
+//! have no bytes, and an entry may be referred to over and over. So each entry, each attribute, and each search for
+//! the end of a text must be *paid* for: its cost in reads is subtracted from the budget.
 
 use std::cell::Cell;
 
 use crate::error::BudgetExceeded;
 
-/// The reads that a budget allows for each byte.
+/// The reads that a budget allows for each byte of debug information.
 const PER_BYTE: u64 = 16;
 /// The reads that every budget allows in addition.
 const LEAST: u64 = 1 << 20;

@@ -1,8 +1,8 @@
-//! The content of a file, read piece by piece into our memory.
+//! The content of a file, read piece by piece into tiptoe's memory.
 //!
-//! A mapped file may change while it is parsed: truncation raises SIGBUS, and a write makes every `&[u8]` over it
-//! undefined behaviour. So a piece that is borrowed is read once and kept until the [`Content`] is dropped. The kept
-//! pieces share a budget, because the sizes that a file claims must not decide how much is kept.
+//! A mapped file may change while it is parsed: truncation raises SIGBUS, and a write makes every `&[u8]` over the
+//! file undefined behaviour. So a piece that is borrowed is read once and kept until the [`Content`] is dropped. The
+//! kept pieces share a budget, because the sizes that a file claims must not decide how much is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub trait Pieces {
     /// Fills `piece` from `at` on; fails if the file is too short.
     fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
 
-    /// Returns whether there is memory for more bytes.
+    /// Returns whether there is memory for this many more bytes.
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }
@@ -78,7 +78,6 @@ impl Content {
         self.read_bytes_at(range.start, size).ok()
     }
 
-    /// Fills a piece without keeping it.
     pub(crate) fn fill(&self, at: u64, piece: &mut [u8]) -> Option<()> {
         self.file.pieces.read(at, piece)
     }
@@ -96,7 +95,8 @@ impl Content {
         self.file.spend(bytes)
     }
 
-    /// Shows all bytes in bounded parts, without keeping them. `None` if they are unreadable, or more than `most`.
+    /// Passes all bytes to `show` in bounded parts, which are not kept. Returns `None` if the bytes are unreadable,
+    /// or more than `most`.
     pub(crate) fn stream(&self, most: u64, mut show: impl FnMut(&[u8])) -> Option<()> {
         const PART: usize = 1 << 16;
         let size = self.size();

@@ -9,7 +9,7 @@ const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. The caller decides whose file system to use (a container's, a test's).
 pub trait DebugSource {
-    /// Returns the image's path, symbolic links resolved.
+    /// Returns the path of the image (a program or library), symbolic links resolved.
     fn image_path(&self) -> Option<&Path>;
 
     /// Returns a regular file's content, if readable.
@@ -55,7 +55,7 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// Returns possible paths, the most likely first.
+/// Returns possible paths of the debug file with this build-id, the most likely first.
 pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -67,7 +67,8 @@ pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<Path
     paths
 }
 
-/// Returns possible paths: beside the image, in `.debug`, and in the image's folder below each root.
+/// Returns possible paths of the linked debug file: beside the image, in `.debug`, and in the image's folder below
+/// each root.
 pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
     let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
     let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {

@@ -8,7 +8,7 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 const MAX_MANGLED: usize = 8 << 10;
 const MAX_TEXT: usize = 32 << 10;
-/// Demangling recurses and must not overflow the stack.
+/// The deepest recursion of demangling, which must not overflow the stack.
 const MAX_DEPTH: u32 = 96;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn rust(name: &str) -> Option<DemangledName> {
     })
 }
 
-/// Demangles a C++ name. A compiler's copy (`f.isra.0`) gets the function's name.
+/// A compiler's copy (`f.isra.0`) gets the function's name.
 fn cpp(name: &str) -> Option<DemangledName> {
     let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
@@ -156,7 +156,6 @@ fn without_qualifiers(full: &str) -> Option<&str> {
 }
 
 impl DemangledName {
-    /// Returns all names of the function, without white space.
     pub(crate) fn forms(&self) -> Vec<Cow<'_, str>> {
         let mut forms = Vec::new();
         let qualified = without_qualifiers(&self.full);

@@ -28,7 +28,7 @@ pub(crate) fn dwarf<'d>(
     dwarf
 }
 
-/// Returns the price of one read of a section, which grows with the memory that addr2line keeps for the read.
+/// Returns what one read of a section costs the budget, by the memory that addr2line keeps for the read.
 fn price(id: SectionId) -> usize {
     match id {
         SectionId::DebugRanges | SectionId::DebugRngLists => 8,

@@ -1,5 +1,5 @@
-//! Reads the loader's tables (`PT_DYNAMIC`) of a file without section headers (`sstrip`, packers). The bytes are
-//! hostile: each table is cut at its segment's end, and the hash table is used only to count the symbols.
+//! Reads the loader's tables (`PT_DYNAMIC`) of a file without section headers (`sstrip`, packers). The bytes may be
+//! hostile, so each table is cut at its segment's end, and the hash table is used only to count the symbols.
 
 use object::Endianness;
 use object::elf;
@@ -13,7 +13,7 @@ use crate::layout::Layout;
 const MOST_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Dynamic<'d, E: Elf> {
-    /// The symbols, with the empty first one.
+    /// The symbols, including the empty first symbol.
     pub(crate) symbols: &'d [E::Sym],
     pub(crate) strings: &'d [u8],
     pub(crate) relocations: Vec<&'d [E::Rela]>,
@@ -22,7 +22,6 @@ pub(crate) struct Dynamic<'d, E: Elf> {
 }
 
 impl<'d, E: Elf> Dynamic<'d, E> {
-    /// Returns the tables; `None` if the file has section headers.
     pub(crate) fn read(
         file: &File<'d, E>,
         layout: &Layout,
@@ -87,7 +86,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             let at = self.value(elf::DT_GNU_HASH)?;
             self.count_gnu(file_bytes, at)
         };
-        // Linkers put the names after the symbols, so the distance bounds the symbols.
+        // Linkers put the names after the symbols, so the distance between the tables bounds the number of symbols.
         let between = || {
             let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
             Some(size / size_of::<E::Sym>() as u64)
@@ -95,7 +94,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// The table has a chain entry for each symbol.
+    /// Counts the symbols. The hash table has a chain entry for each symbol.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))
@@ -114,7 +113,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
             .max()?;
         let chains = at.checked_add(buckets * 4)?;
         let Some(after_first) = last.checked_sub(first) else {
-            // If no symbol is hashed, GNU ld writes 1 as the first hashed symbol, so 1 does not tell the count.
+            // No symbol is hashed, so `first` is the number of symbols, unless GNU ld wrote 1 there.
             return Some(first).filter(|first| *first > 1);
         };
         let chain = file_bytes.words(chains.checked_add(after_first * 4)?, MOST_SYMBOLS as u64)?;
@@ -151,7 +150,7 @@ impl<'d> FileBytes<'_, 'd> {
         self.table(address, most)
     }
 
-    /// Returns an address's offset in the file, and how many bytes the segment has from there.
+    /// Returns an address's offset in the file, and how many bytes the segment has from that offset on.
     fn room(&self, address: u64) -> Option<(u64, u64)> {
         let mut segments = self.layout.segments.iter();
         let (segment, start) = segments.find_map(|segment| {

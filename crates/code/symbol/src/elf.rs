@@ -1,4 +1,4 @@
-//! Reads one ELF file: header, layout, symbols, unwind section, slots.
+//! Reads one ELF file: header, layout, symbols, unwind section, and slots (words that the loader fills).
 //!
 //! The functions are generic over the word size. A [`Contents`] borrows the file; an `Image` copies what it keeps.
 
@@ -38,8 +38,8 @@ pub(crate) struct Contents<'d> {
 /// A file with more headers is refused, because comparing each section with each segment would take too long.
 const MOST_SEGMENTS: usize = 1 << 10;
 const MOST_SECTIONS: usize = 1 << 12;
-/// The limit of sections times bytes of names. A lookup compares all names, which may overlap. Without the limit a
-/// small file could take hours.
+/// The limit of sections times bytes of names. A lookup of a section compares the names of all sections, which may
+/// overlap. Without the limit a small file could take hours.
 const MOST_COMPARED: u64 = 2 << 30;
 
 pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
@@ -296,7 +296,7 @@ mod tests {
         let mut file = vec![0; 64 * (1 + usize::from(sections))];
         file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
         file[40] = 64; // offset of section headers
-        file[58] = 64; // length of one
+        file[58] = 64; // length of a section header
         file[60..62].copy_from_slice(&sections.to_le_bytes());
         file[62] = 1; // index of the names' section
         file[64 + 64 + 4] = 3;

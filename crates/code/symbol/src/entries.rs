@@ -17,8 +17,8 @@ use crate::error::BudgetExceeded;
 use crate::reader::SectionPart;
 use crate::variable::Files;
 
-/// The most bytes of a section read while users wait. A byte of `.debug_info` takes 10 ns, a byte of `.debug_abbrev`
-/// ten bytes of memory.
+/// The most bytes of a section read while users wait. A byte of `.debug_info` takes 10 ns to read, and a byte of
+/// `.debug_abbrev` takes ten bytes of memory.
 const MOST: u64 = 32 << 20;
 
 /// The limit of units times bytes of abbreviation tables. Each unit may have its own table, and tables may overlap.
@@ -31,8 +31,8 @@ pub(crate) enum Unread {
     Exceeded(#[from] BudgetExceeded),
 }
 
-/// Calls `look` with each unit's entries, up to damage in the unit. Fails, perhaps after some units, if there is more
-/// than can be read while users wait.
+/// Calls `look` with each unit's entries, up to the unit's first damage. Fails, perhaps after some units, if there is
+/// more debug information than can be read while users wait.
 pub(crate) fn each_unit(
     bytes: &Content,
     source: &dyn DebugSource,
@@ -186,7 +186,7 @@ impl<'d> Entries<'_, 'd> {
         let Some(mut ranges) = self.dwarf.attr_ranges(self.unit, ranges)? else {
             return Ok(None);
         };
-        // Each step pays, because many functions may share a list with any number of empty entries.
+        // Each step pays from the budget, because many functions may share a list with any number of empty entries.
         loop {
             self.budget.pay(1)?;
             let Some(raw) = ranges.next_raw()? else {

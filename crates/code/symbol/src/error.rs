@@ -28,13 +28,13 @@ pub enum Error {
     /// The file contradicts itself.
     #[error("damaged ELF file: headers: {0}")]
     BadHeaders(object::read::Error),
-    /// Comparing the names of all the file's headers would take too long.
+    /// The headers would take too long to compare.
     #[error("damaged ELF file: more headers, or longer names of sections, than a program has")]
     TooManyHeaders,
     /// No function has this name.
     #[error("no function `{name}`{}", suggestion(nearest))]
     NoSuchFunction {
-        /// The request.
+        /// The requested text.
         name: String,
         /// The most similar names, best first.
         nearest: Vec<String>,
@@ -42,19 +42,19 @@ pub enum Error {
     /// No function matches.
     #[error("no function matches `{pattern}`")]
     NoMatch {
-        /// The request.
+        /// The requested text.
         pattern: String,
     },
     /// The name is a variable's.
     #[error("`{name}` is data, not a function")]
     IsData {
-        /// The request.
+        /// The requested text.
         name: String,
     },
     /// The text is no number, or the address is outside executable code.
     #[error("`{text}` is not an address in the executable part of the file")]
     BadAddress {
-        /// The request.
+        /// The requested text.
         text: String,
     },
 }
@@ -75,7 +75,7 @@ fn quoted(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("`{name}`")).collect()
 }
 
-/// Programs that no agent can be injected into.
+/// Programs into which tiptoe cannot inject its library.
 pub(crate) mod kind {
     pub(crate) const X86: &str = "32-bit program";
     pub(crate) const X32: &str = "x32 program";

@@ -17,8 +17,8 @@ pub(crate) const SUGGESTIONS: usize = 3;
 const MAX_ALIKE: usize = 256;
 /// The least likeness of a suggestion; equal names have 1.
 const MIN_LIKENESS: f64 = 0.8;
-/// How many functions that begin before an address are searched for one that covers it. An outer function may begin
-/// before many inner ones.
+/// How many functions before an address are searched for the function that covers the address. An outer function may
+/// begin before many inner functions.
 const MAX_NESTING: usize = 16;
 
 /// Identifiers that mangled C++ names may abbreviate.
@@ -35,14 +35,15 @@ const ABBREVIATED: [&str; 9] = [
 ];
 
 impl Image {
-    /// Returns the functions that a specification names, ascending by address:
+    /// Returns the functions that a specification (the user's words) names, ascending by address:
     ///
-    /// - `0xADDRESS`: the function at this link-time address, even if none is known there;
-    /// - with `*` or `?`: all with a matching name, mangled or demangled, with or without parameters, qualifiers
-    ///   (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are excluded;
-    /// - otherwise all with this symbol, else all compilers' copies of it (`f.isra.0` of `f`), else all with this
-    ///   demangled name, with or without parameters, qualifiers, ABI tags and template arguments. Local functions and
-    ///   overloads may share a name.
+    /// - `0xADDRESS`: the function at this link-time address, even if no table has a function there;
+    /// - with `*` or `?`: all functions with a matching name, mangled or demangled, with or without parameters,
+    ///   qualifiers (`const`), and ABI tags. `*` matches `::`; nameless functions match by address; cold parts are
+    ///   excluded;
+    /// - otherwise all functions with this symbol, else all compilers' copies of it (`f.isra.0` of `f`), else all
+    ///   functions with this demangled name, with or without parameters, qualifiers, ABI tags and template arguments.
+    ///   Local functions and overloads may share a name.
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -66,7 +67,7 @@ impl Image {
         }
     }
 
-    /// Returns the function that covers a link-time address. A function of unknown size extends to the next.
+    /// Returns the function that covers a link-time address. A function of unknown size extends to the next function.
     pub fn function_containing(&self, address: u64) -> Option<&Function> {
         let after = self.functions.partition_point(|f| f.address <= address);
         let before = self.functions[..after].iter().rev().take(MAX_NESTING);

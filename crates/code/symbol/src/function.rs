@@ -37,7 +37,7 @@ pub struct Function {
     pub address: u64,
     /// The code's offset in the file.
     pub offset_in_file: u64,
-    /// In bytes, or 0 if unknown.
+    /// The size in bytes, or 0 if unknown.
     pub size: u64,
     /// Linker names without versions, the best to show first.
     pub names: Vec<Box<str>>,
@@ -47,7 +47,7 @@ pub struct Function {
     pub is_cold: bool,
     /// Whether it is an unwinder's entry, which reads callers' frames.
     pub is_unwinder: bool,
-    /// Whether unwinding ends here. Such a function may be entered without a call.
+    /// Whether unwinding ends at this function. Such a function may be entered without a call.
     pub is_outermost: bool,
     /// The most trusted source.
     pub source: Source,

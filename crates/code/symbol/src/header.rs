@@ -82,7 +82,8 @@ impl Header {
         self.program && self.interpreter.is_none()
     }
 
-    /// Returns why no agent can be injected into a process of this image. The kernel can still probe the process.
+    /// Returns why tiptoe cannot inject its library into a process of this image. The kernel can still probe the
+    /// process.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some(kind::X86),

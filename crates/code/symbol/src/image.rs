@@ -26,7 +26,6 @@ pub struct Image {
     pub(crate) functions: Vec<Function>,
     /// Pairs of a function's index and the index of one of its names, ordered by name.
     pub(crate) by_name: Vec<(u32, u32)>,
-    /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
     pub(crate) thread_segment: Option<ThreadSegment>,
@@ -113,7 +112,7 @@ impl Image {
     }
 
     /// Returns the disjoint, ascending link-time ranges of code with unwind information, or of all code if most has
-    /// none. Other code may belong to a runtime that walks its own stacks.
+    /// none. Code outside these ranges may belong to a runtime that walks its own stacks.
     pub fn described(&self) -> &[Range<u64>] {
         &self.described
     }
@@ -128,8 +127,8 @@ impl Image {
         self.is_cut
     }
 
-    /// Returns the smallest variable at a link-time address, and the offset into it. The name is mangled: see
-    /// [`variable_name`](crate::variable_name).
+    /// Returns the smallest variable at a link-time address, and the offset into the variable. The name is mangled:
+    /// see [`variable_name`](crate::variable_name).
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
         let here = self
             .data
@@ -140,7 +139,7 @@ impl Image {
     }
 
     /// Returns the link-time addresses of variables with this linker's or demangled name. Static variables may share
-    /// it.
+    /// a name.
     pub fn variables_named(&self, name: &str) -> Vec<u64> {
         let has_place = |v: &&Variable| !v.addresses().is_empty();
         let named = self.data_with_symbol(name).filter(has_place);
@@ -202,7 +201,7 @@ pub(crate) fn debug_file(
         let link = header.debug_link.as_ref()?;
         let own = source.image_path();
         let others = debug::by_link(source, link).into_iter();
-        // The program itself has the build-id and may have the link's name, so it must be excluded.
+        // The program itself has the build-id and may have the link's name, so the program must be excluded.
         let mut others = others.filter(|path| Some(&**path) != own);
         others.find_map(|path| {
             let content = source.read(&path)?;

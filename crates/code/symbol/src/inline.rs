@@ -1,6 +1,6 @@
-//! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which is
-//! hostile, so a [`ReadBudget`] limits its reads. Attributes without bytes and deeply nested inlined functions cost
-//! time and stack but no reads. So their numbers are checked before addr2line starts.
+//! Finds the inlined functions and the source line of an instruction. addr2line reads the debug information, which
+//! may be hostile, so a [`ReadBudget`] limits its reads. Attributes without bytes and deeply nested inlined functions
+//! cost time and stack but no reads. So their numbers are checked before addr2line starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use crate::image::Image;
 use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
-/// An instruction in more nested functions gets no origin.
+/// An instruction in more nested inlined functions gets no origin.
 const MOST: usize = 32;
 /// Lookups fail if more inlined functions are nested.
 const MOST_NESTED: usize = 512;
@@ -61,12 +61,13 @@ struct DebugData<'d> {
 
 struct UnitExtent<'d> {
     header: UnitHeader<SectionPart<'d>>,
-    /// The unit's addresses; empty if it does not state them.
+    /// The unit's addresses; empty if the unit does not state any.
     ranges: Vec<Range<u64>>,
 }
 
 impl Image {
-    /// Passes the image's origins to `ask`; `bytes` must be the image's. Decoded data is kept until `ask` returns.
+    /// Passes the image's origins to `ask`; `bytes` must be the image's content. Decoded data is kept until `ask`
+    /// returns.
     pub fn origins<R>(
         &self,
         bytes: &Content,
@@ -91,10 +92,10 @@ impl Image {
 }
 
 impl Origins<'_> {
-    /// Returns an instruction's origin by link-time address, empty if unknown. Fails if this or an earlier lookup
-    /// took too many reads.
+    /// Returns an instruction's origin by link-time address, empty if unknown. Fails if this lookup or an earlier
+    /// lookup took too many reads.
     pub fn of(&self, address: u64) -> Result<Origin, BudgetExceeded> {
-        // Later lookups must fail, too, because addr2line would answer from the part of a unit that it has read.
+        // Later lookups must fail, because addr2line would answer from the part of a unit that it has read.
         if self.is_exceeded.get() {
             return Err(BudgetExceeded);
         }
@@ -112,10 +113,9 @@ impl Origins<'_> {
 }
 
 impl<'d> DebugData<'d> {
-    /// Returns `None` if units are damaged, or the budget is exceeded.
     fn read(mut dwarf: Dwarf<SectionPart<'d>>, budget: &ReadBudget) -> Option<DebugData<'d>> {
         // Without `.debug_aranges`, addr2line finds units by their own ranges, as `check_units_at` does.
-        // `.debug_aranges` may contradict them.
+        // `.debug_aranges` may contradict those ranges.
         dwarf.debug_aranges = DebugAranges::from(SectionPart::all(Section::default(), NO_ARANGES));
         check_tables(&dwarf, budget)?;
         if let Some(shared) = dwarf.sup() {
@@ -142,7 +142,7 @@ impl<'d> DebugData<'d> {
             let is_there = |range: &Range<u64>| range.contains(&address);
             let may_describe = unit.ranges.is_empty() || unit.ranges.iter().any(is_there);
             if may_describe && self.checked.borrow_mut().insert(index) {
-                // Damage is ignored, because addr2line stops there, too.
+                // Damage is ignored, because addr2line stops at the same damage.
                 let _ = check_entries(&self.dwarf, &unit.header, budget);
             }
         }
@@ -196,7 +196,7 @@ fn check_tables(dwarf: &Dwarf<SectionPart<'_>>, budget: &ReadBudget) -> Option<(
     let mut headers = dwarf.units();
     let mut count = 0;
     while let Ok(Some(header)) = headers.next() {
-        // addr2line keeps data for each unit.
+        // addr2line keeps data for each unit, so the number of units is limited.
         count += 1;
         if count > MAX_UNITS {
             budget.exhaust();

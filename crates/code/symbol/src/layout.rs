@@ -24,7 +24,7 @@ pub struct Segment {
 /// An image's segments and code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// In the program headers' order.
+    /// The loadable segments, in the program headers' order.
     pub segments: Vec<Segment>,
     /// Link-time addresses of code, ascending: executable sections, or segments if there are no such sections.
     pub executable: Vec<Range<u64>>,
@@ -33,7 +33,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Translates a link-time address to a file offset, if the file has it.
+    /// Translates a link-time address to a file offset, if the file has the address.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }

@@ -111,8 +111,8 @@ fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
     }
 }
 
-/// Returns whether a description begins a byte before its code. A signal trampoline's does, because unwinders look up
-/// the byte before a return address.
+/// Returns whether a description begins a byte before its code. A signal trampoline's description does, because
+/// unwinders look up the byte before a return address.
 fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
     next.is_some_and(|function| function.address == frame.address.saturating_add(1))
 }

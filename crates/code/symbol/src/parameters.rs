@@ -130,7 +130,7 @@ impl<'d> Entries<'_, 'd> {
         is_read.then_some(entry)
     }
 
-    /// Returns how many registers hold a value of a type; `None` if that depends on the type's members.
+    /// Returns how many registers hold a value of a type; `None` if the number depends on the type's members.
     fn registers(&self, kind: UnitOffset) -> Option<u8> {
         let mut at = kind;
         for _ in 0..MOST_STEPS {

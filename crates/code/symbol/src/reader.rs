@@ -16,10 +16,10 @@ use crate::content::Content;
 const MAX_RATIO: u64 = 32;
 const MAX_MORE: u64 = 16 << 20;
 const WINDOW: usize = 16 << 10;
-/// The longest section. A search may read all of it.
+/// The longest section. A search may read the whole section.
 const MOST: u64 = 1 << 30;
 const MOST_AT_ONCE: usize = 1 << 20;
-/// How many bytes of a string are read first; few are longer.
+/// How many bytes of a string are read first.
 const STRING: usize = 128;
 
 /// A section; empty if the file lacks it.
@@ -86,8 +86,8 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Makes a budget pay for each read, and enlarges the budget by the section's bytes. Once it is exceeded, reads
-    /// fail.
+    /// Makes a budget pay for each read, and enlarges the budget by the section's bytes. Once the budget is exceeded,
+    /// reads fail.
     pub(crate) fn paid_by(self, budget: &Rc<ReadBudget>, price: usize) -> Section<'d> {
         budget.add(self.len as u64);
         let budget = Some((Rc::clone(budget), price));
@@ -208,7 +208,7 @@ impl<'d> SectionPart<'d> {
     }
 }
 
-/// A reader's id has the offset in this many low bits, and the section's number in the higher ones.
+/// A reader's id has the offset in this many low bits, and the section's number in the higher bits.
 const NUMBER: u32 = 48;
 
 impl Reader for SectionPart<'_> {

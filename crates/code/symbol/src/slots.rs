@@ -15,7 +15,7 @@ const MAX_RELOCATIONS: usize = 4_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// Pairs of an imported name and its slot, ascending.
+    /// Pairs of an imported name and its slot.
     imported: Vec<(Box<str>, u64)>,
     /// The word in which the loader stores the image's number among images with thread-local variables.
     pub(crate) module_number: Option<u64>,

@@ -2,8 +2,8 @@
 //! and Rust's static libraries, parking_lot included.
 //!
 //! C++ names are compared mangled, because a large program has too many to demangle. Library functions that only call
-//! a function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) are excluded,
-//! because compilers inline the program's function into them.
+//! a function of the program (`std::thread::_State_impl::_M_run`, Rust's `__rust_begin_short_backtrace`) are
+//! excluded. Compilers inline the program's function into them.
 
 use crate::demangle::rust_name;
 use crate::function::Function;
@@ -77,7 +77,7 @@ fn is_rust(name: &str) -> bool {
     let Some(name) = rust_name(name) else {
         return false;
     };
-    // `<core::cell::Ref<T> as core::ops::drop::Drop>::drop` is core's, `<prog::Guard as …>::drop` the program's.
+    // `<core::cell::Ref<T> as core::ops::drop::Drop>::drop` is core's, `<prog::Guard as …>::drop` is the program's.
     let first = name.trim_start_matches(['<', '&', '(', '[', '*']);
     let krate = first.split_once("::").map_or("", |(krate, _)| krate);
     let is_std = CRATES.contains(&krate) || krate.starts_with(PARKING_LOT);

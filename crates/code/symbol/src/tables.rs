@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 192 << 20;
 const MAX_SYMBOLS: usize = 2_000_000;
 
 pub(crate) struct Symbol<'d> {
-    /// Without its version; `None` if empty, too long, or not UTF-8.
+    /// The name without its version; `None` if the name is empty, too long, or not UTF-8.
     pub(crate) name: Option<&'d str>,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -50,7 +50,8 @@ pub(crate) struct Symbols<'d> {
     pub(crate) was_cut: bool,
 }
 
-/// Names with a budget. Without it, many symbols with parts of one long name would take more memory than the file.
+/// Names with a budget. Without the budget, many symbols with parts of one long name would take more memory than the
+/// file.
 pub(crate) struct Strings<'d> {
     bytes: &'d [u8],
     budget: usize,

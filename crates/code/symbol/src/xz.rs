@@ -1,5 +1,5 @@
 //! Unpacks MiniDebugInfo: an xz container with LZMA2 inside. A few bytes may expand to megabytes, so output and
-//! window have a limit. Check sums are not compared, because the output is hostile anyway.
+//! window have a limit. Check sums are not compared, because the output may be hostile anyway.
 
 use std::io::Read;
 
@@ -23,7 +23,6 @@ pub(crate) fn unpack(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(unpacked)
 }
 
-/// Unpacks a block, and returns the bytes after its padding.
 fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'p [u8]> {
     let header_size = (usize::from(*bytes.first()?) + 1) * 4;
     let window = window(bytes.get(1..header_size)?)?.min(limit as u64);
@@ -38,7 +37,6 @@ fn block<'p>(bytes: &'p [u8], unpacked: &mut Vec<u8>, limit: usize) -> Option<&'
     rest.get((data.len() - rest.len()).wrapping_neg() & 3..)
 }
 
-/// Returns the window's size, from a block's header without its size byte.
 fn window(header: &[u8]) -> Option<u64> {
     let (&flags, mut rest) = header.split_first()?;
     if flags & 0x3f != 0 {

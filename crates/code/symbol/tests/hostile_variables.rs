@@ -91,7 +91,8 @@ fn types_that_refer_to_themselves() {
     }
 }
 
-/// Each structure has three nameless members, of the next structure's type (3^16 paths) or of the first's (a cycle).
+/// Each structure has three nameless members, of the next structure's type (3^16 paths) or of the first structure's
+/// (a cycle).
 #[test]
 fn structures_that_multiply() {
     for circle in [false, true] {
@@ -152,7 +153,7 @@ fn attributes_without_bytes() {
     assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
 }
 
-/// Each unit's table begins inside another's.
+/// Each unit's table begins inside another unit's table.
 #[test]
 fn tables_that_overlap() {
     let mut abbrev = Vec::new();
@@ -230,7 +231,6 @@ proptest! {
 }
 
 const START: u64 = 0x100;
-/// The number of attributes without bytes in an entry.
 const ATTRIBUTES: usize = 20_000;
 
 /// Adds a function with one parameter, inlined in one place.
@@ -254,7 +254,7 @@ fn found(sections: &[(&str, &[u8])]) -> [Option<u32>; 2] {
     let places = image.inlined_places(&file, &NoDebugFiles);
     [
         parameters.get(&START).map(|count| u32::from(*count)),
-        // A count that is too low would be wrong, so the place must be found or an error returned.
+        // A count that is too low would be wrong.
         places.ok().map(|places| places[&START].count),
     ]
 }
@@ -331,7 +331,7 @@ fn first_entries_were_free() {
     }
 }
 
-/// Regression: line tables were read without a limit, and a damaged one hid its unit.
+/// Regression: line tables were read without a limit, and a damaged line table hid its unit.
 #[test]
 fn line_tables_were_read_for_functions() {
     let dwarf = Dwarf::with_root(&[(dw::LINES, dw::OFFSET)], &[0; 4]);
@@ -353,8 +353,8 @@ fn an_exceeded_budget_hid_units_for_good() {
     let kind = dwarf.kind(0x24, false, &[(dw::SIZE, dw::DATA1)]);
     let kind = dwarf.entry(kind, &[&[4]]);
     dwarf.entry(variable, &[b"x\0", &kind.to_le_bytes(), AT]);
-    // A unit's first entry uses the budget twice, when it is read and when the unit is searched. So the first request's
-    // budget suffices for the earlier units, but not for the variable's.
+    // A unit's first entry uses the budget twice, when it is read and when the unit is searched. So the first
+    // request's budget suffices for the earlier units, but not for the variable's unit.
     let (info, abbrev) = after_units(26, dwarf);
     let file = Content::from(elf::elf(&[
         (".debug_info", &info),

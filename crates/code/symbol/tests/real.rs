@@ -1,4 +1,4 @@
-//! The machine's programs and libraries.
+//! Reads the machine's programs and libraries.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Debug information that several files share (`.gnu_debugaltlink`, made by dwz).
+//! Reads debug information that several files share (`.gnu_debugaltlink`, made by dwz).
 
 #[expect(dead_code, reason = "the places of debug files are this test's own")]
 mod common;
@@ -55,7 +55,6 @@ impl DebugSource for Places {
 }
 
 impl Program {
-    /// Makes a program that names its shared file `name`.
     fn new(name: &str) -> Program {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -137,7 +136,7 @@ fn a_server_is_asked_for_a_missing_shared_file() {
     };
     program.finds(&places);
     assert_eq!(places.requests.borrow().join(" "), program.build_id);
-    // The build-id differs.
+    // This file has another build-id.
     let other = Places {
         served: Some(program.folder.path().join("plain")),
         ..program.places()

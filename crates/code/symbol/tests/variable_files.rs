@@ -1,4 +1,4 @@
-//! Debug information in the file, beside it, packed, split, or missing.
+//! Finds variables with debug information in the file, in another file, packed, split, or missing.
 
 mod common;
 
@@ -178,7 +178,7 @@ fn debug_information_in_dwo_files_is_not_read() {
     );
 }
 
-/// The program has a copy of libc's variable; with `-fPIC` it has none.
+/// The program has a copy of libc's variable; with `-fPIC` it has no copy.
 #[test]
 fn variables_of_another_file() {
     let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
@@ -223,7 +223,7 @@ fn variables_that_were_left_out() {
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
 }
 
-/// g++ writes a declaration for a variable that it removes, as for other files' variables.
+/// g++ writes a declaration for a variable that it removes, as for variables of other files.
 #[test]
 fn namespaces_of_one_file() {
     let source = "

@@ -130,7 +130,7 @@ impl RunningProgram {
         })
     }
 
-    /// Each pair has our expression, and gdb's if that differs.
+    /// Each pair has tiptoe's expression, and gdb's expression if the two differ.
     fn agrees_with_gdb(&self, language: &str, expressions: &[(&str, &str)]) {
         let mut prints = vec!["print $fs_base".to_owned()];
         for (ours, gdbs) in expressions {
@@ -169,7 +169,7 @@ impl RunningProgram {
     }
 }
 
-/// gdb's text of a structure or array is not compared, because ours is one number.
+/// gdb's text of a structure or array is not compared, because tiptoe's text is one number.
 fn is_same(gdb: &str, ours: &str) -> bool {
     let last = gdb.rsplit([' ', ':']).next();
     gdb == ours
@@ -180,7 +180,6 @@ fn is_same(gdb: &str, ours: &str) -> bool {
         || gdb.contains('\'') && gdb.split(' ').next() == ours.split(' ').next()
 }
 
-/// Returns gdb's answers, empty for errors.
 fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<String>> {
     let (pid, language) = (
         process.pid().to_string(),

@@ -1,4 +1,4 @@
-//! One process to be traced: a running process, or a command that tiptoe started and may still hold.
+//! One process to be traced: a running process, or a command that tiptoe started and may still keep from running.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -19,10 +19,9 @@ use crate::phase::{has_exited, set_command};
 use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
 
-/// How long to wait for the end of a process whose memory the kernel has freed.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// A process to be traced. Dropping it kills a command that is still held, because such a command must not run.
+/// A process to be traced. Dropping an `Attached` kills a command that is still held.
 pub struct Attached {
     /// The process.
     pub process: Process,
@@ -30,20 +29,21 @@ pub struct Attached {
     pub comm: String,
     /// The command line at the attach; for a command, the given words.
     pub command: Vec<String>,
-    /// The agent in the process.
+    /// The link to the agent (tiptoe's library).
     pub link: Option<Link>,
-    /// The link of an agent that tiptoe no longer uses. It is kept, because dropping it would let a held command begin.
+    /// The link of an agent that tiptoe no longer uses. If this link were dropped, the agent would let a held command
+    /// begin.
     retired: Option<Link>,
     /// What holds the command; `None` if tiptoe did not start the process.
     hold: Option<Hold>,
-    /// The process's pidfd, because its id could be reused; `None` before Linux 5.3.
+    /// The process's pidfd, which stays valid if another process gets the id; `None` before Linux 5.3.
     handle: Option<OwnedFd>,
     cpu_at_start: Cell<Duration>,
     cpu_last: Cell<Duration>,
 }
 
 impl Attached {
-    /// Attaches to a running process. Fails if no process has this id, or if the id is a thread's.
+    /// Attaches to a running process. Fails if no process has this id, or if the id is that of a thread.
     pub fn to(pid: u32) -> Result<Attached, AttachError> {
         let process = Process::new(pid)?;
         match process.status()?.tgid {
@@ -88,12 +88,12 @@ impl Attached {
     }
 
     /// Lets a command call exec, and stops it before any of its code has run. The calling thread becomes the
-    /// command's tracer, and must also release the command.
+    /// command's tracer, and must be the thread that calls [`Attached::release`].
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
     }
 
-    /// Lets a command call exec. If the command has an agent, the agent then holds it; otherwise the command
+    /// Lets a command call exec. If the command has an agent, the agent then holds the command; otherwise the command
     /// runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
@@ -119,7 +119,6 @@ impl Attached {
         Ok(())
     }
 
-    /// Calls `to` if the command is held before exec.
     fn proceed(
         &mut self,
         to: impl FnOnce(StartedCommand) -> io::Result<Hold>,
@@ -144,7 +143,7 @@ impl Attached {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
     }
 
-    /// Returns the child of a command that has called exec.
+    /// Returns the handle of a command that has called exec.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.hold.as_mut().and_then(Hold::child)
     }
@@ -160,12 +159,12 @@ impl Attached {
         self.cpu_at_start.set(self.cpu_last.get());
     }
 
-    /// Returns the CPU time at which counting began.
+    /// Returns the process's CPU time when counting began.
     pub fn counted_from(&self) -> Duration {
         self.cpu_at_start.get()
     }
 
-    /// Restores the start of counting from an earlier result of [`Attached::counted_from`].
+    /// Sets the CPU time when counting began, to an earlier result of [`Attached::counted_from`].
     pub fn count_from(&self, cpu_time: Duration) {
         self.cpu_at_start.set(cpu_time);
     }
@@ -178,7 +177,7 @@ impl Attached {
         self.cpu_time()
     }
 
-    /// Reads and returns the CPU time since the process's start; after its end, the last value read.
+    /// Reads and returns the CPU time since the process's start; after the process's end, the last value read.
     pub fn fetch_total_cpu_time(&self) -> Duration {
         self.fetch_cpu_time();
         self.cpu_last.get()
@@ -199,8 +198,8 @@ impl Attached {
         }
     }
 
-    /// Returns whether a request failed because the process ended. If the process has no memory, first waits for its
-    /// end, which the kernel reports only after it has freed the memory.
+    /// Returns whether the process has ended, for a caller whose request failed. The kernel frees a process's memory
+    /// before it reports the end, so if the memory is gone, this function first waits for the end.
     pub fn has_failed_by_end(&self) -> bool {
         let has_no_memory = match self.process.maps() {
             Ok(maps) => maps.is_empty(),
@@ -214,7 +213,7 @@ impl Attached {
 
     /// Returns the signal that killed the process; `None` if the process exited, or its status is unknown.
     pub fn killed_by(&self) -> Option<i32> {
-        // The stat file has the status until the process is reaped; afterwards only the pidfd has.
+        // The stat file has the status until the process is reaped; afterwards only the pidfd has the status.
         let status = reaped(self.handle.as_ref()?).or_else(|| self.process.exit_status().ok())?;
         Some(status & 0x7f).filter(|signal| *signal != 0)
     }

@@ -1,7 +1,7 @@
 //! Fetches debug files through `debuginfod-find` and its cache.
 //!
 //! A server is asked only if the user has set `DEBUGINFOD_URLS`, because the request discloses which program is
-//! traced. The answer may be hostile. It is used only if its build-id is the requested one.
+//! traced. The fetched file may be hostile, and is used only if its build-id is the requested one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,10 @@ use std::sync::OnceLock;
 use tiptoe_price::own;
 
 const URLS: &str = "DEBUGINFOD_URLS";
-/// The client's time-out in seconds if the user has set none, because its default of 90 s is too long.
+/// The time-out of `debuginfod-find` in seconds if the user has set none. The default of 90 s is too long.
 const TIMEOUT: (&str, &str) = ("DEBUGINFOD_TIMEOUT", "10");
 
-/// Returns the client's cache folder, if it exists. The lookup is done once, because its result is needed for each
-/// mapped file of each process.
+/// Returns the cache folder of `debuginfod-find`, if the folder exists.
 pub fn cache() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

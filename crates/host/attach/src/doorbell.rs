@@ -1,9 +1,9 @@
-//! Sleeps until an agent reports a change, or until a deadline.
+//! Sleeps until an agent (tiptoe's library) reports a change, or until a deadline.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A word in shared memory, and its value while nothing is reported.
+/// A word in shared memory, and the word's value while the agent has nothing to report.
 pub type Bell<'a> = (&'a AtomicU32, u32);
 
 /// The most words that futex_waitv(2) takes.
@@ -20,7 +20,7 @@ struct BellWait {
     reserved: u32,
 }
 
-/// Sleeps until a word differs from its value, at most for `limit`; may return earlier.
+/// Sleeps until a word differs from its value, or until `limit` has passed; may return earlier.
 pub fn wait(bells: &[Bell], limit: Duration) {
     let some = !bells.is_empty() && bells.len() <= MOST;
     match (bells.is_empty(), some && wait_for_any(bells, limit)) {
@@ -37,7 +37,7 @@ pub fn is_rung(bells: &[Bell]) -> bool {
     bells.iter().any(rung)
 }
 
-/// Waits for any of the words; `false` if the kernel lacks futex_waitv.
+/// Waits until any of the words changes; `false` if the kernel lacks futex_waitv.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
     let waits: Vec<BellWait> = bells

@@ -9,7 +9,8 @@ use tiptoe_wire::Request;
 
 pub(crate) mod inject_error;
 
-/// Why an attach, a start or a request to the agent failed. The target is unchanged, or its agent restores it.
+/// Why an attach, a start or a request to the agent (tiptoe's library) failed. The target is unchanged, or its agent
+/// restores it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -23,7 +24,6 @@ pub enum AttachError {
     Unwritten,
     #[error("cannot run `{}`: no such program", .word.display())]
     NoProgram { word: OsString },
-    /// The command could not be started, or it ended before exec.
     #[error("cannot run `{word}`: {why}")]
     CannotRun { word: String, why: io::Error },
     #[error("cannot continue process {pid}: {why}")]
@@ -34,7 +34,6 @@ pub enum AttachError {
     Unreadable(#[from] tiptoe_sys::host::Error),
     #[error("cannot make shared memory for the counts: {0}")]
     SharedMemory(io::Error),
-    /// The agent's file lacks a symbol, or cannot be parsed.
     #[error("the agent of this tiptoe is incomplete: {what}")]
     IncompleteAgent { what: String },
     #[error(
@@ -58,7 +57,6 @@ impl AttachError {
     }
 }
 
-/// Failures that have no errno.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Hold::BeforeExec`] | a pipe that tiptoe's forked child reads | nothing |
 //! | [`Hold::AtExec`] | ptrace | nothing, but the program is mapped |
-//! | [`Hold::InAgent`] | the agent's constructor | the loader |
+//! | [`Hold::InAgent`] | the constructor of the agent (tiptoe's library) | the loader |
 //! | [`Hold::Nothing`] | | possibly everything |
 
 use std::io;
@@ -47,7 +47,6 @@ pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     proceed_to_exec(started)
 }
 
-/// Lets a command that is held at exec begin.
 pub(crate) fn detach(pid: u32) -> Result<(), AttachError> {
     ptrace::detach(of(pid), None).map_err(|why| AttachError::CannotContinue {
         pid,
@@ -63,8 +62,8 @@ fn seize(pid: u32) -> Result<(), Errno> {
     ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
 }
 
-/// Lets a seized command run to exec. Calls [`StartedCommand::join`] only after exec, because an earlier call could
-/// deadlock.
+/// Lets a seized command run to exec. Calls [`StartedCommand::join`] only after exec. Before exec, each signal stops
+/// the command until this thread, its tracer, continues it.
 fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     let pid = started.pid;
     match started.go() {
@@ -86,8 +85,8 @@ fn proceed_to_exec(mut started: StartedCommand) -> io::Result<Child> {
     Err(IoReason::EndedBeforeExec(ended).into())
 }
 
-/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because any could be
-/// too short for a slow disk; a signal can end tiptoe during the wait ([`crate::phase`]).
+/// Waits until a seized process has called exec; `false` if it ended first. There is no deadline, because a slow disk
+/// can delay exec for any time; a signal can end tiptoe during the wait ([`crate::phase`]).
 fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
         let signal = match stops::peek(pid, 0) {
@@ -117,7 +116,7 @@ mod tests {
 
     use crate::preload;
 
-    /// Runs `trace` on a new thread, which becomes the tracer. Fails the test if that thread hangs.
+    /// Runs `trace` on a new thread. Fails the test if that thread hangs.
     fn with_deadline<T: Send + 'static>(
         trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
     ) -> T {
@@ -134,7 +133,6 @@ mod tests {
             })
     }
 
-    /// Sends a command the signal before exec. Returns whether the command then called exec.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let program = program.to_owned();
         with_deadline(move |tell| {

@@ -1,8 +1,7 @@
-//! Enters a process to be traced: brings the agent (tiptoe's code) into it ([`inject`] into a running program,
-//! [`preload`] into a new command), shares memory with the agent ([`link`]), and holds a command that must not begin
-//! yet.
+//! Enters a process to be traced. Brings the agent (tiptoe's library) into it, by [`inject`] or [`preload`], shares
+//! memory with the agent ([`link`]), and holds a command that must not begin yet.
 //!
-//! Everything that a target wrote is hostile. So sizes must come from tiptoe's own
+//! Everything that a target wrote may be hostile. So sizes must come from tiptoe's own
 //! [`Geometry`](tiptoe_wire::Geometry), and an address that an agent reports may be used only inside that agent's
 //! process.
 #![warn(missing_docs)]

@@ -1,8 +1,8 @@
-//! The two memory segments shared with one agent, and requests to the agent. tiptoe writes the *plan*: requests, then
-//! trampolines. The agent writes the *data*: counters and answers.
+//! The two memory segments shared with one agent (tiptoe's library), and requests to the agent. tiptoe writes the
+//! *plan*: requests, then trampolines (code that counts). The agent writes the *data*: counters and answers.
 //!
-//! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. If tiptoe dies in
-//! any way, the kernel marks the word and wakes the agent, which restores everything.
+//! While a [`Link`] lives, a thread of tiptoe holds the data segment's owner word as a robust futex. If tiptoe dies
+//! in any way, the kernel marks the word and wakes the agent, which restores the program.
 
 use std::fs::File;
 use std::io;
@@ -36,15 +36,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Terms {
     /// Whether a dead thread's slab (its counters) must never be reused.
     pub keep_slabs: bool,
-    /// How calls are timed, and how much that may cost.
+    /// How calls are timed, and how much the timing may cost.
     pub clock: Clock,
     /// The first slot (counter) of waits for locks; 0 if waits are not traced.
     pub lock_slot: u32,
-    /// The first slot of scopes; 0 if scopes are not traced.
+    /// The first slot of scopes (parts of the run that the program names); 0 if scopes are not traced.
     pub scope_slot: u32,
-    /// Whether the agent may write trap bytes from the start.
+    /// Whether the agent may write trap bytes (int3) from the start.
     pub trap_bytes: bool,
-    /// Whether each lookup of a trap's probe takes the lock of the tree of mappings (for benches).
+    /// Whether the agent finds a trap's probe only under the lock of its tree of mappings (for benches).
     pub locked_lookups: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Link {
     /// Must be dropped before the segments, because the agent uses them until the owner word is released.
     owner: Option<Owner>,
     data: Segment,
-    /// The plan, then the code.
+    /// The plan, then the trampolines.
     plan: Segment,
     code: Mutex<CodeUse>,
     geometry: Geometry,
@@ -62,11 +62,10 @@ pub struct Link {
     /// See [`Terms::scope_slot`].
     pub scope_slot: u32,
     has_ended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Set once the agent is in the process.
+    /// How to see whether the agent lives; set once the agent is in the process.
     pulse: OnceLock<Pulse>,
-    /// The number of the request that the agent did not answer in time. Until the answer, later requests fail at once
-    /// instead of waiting in vain. Relaxed: only one thread at a time sends requests, and is joined before the next
-    /// starts.
+    /// The number of the request that the agent did not answer in time. Until the answer, later requests fail at
+    /// once. Relaxed: only one thread at a time sends requests, and is joined before the next thread starts.
     unanswered: AtomicU64,
 }
 
@@ -143,14 +142,15 @@ impl Link {
         (self.has_ended)() || self.pulse.get().is_some_and(is_over)
     }
 
-    /// Returns the agent's error if it refused to serve.
+    /// Returns the agent's error if the agent refused to serve.
     pub fn refusal(&self) -> Option<io::Error> {
         let data = self.data();
         let refused = data.state() == State::Dormant && data.hello().is_none();
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent's hello; `None` if the agent refuses, the target ends, or `patience` is over.
+    /// Waits for the agent's hello (its first message); `None` if the agent refuses, the target ends, or `patience`
+    /// is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
@@ -213,7 +213,7 @@ impl Link {
     }
 
     /// Records that tiptoe has just checked whether the program confined itself (seccomp, rights). Without such
-    /// records, the agent's thread checks.
+    /// records, the agent's thread does this check.
     pub fn note_look(&self) {
         self.plan().note_look();
     }
@@ -229,7 +229,7 @@ impl Link {
     }
 
     /// Patches sites (places that shall jump to trampolines), which must be sorted by address. Returns the patcher's
-    /// outcome for each.
+    /// outcome for each site.
     pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, AttachError> {
         self.ask_in_parts(tiptoe_wire::Request::Arm, sites, |index, site| {
             self.plan().put_site(index, site);
@@ -262,7 +262,7 @@ impl Link {
         self.ask(tiptoe_wire::Request::Toggle, addresses.len())
     }
 
-    /// Calls resolvers of indirect functions. Returns the addresses that they chose.
+    /// Calls resolvers of indirect functions. Returns the addresses that the resolvers chose.
     pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
@@ -307,7 +307,8 @@ impl Link {
             .map(drop)
     }
 
-    /// Opens ports, through which the program reports its own locks and scopes. Returns 0 or an errno for each.
+    /// Opens ports, tables through which the program reports its own locks and scopes. Returns 0 or an errno for each
+    /// port.
     pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, AttachError> {
         self.by_address(tiptoe_wire::Request::Ports, addresses)
     }
@@ -339,7 +340,7 @@ impl Link {
         self.by_range(tiptoe_wire::Request::Described, code)
     }
 
-    /// Makes the agent watch the loader's list of libraries; `record` is the loader's record for debuggers.
+    /// Makes the agent watch the loader's list of libraries; `record` is the address of the loader's `r_debug`.
     pub fn watch(&self, record: u64) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
             .map(drop)
@@ -352,11 +353,11 @@ impl Link {
             .map(drop)
     }
 
-    /// Releases the program's thread that waits in the loader for the answer to this change.
+    /// Lets the thread continue that changed the loader's list and waits for tiptoe.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
-            turn.fetch_add(1, Ordering::Release); // pairs with the agent's Acquire
+            turn.fetch_add(1, Ordering::Release); // pairs with the Acquire of that thread
             wake(turn);
         }
     }
@@ -376,7 +377,7 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// Ignores a failure if the target ended, because then nothing is left to do.
+    /// Ignores a failure if the target ended.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| {
             if self.has_lost_target() {
@@ -416,8 +417,8 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs `act`. Its requests patch without trap bytes, so the caller must have stopped all threads of the
-    /// program.
+    /// Runs `act`. Its requests patch without trap bytes, which keep running threads out of a half-written patch. So
+    /// the caller must have stopped all threads of the program.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

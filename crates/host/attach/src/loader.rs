@@ -1,9 +1,9 @@
-//! Renames the agent in the loader's list of a program's libraries.
+//! Renames the agent (tiptoe's library) in the loader's list of a program's libraries.
 //!
 //! A command's loader opened the agent as `/proc/self/fd/N`, a descriptor that is soon closed. A debugger that opened
-//! this path would open one of its own descriptors, and might hang. So [`rename`] replaces the path in the list by the
-//! name that the agent has in `/proc/PID/maps`. The agent contains this name as a string, so it is in memory. glibc and
-//! musl have the same list (`<link.h>`).
+//! this path would open one of its own descriptors, and might hang. So [`rename`] replaces the path in the list by
+//! the name that the agent has in `/proc/PID/maps`. The agent's image contains this name. glibc and musl have the
+//! same list (`<link.h>`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,11 +14,12 @@ use tiptoe_sys::host::procfs::Process;
 use crate::inject::auxv_value;
 
 const ENTRIES: usize = 1 << 12;
-/// The most headers to read, because the program chose their number and may be hostile.
+/// The most program headers and dynamic entries to read. Their number must be bounded, because a hostile program
+/// chose it.
 const HEADERS: u64 = 1 << 10;
 
-/// Renames the object whose load base is `base`. `name` is a string's address in the program, which must be stopped.
-/// Returns `None`, and changes nothing, if there is no such object.
+/// Renames the object whose load base is `base`. `name` is the address of a string in the program. The program must
+/// be stopped. Returns `None`, and changes nothing, if no object has this base.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
     let [mut entry] = memory.words(debug_record(process, &memory)?.wrapping_add(8))?;

@@ -1,4 +1,4 @@
-//! The segments for a command that is about to start.
+//! The shared memory for a command that is about to start with the agent (tiptoe's library).
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use crate::memfd::{memfd, seal};
 use crate::preload;
 use crate::resident::AgentFile;
 
-/// Fresh segments, whose descriptors the program inherits.
+/// Fresh data and plan segments, whose descriptors the program inherits.
 pub struct Offer {
     geometry: Geometry,
     data: OwnedFd,

@@ -1,8 +1,9 @@
 //! The phase of the run, which decides what a signal does.
 //!
-//! A signal sets a flag, which the driver's loops check every few milliseconds. Before these loops, tiptoe reads files
-//! of targets, which may take for ever. So until the loops run, a signal must end tiptoe itself; the agents then
-//! restore their targets. The phase is a static, because a signal concerns the whole process.
+//! A signal sets a flag, which the loops of the driver (the code that runs a session) check every few milliseconds.
+//! Before these loops, tiptoe reads files of targets, which may take for ever. So until the loops run, a signal must
+//! end tiptoe itself. The agents (tiptoe's libraries) then restore the targets. The phase is a static, because a
+//! signal concerns the whole process.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -54,7 +55,7 @@ impl Phase {
     }
 }
 
-/// Records the started command; 0 once tiptoe has waited for it.
+/// Records the started command's id; 0 once tiptoe has waited for the command.
 pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
@@ -95,7 +96,7 @@ pub fn end_command(signal: i32) {
         Phase::Preparing => libc::SIGKILL,
         _ => signal,
     };
-    // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is its own.
+    // SAFETY: kill takes two numbers; nothing has waited for the child yet, so the id is still the child's.
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 

@@ -1,5 +1,5 @@
-//! Starts a command with the agent in it, through LD_PRELOAD. The agent removes tiptoe's entries from the
-//! environment before the program can see them.
+//! Starts a command with the agent (tiptoe's library) in it, through LD_PRELOAD. The agent removes tiptoe's entries
+//! from the environment before the program can see them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,10 +26,11 @@ mod privileges;
 use exec_image::ExecImage;
 pub use privileges::gained_by;
 
-/// The lowest inherited descriptor, so that low numbers stay free for the program.
+/// The lowest number of an inherited descriptor. Lower numbers stay free for the program.
 const HIGH: i32 = 200;
 
-/// The descriptors that a command inherits, and the key of their environment entry ([`tiptoe_wire::descriptors`]).
+/// The descriptors that a command inherits, and the key of the environment entry that lists them
+/// ([`tiptoe_wire::descriptors`]).
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
@@ -139,9 +140,9 @@ impl StartedCommand {
         self.proceed.write_all(&[1])
     }
 
-    /// Waits until the command has called exec or ended; fails if exec failed. Before exec, the command's tracer
-    /// must not call this: any signal, even SIGWINCH, would stop the command, and the waiting tracer could not
-    /// continue it (deadlock).
+    /// Waits until the command has called exec or ended; fails if exec failed. Before exec, the command's tracer must
+    /// not call this function. Any signal, even SIGWINCH, would stop the command, and the waiting tracer could not
+    /// continue the command (deadlock).
     pub(crate) fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned

@@ -9,13 +9,13 @@ use crate::phase::Phase;
 pub type CountedProcess = (u32, String);
 type Notify = dyn FnOnce(&[CountedProcess]) + Send;
 
-/// A callback that runs once, when counting has begun. Unless counting is delayed, a command begins only after the
-/// callback has returned.
+/// A callback that runs once, when counting has begun. A command begins after the callback has returned. If counting
+/// is delayed, the command may begin earlier.
 #[derive(Clone, Default)]
 pub struct Ready(Option<Arc<Mutex<Option<Box<Notify>>>>>);
 
 impl Ready {
-    /// Wraps a callback, which gets the counted processes; none if the whole system is counted.
+    /// Wraps a callback, which gets the counted processes; an empty slice if the whole system is counted.
     pub fn new(notify: impl FnOnce(&[CountedProcess]) + Send + 'static) -> Ready {
         Ready(Some(Arc::new(Mutex::new(Some(Box::new(notify))))))
     }

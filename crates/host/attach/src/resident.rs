@@ -1,4 +1,4 @@
-//! Finds an agent that has been in a process since an earlier session or a fork.
+//! Finds an agent (tiptoe's library) that has been in a process since an earlier session or a fork.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use crate::inject::Resident;
 
 const MAX_SITES: u64 = 1 << 18;
 
-/// The most slots (counters) of earlier sessions' sites (patched places); 65,536 timed functions need fewer. A bound is
-/// needed, because the program can write the table of sites, whose largest slot decides how many words each thread
-/// gets.
+/// The most slots (counters) of earlier sessions' sites (patched places); 65,536 timed functions need fewer. A bound
+/// is needed, because the program can write the table of sites, and the largest slot there decides how many words
+/// each thread gets.
 const MAX_SLOTS: u32 = 1 << 25;
 
 /// The agent's symbols, as offsets from its load address.
@@ -24,9 +24,9 @@ pub struct AgentFile {
     pub entry: u64,
     /// Two words: the address and length of the table of sites.
     pub sites: u64,
-    /// The agent's name in `/proc/PID/maps`.
+    /// A string: the agent's name in `/proc/PID/maps`.
     pub name: u64,
-    /// The key's offset in the file: see [`tiptoe_wire::descriptors`].
+    /// The offset in the file of the key that [`tiptoe_wire::descriptors`] explains.
     pub key: usize,
     /// One word: non-zero once the loader has loaded the agent.
     loaded: u64,
@@ -98,8 +98,8 @@ pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
     code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
-/// Returns whether the process's agent is of another build than `agent`. Its entry and words may then be at other
-/// offsets.
+/// Returns whether the process's agent is of another build than `agent`. In another build, the entry and the words
+/// may be at other offsets.
 pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
         return false;
@@ -114,7 +114,7 @@ pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a mapping's path is tiptoe's: the agent, or trampolines.
+/// Returns whether a mapping's path is tiptoe's: the agent, or trampolines (generated code).
 pub fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-")
 }
@@ -124,9 +124,9 @@ pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// Returns the sites in an agent's own table, oldest first. A site that was planned twice is listed twice. The earlier
-/// entry's address, slot and number remain in use, because threads may still be inside its trampoline, or return
-/// through it. Fails if a slot is above `MAX_SLOTS`, because the program can write the table.
+/// Returns the sites in an agent's own table, oldest first. A site whose patch was computed twice is listed twice.
+/// The earlier entry's address, slot and number remain in use, because threads may still be inside that entry's
+/// trampoline, or return through it. Fails if a slot is above `MAX_SLOTS`.
 pub fn known_sites(
     process: Process,
     base: u64,
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use tiptoe_wire::SITE_WORDS;
 
-    /// Regression: a hostile slot caused an allocation of 34 GB, because tiptoe checked the table, but then read it
-    /// again.
+    /// Regression: a hostile slot caused an allocation of 34 GB, because tiptoe checked one copy of the table and
+    /// used a second.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
         let is_read = |slot| {

@@ -1,8 +1,8 @@
 //! Reads why a ptraced thread has stopped, and continues it.
 //!
-//! A signal stops a traced thread, and reaches the thread only if the tracer passes the signal on. Reading the stop
-//! must not consume it, because the signal would be lost if the tracer then dies. Signals are numbers, because nix has
-//! no names for real-time signals, by which glibc cancels threads.
+//! A signal stops a traced thread, and reaches the thread only if the tracer passes the signal on. Reading a stop
+//! must not consume the stop, because the signal would be lost if the tracer then dies. Signals are numbers, because
+//! nix has no names for real-time signals, by which glibc cancels threads.
 
 use std::mem::MaybeUninit;
 
@@ -31,7 +31,7 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
 }
 
 /// Reads a thread's state without consuming it: a child's end is left for the parent's `wait`. Waits for a stop if
-/// `way` is 0. Fails with `ECHILD` if the calling thread does not trace that thread, or if it was reaped.
+/// `way` is 0. Fails as [`look`].
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.

@@ -1,5 +1,5 @@
-//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, but those of debuginfod
-//! inside tiptoe's root.
+//! Reads a target's files piece by piece. Debug files are looked up inside the target's root, but files in
+//! debuginfod's cache inside tiptoe's root.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::debuginfod;
 /// Finds and reads the debug files of one mapped file.
 pub struct TargetFiles {
     process: Process,
-    /// Inside the target's root.
+    /// The mapped file's path, inside the target's root.
     path: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! Injects into real programs whose threads are in the loader, in the allocator or in a system call, or use every
-//! register. One test kills the injector.
+//! Injects the agent (here a test's library) into real programs whose threads are in the loader, in the allocator or
+//! in a system call, or use every register. One test kills the injector.
 //!
 //! `TIPTOE_TEST_SCALE` multiplies the rounds of long tests; 1 is their full length, 0.004 the default.
 
@@ -400,7 +400,7 @@ fn an_injector_may_be_killed_at_any_moment() {
                 .control
                 .wait("life", |control| control.get(1) > rounds + 10);
         }
-        // The stub of a killed injector must return to the program by itself.
+        // The stub (injected code) of a killed injector must return to the program by itself.
         std::thread::sleep(Duration::from_millis(800));
         assert_clean(target.pid(), 2);
         target.finish();

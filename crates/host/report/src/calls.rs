@@ -49,7 +49,7 @@ fn is_narrow(options: &Options) -> bool {
     options.width.is_some_and(|width| width < WIDE)
 }
 
-/// Formats a small number as decimal, and a larger one as hexadecimal, because it may be an address.
+/// Formats a small number as decimal, and a larger number, which may be an address, as hexadecimal.
 fn argument(value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {

@@ -9,8 +9,8 @@ use textwrap::{WordSplitter, WrapAlgorithm};
 use crate::style::{TextRole, plain};
 use crate::{Options, printable};
 
-/// Replaces a space inside a name, so that no line ends there if the name fits on a line. [`Options::wrapped`] prints
-/// it as a space.
+/// Replaces a space inside a name, at which no line shall end if the name fits on a line. [`Options::wrapped`] prints
+/// a space.
 const JOINED: &str = "\u{a0}";
 
 /// Names are never shortened to fewer columns, because the rest could not be recognized.
@@ -21,7 +21,6 @@ const INDENT: usize = 2;
 const HINT: &str = "hint: ";
 const COMMANDS: [&str; 2] = ["tiptoe ", "sudo "];
 
-/// The labels of sentences.
 const LABELS: [(&str, Option<TextRole>); 6] = [
     ("warning: ", Some(TextRole::Warning)),
     ("note: ", Some(TextRole::Warning)),
@@ -35,7 +34,6 @@ pub(crate) fn columns(text: &str) -> usize {
     display_width(text)
 }
 
-/// Returns the text with [`JOINED`] instead of spaces.
 pub(crate) fn joined(text: &str) -> String {
     text.replace(' ', JOINED)
 }
@@ -67,7 +65,6 @@ pub(crate) fn shortened(name: &str, room: usize) -> String {
     format!("{}…{end}", first_columns(name, room - 1 - columns(end)))
 }
 
-/// Returns the text without its end if it is wider than `room`.
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
@@ -96,7 +93,6 @@ pub fn message(text: &str, options: &Options) -> String {
 }
 
 impl Options {
-    /// Returns the row without its end if it is wider than the terminal.
     pub(crate) fn fit(&self, row: &str) -> String {
         let row = row.trim_end();
         self.width
@@ -148,7 +144,7 @@ fn wrap(label: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the first command between backticks that is wider than `room`, with the text before and after it.
+/// Returns the first command between backticks that is wider than `room`, with the text before and after the command.
 fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
     let mut parts = text.match_indices('`').map(|(at, _)| at);
     while let (Some(begin), Some(end)) = (parts.next(), parts.next()) {
@@ -161,7 +157,7 @@ fn long_literal(text: &str, room: usize) -> Option<(&str, &str, &str)> {
 }
 
 fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
-    // If the label leaves the text too little room, both are wrapped together.
+    // If the label leaves the text too little room, label and text are wrapped together.
     let (label, rest) = match columns(label) * 3 > width * 2 {
         true => ("", format!("{label}{text}")),
         false => (label, text.to_owned()),
@@ -183,7 +179,7 @@ fn wrap_words(label: &str, text: &str, width: usize) -> Vec<String> {
     lines.map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// Returns the word. If it does not fit on one line, lines may end at its spaces.
+/// Lets lines end at the spaces of a word that fits on no line.
 fn word_in(word: &str, room: usize) -> String {
     match columns(word) > room {
         true => word.replace(JOINED, " "),
@@ -191,7 +187,6 @@ fn word_in(word: &str, room: usize) -> String {
     }
 }
 
-/// Calls [`joined`] for each literal between backticks that fits on a line.
 fn join_literals(text: &str, room: usize) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {

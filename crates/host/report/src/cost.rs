@@ -5,7 +5,7 @@ use tiptoe_session::{Basis, Calibration, Cost, Event, FunctionNote, Note, Progra
 use crate::Options;
 use crate::number::{counted, grouped, percent, plural, seconds, short_percent, time, unit_ns};
 
-/// Returns the line on tiptoe's own CPU time, which the cost of tracing excludes; `None` if it is unknown.
+/// Returns the line on tiptoe's own CPU time, which the cost of tracing excludes; `None` if the time is unknown.
 fn own_line(session: &Session) -> Option<String> {
     let used = seconds(session.own_cpu_ns?);
     let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
@@ -40,7 +40,7 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let budget_ns = budget * session.cpu_ns as f64;
     (cost_ns > budget_ns).then(|| {
         let budget_millionths = (budget * 1e6).round() as u64;
-        // If a trap was hit too often, it was disabled, and its count is a lower bound.
+        // A trap (a breakpoint byte) that was hit too often was disabled, so its count is a lower bound.
         let has_least = events.any(|event| event.at_least);
         FunctionNote::AboveBudget {
             budget_millionths,
@@ -68,7 +68,6 @@ pub fn cost_line(cost: &Cost) -> String {
     line(cost, "the target's CPU time")
 }
 
-/// Returns the line of [`cost_line`] for a cost that is a share of `of`.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
@@ -99,7 +98,6 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     format!("cost of tracing: {share}% of {of} ({low} to {high}, {basis}){rejected}")
 }
 
-/// Returns ` and 500 forks x 40.2us`; empty without forks.
 fn forks(cost: &Cost) -> String {
     cost.forks.map_or_else(String::new, |forks| {
         let forked = counted(forks.count, "fork");
@@ -107,7 +105,7 @@ fn forks(cost: &Cost) -> String {
     })
 }
 
-/// Returns the line for a measured cost, with the time for all processes if BPF programs also ran for others.
+/// Returns the line for a measured cost, with the time for all processes if BPF programs ran for other processes.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let runs = counted(programs.runs, "run");

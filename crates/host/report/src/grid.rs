@@ -21,7 +21,7 @@ pub(crate) struct Grid {
     /// Headings of left-aligned columns, between the numbers and the name.
     words: Vec<String>,
     name: String,
-    /// The heading of the column after the name; empty without one.
+    /// The heading of the column after the name; empty if there is no such column.
     tail: &'static str,
     /// The headings of the columns that are omitted, in this order, until all names fit.
     spare: &'static [&'static str],
@@ -35,7 +35,7 @@ pub(crate) struct Grid {
 #[derive(Debug)]
 enum GridRow {
     Cells(Cells),
-    /// The sum of omitted rows, in the first column, and a text on it.
+    /// The sum of omitted rows, in the first column, and a text on the sum.
     Sum(String, String),
 }
 
@@ -49,7 +49,6 @@ pub(crate) struct Cells {
     pub(crate) below: Vec<LineBelow>,
 }
 
-/// A text below a row, wrapped by [`Options::wrapped`].
 #[derive(Debug)]
 pub(crate) struct LineBelow {
     pub(crate) label: String,
@@ -87,7 +86,6 @@ impl Grid {
         self
     }
 
-    /// Adds a line below the table that explains a column.
     pub(crate) fn with_legend(mut self, column: &'static str, text: Option<String>) -> Grid {
         self.legend = text.map(|text| (column, text));
         self
@@ -160,8 +158,7 @@ impl Grid {
         lines
     }
 
-    /// Returns the names of what folded rows omit: `folded`, the column with a legend if it does not fit, and tails
-    /// that do not fit beside the names.
+    /// Returns the names of what folded rows omit.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -270,7 +267,7 @@ impl Grid {
         (widths, left_out)
     }
 
-    /// Returns the width of the names' column; `None` if a tail does not fit on its row's line, or without tails.
+    /// Returns the width of the names' column; `None` if a tail does not fit on its row's line, or no row has a tail.
     fn name_width_if_tails_fit(&self, widths: &[usize], terminal: Option<usize>) -> Option<usize> {
         if self.tail.is_empty() || self.cells().all(|row| row.tail.is_empty()) {
             return None;
@@ -344,13 +341,13 @@ pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) ->
         .unwrap_or_default()
 }
 
-/// Returns the prefix that all names have; `None` if two differ or there are none.
+/// Returns the prefix that all names share, if there is one.
 pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
     let first = prefixes.next()?;
     first.filter(|_| prefixes.all(|prefix| prefix == first))
 }
 
-/// Returns a name's beginning: the kind, if there is one, and the binary, each with its `:`. A library's file
+/// Returns a name's beginning: the kind, if the name has a kind, and the binary, each with its `:`. A library's file
 /// name may contain a `:` before its `.so`.
 pub(crate) fn binary_prefix(name: &str) -> Option<&str> {
     let start = kind_prefix(name).map_or(0, str::len);

@@ -16,7 +16,7 @@ const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇',
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeatScale {
-    /// The coarsest scale of the rows' histograms.
+    /// The coarsest scale of the rows' histograms. 2^`scale` buckets double the time.
     scale: u8,
     /// The first and last bucket of any row, in that scale.
     first: i64,
@@ -49,7 +49,7 @@ impl HeatScale {
         format!("{from} to {to}; --histograms draws each row)")
     }
 
-    /// Returns a row's line; empty without a scale or times.
+    /// Returns a row's line; empty if there is no scale, or the row has no times.
     pub(crate) fn cell(
         scale: Option<HeatScale>,
         row: Option<&Histogram>,
@@ -83,7 +83,7 @@ impl HeatScale {
     }
 }
 
-/// Returns the bucket of a coarser scale that contains this one.
+/// Returns the bucket of a coarser scale that contains `bucket`.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
     // The shift is limited, because a shift by 64 would overflow; 62 already turns every bucket into 0 or -1.
     bucket >> from.saturating_sub(to).min(62)

@@ -8,7 +8,7 @@ use crate::number::{edge_ns, grouped, share, time};
 use crate::style::TextRole;
 use crate::{Options, event_name};
 
-/// The most rows of a histogram besides the one of 0 ns, so that the histogram fits a screen with its heading.
+/// The most rows of a histogram besides the row of 0 ns, so that the histogram fits a screen with its heading.
 const ROWS: i64 = 16;
 const LABELS: usize = 43;
 /// The most columns of a row, and their number if the terminal's width is unknown.
@@ -17,7 +17,7 @@ const WIDTH: usize = 100;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 struct TimeRange {
-    /// The ends in nanoseconds, the lower one excluded; `None` for the row of 0 ns.
+    /// The ends in nanoseconds, the lower end excluded; `None` for the row of 0 ns.
     ends_ns: Option<(f64, f64)>,
     count: u64,
 }
@@ -57,8 +57,8 @@ fn draw(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
     heading.chain(lines).collect()
 }
 
-/// Returns the rows from the shortest to the longest time, without a gap. Each row joins `joined` buckets. This number
-/// is the smallest power of two that leaves at most [`ROWS`] rows. No number of buckets, offset or scale may cause an
+/// Returns the rows from the shortest to the longest time, without a gap. The number of buckets that a row joins is
+/// the smallest power of two that leaves at most [`ROWS`] rows. No number of buckets, offset or scale may cause an
 /// overflow, because the session's file may be hostile.
 fn rows(histogram: &Histogram) -> Vec<TimeRange> {
     let zero = (histogram.zero_count > 0).then_some(TimeRange {

@@ -9,8 +9,8 @@ use crate::{Options, event_name, printable_lines};
 
 const NAMED: usize = 4;
 
-/// Returns one interval: its end, the rate of all events, and the rates of the busiest ones. On a terminal, a binary
-/// that all events share is printed once.
+/// Returns one interval: its end, the rate of all events, and the rates of the busiest events. On a terminal, a
+/// binary that all events share is printed once.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&CountPart> = interval.counts.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));

@@ -60,7 +60,6 @@ fn most_first(a: &Latency, b: &Latency) -> Ordering {
     b.total_ns.cmp(&a.total_ns)
 }
 
-/// Returns the table; `None` if no event was timed.
 pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> {
     let timed = worst_first(session);
     let (shown, rest) = timed.split_at(options.shown(timed.len()));

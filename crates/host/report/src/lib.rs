@@ -1,4 +1,4 @@
-//! Reports of a session: [`text()`] for people, [`json`] for programs.
+//! Reports of a session (the record of a run): [`text()`] for people, [`json`] for programs.
 //!
 //! A report must read only the session, so that sessions of other machines and versions can be printed.
 //!
@@ -74,7 +74,7 @@ pub struct Options {
     pub height: Option<usize>,
     /// Whether rows have fewer details. [`text()`] sets this if a report would not fit otherwise.
     pub is_folded: bool,
-    /// Whether times are drawn as histograms instead of a heat line in each row.
+    /// Whether times are drawn as histograms instead of a heat line (of blocks) in each row.
     pub histograms: bool,
     /// Whether all notes are printed, instead of the first few of each kind.
     pub all_notes: bool,
@@ -135,7 +135,7 @@ fn at_most(limit: usize, len: usize) -> usize {
     }
 }
 
-/// Returns the session as a line of JSON with the keys of [`tiptoe_session`]. It includes the notes in words.
+/// Returns the session as a line of JSON with the keys of [`tiptoe_session`]. The line includes the notes in words.
 pub fn json(mut session: Session) -> Result<String, serde_json::Error> {
     session.sentences = note_sentences(&session);
     for event in &mut session.events {
@@ -150,7 +150,7 @@ pub fn json_line(part: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(PrintableJson(&json).to_string() + "\n")
 }
 
-/// Returns an event's name for a row: its spec without `uprobe:`, the most common kind.
+/// Returns an event's name for a row: the user's words without `uprobe:`, the most common kind.
 pub(crate) fn event_name(event: &str) -> String {
     printable(event.strip_prefix("uprobe:").unwrap_or(event))
 }

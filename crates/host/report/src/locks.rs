@@ -108,24 +108,22 @@ pub(crate) fn first_callsite(callsite: &str, all: u64) -> String {
     printable(callsite) + &others
 }
 
-/// Returns the binary, such as `memcached:`, with which the names of all locks begin; empty if there is none or only
-/// one row.
+/// Returns the binary, such as `memcached:`, that the names of several rows share; otherwise an empty text.
 fn shared_binary<'a>(rows: &[&'a Lock]) -> &'a str {
     let prefixes = rows.iter().map(|row| binary_prefix(&row.lock));
     let shared = grid::shared(prefixes).filter(|_| rows.len() > 1);
     shared.unwrap_or_default()
 }
 
-/// Returns the rows with a wait, and those without. The table shows only the sum of the latter, because they would push
-/// the waits off the screen. The first list has all rows if the user chose `--top 0`, if no row has a wait, or if a sum
-/// would save no line. A row with more contended calls than returns at once counts as a row with a wait, because some
-/// of these calls may have waited.
+/// Returns the rows with a wait, and the rows without a wait, which the table only sums. The first list has all rows
+/// if the user chose `--top 0`, if no row has a wait, or if a sum would save no line. If a row has more contended
+/// calls than returns at once, some calls may have waited, so the row counts as one with a wait.
 fn with_waits<'a>(rows: &[&'a Lock], options: &Options) -> (Vec<&'a Lock>, Vec<&'a Lock>) {
     let is_wait = |row: &&Lock| {
         is_at_least(row) || row.slept > 0 || row.total_ns > 0 || row.at_once < row.episodes
     };
     let (waits, none): (Vec<&Lock>, Vec<&Lock>) = rows.iter().copied().partition(is_wait);
-    // If rows are folded, the sum of the omitted rows includes those without a wait.
+    // If rows are folded, the sum of the omitted rows includes the rows without a wait.
     let are_rows = options.is_folded || options.top == Some(0);
     match waits.is_empty() || none.len() < 2 || are_rows {
         true => (rows.to_vec(), Vec::new()),

@@ -1,4 +1,5 @@
-//! The notes of a report, warnings first. Of each kind only the first few are printed.
+//! The notes of a report (sentences on limits of its results), warnings first. Of each kind only the first few are
+//! printed.
 
 use tiptoe_session::{Note, Session, Severity};
 
@@ -18,8 +19,8 @@ const SHOWN: usize = 3;
 pub struct LiveNotes(Vec<(Note, usize)>);
 
 impl LiveNotes {
-    /// Returns the line for a note. After [`SHOWN`] notes of a kind, the next line only announces more of them. `None`
-    /// for later notes.
+    /// Returns the line for a note. After [`SHOWN`] notes of a kind, the next line only announces more notes. Returns
+    /// `None` for later notes.
     pub fn line(&mut self, note: &Note) -> Option<String> {
         let all = &mut self.0;
         let at = all.iter().position(|(known, _)| known.is_like(note));
@@ -77,7 +78,7 @@ pub fn note_sentences(session: &Session) -> Vec<String> {
     in_words(&session.notes, &session.sentences)
 }
 
-/// Returns these notes as sentences. An old session has only `sentences`.
+/// An old session has only `sentences`.
 pub(crate) fn in_words(notes: &[Note], sentences: &[String]) -> Vec<String> {
     match notes {
         [] => sentences.iter().map(|text| printable(text)).collect(),
@@ -128,7 +129,7 @@ fn repeated(times: usize) -> String {
     }
 }
 
-/// Groups the notes by kind, in the order of their first notes, and joins equal ones.
+/// Groups the notes by kind, in the order of their first notes, and joins equal notes.
 fn by_kind(lines: Vec<NoteLine<'_>>) -> Vec<Vec<NoteLine<'_>>> {
     let mut kinds: Vec<Vec<NoteLine<'_>>> = Vec::new();
     for line in lines {

@@ -73,7 +73,7 @@ fn table(waits: &[&WaitingThread], heading: &str, options: &Options) -> Vec<Stri
     lines
 }
 
-/// Describes a ring of threads, each of which waits for the next one's lock or end.
+/// Describes a ring of threads, each of which waits for the next thread's lock or end.
 pub(crate) fn deadlock(ring: &[&WaitingThread]) -> String {
     let parts = ring.iter().enumerate().map(|(at, wait)| {
         let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));

@@ -23,7 +23,6 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{noun}{end}")
 }
 
-/// Formats `1 event`, `2 events`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {}", grouped(count), plural(count, noun))
 }

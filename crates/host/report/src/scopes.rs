@@ -1,4 +1,5 @@
-//! The scopes, those with the most CPU time first, as a table and as CSV. No option changes the CSV's columns.
+//! The scopes (parts of the run that the program names), those with the most CPU time first, as a table and as CSV.
+//! No option changes the CSV's columns.
 
 use tiptoe_session::{Scope, ScopeCounts, Session};
 

@@ -20,7 +20,6 @@ use metric::GroupedCounts;
 use order::CGROUP;
 
 const VALUE: usize = 18;
-/// The width of the column of units, with its spaces.
 const UNIT: usize = 6;
 /// The width of the events' column if rows have no limit.
 const NAME: usize = 32;
@@ -75,8 +74,7 @@ fn elapsed(stat: &Stat) -> String {
         return format!("{seconds:>18.9} seconds time elapsed\n");
     };
     let off = spread * seconds;
-    // The error has three significant digits, and the time has the error's number of decimals, because more digits
-    // would mean nothing.
+    // The error has three significant digits, and the time has the error's number of decimals.
     let decimals = match off {
         off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
         _ => 9,

@@ -47,8 +47,8 @@ pub struct RunStatus<'a> {
     pub counts: &'a [String],
 }
 
-/// Returns the line in at most `width` columns. A line that is too long loses counts, except the first. Next, it loses
-/// the middle of the target's name, and last its own end.
+/// Returns the line in at most `width` columns. A line that is too long loses counts, except the first, then the
+/// middle of the target's name, and last its own end.
 pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     let whom = printable(status.whom);
     let (before, after) = match status.state {

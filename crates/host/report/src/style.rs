@@ -1,4 +1,4 @@
-//! Colours by meaning. The text must mean the same without them.
+//! Colours by meaning. The text must mean the same without colours.
 //!
 //! These styles must be the only escape sequences of a text that reach a terminal.
 
@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Reset, Style};
 use crate::number::share;
 use crate::{Options, printable};
 
-/// Shares from this one on are [`TextRole::Hot`].
+/// Shares of at least this size are [`TextRole::Hot`].
 const HOT: f64 = 0.2;
 /// Smaller shares are [`TextRole::Dim`].
 const DIM: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! The table of events: counts, rates, shares, costs, and what counted them.
+//! The table of events: counts, rates, shares, costs, and whether the agent (tiptoe's library) or the kernel counted.
 
 use tiptoe_session::{CountPart, Event, Session};
 
@@ -94,7 +94,7 @@ fn count_mark(event: &Event) -> &'static str {
 struct SharedHeading<'a> {
     /// The beginning of all names, such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// The agent or the kernel; `None` if events differ.
+    /// Whether the agent or the kernel counted; `None` if events differ.
     via: Option<&'static str>,
 }
 
@@ -130,8 +130,8 @@ fn add_event(
     );
 }
 
-/// Returns the wall time by which a count is divided for its rate. It is the time for which the event was enabled, but
-/// at most the trace's duration, because counters are not read exactly when the trace's clock starts and stops.
+/// Returns the wall time by which a count is divided for its rate: the time for which the event was enabled, but at
+/// most the trace's duration. Counters are not read exactly when the trace's clock starts and stops.
 fn window_ns(event: &Event, session: &Session) -> u64 {
     match event.time_enabled_ns {
         0 => session.duration_ns,

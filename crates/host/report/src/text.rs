@@ -1,5 +1,5 @@
 //! The report for people: target, histograms, refusals, tables, notes, cost. Histograms and refusals may be long, so
-//! the tables are after them and remain on the screen.
+//! the tables follow and remain on the screen.
 
 use tiptoe_session::{Now, Process, Session};
 
@@ -84,7 +84,6 @@ impl Report {
         lines_of(blocks.chain(self.end()))
     }
 
-    /// Returns what must stay on the screen: tables and cost.
     fn end(&self) -> impl Iterator<Item = Vec<String>> {
         self.tables.clone().into_iter().chain([self.cost.clone()])
     }

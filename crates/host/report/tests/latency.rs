@@ -1,4 +1,4 @@
-//! Exact reports of timed calls.
+//! Checks exact reports of timed calls.
 
 use tiptoe_event::{Ends, Histogram, Latency as Times, Reading};
 use tiptoe_report::{Options, text};
@@ -93,7 +93,6 @@ fn eventful() -> Session {
     session
 }
 
-/// Checks the report without its heading and table of counts.
 #[track_caller]
 fn shows(session: &Session, options: &Options, expected: &str) {
     let shown = text(session, options);

@@ -1,4 +1,4 @@
-//! The serialized form of each kind of note, and its line in the report.
+//! Checks the serialized form of each kind of note, and the note's line in the report.
 
 use std::collections::BTreeSet;
 

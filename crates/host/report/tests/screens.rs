@@ -333,7 +333,6 @@ fn screens_of_80_columns_look_as_kept() {
     }
 }
 
-/// All notes (`-v`) include how traps were looked up.
 #[test]
 fn a_screen_with_all_notes_looks_as_kept() {
     let mut session = probe(false);
@@ -467,7 +466,6 @@ fn colours_only_add_to_the_text() {
     }
 }
 
-/// The notes and the cost must have the same words at each width.
 #[test]
 fn no_word_of_a_sentence_is_lost() {
     let words = |text: &str| {

@@ -1,4 +1,4 @@
-//! Exact whole reports.
+//! Checks whole reports exactly.
 
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, json, json_line, text};

@@ -135,7 +135,7 @@ mod tests {
                 "{hint}"
             );
         }
-        // RPM's names have the version, so the build-id is used.
+        // RPM's file names include the version, so the build-id is used.
         let rpm = found("../../../.dwz/sqlite-3.40.1-2.fc38.x86_64");
         assert!(
             rpm.contains("install /usr/lib/debug/.build-id/ab/cd01.debug`"),

@@ -85,7 +85,7 @@ pub enum VariableError {
     #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
     BitField {
         expression: String,
-        /// From the start of the (pointed-to) structure.
+        /// The field's bits, from the start of the (pointed-to) structure.
         bits: Range<u64>,
         /// The structure's link-time address, if known.
         address: Option<u64>,
@@ -217,7 +217,7 @@ fn near(nearest: &[String]) -> String {
     }
 }
 
-/// Lists all members, or the most similar ones if there are many.
+/// Lists all members, or the most similar members if there are many.
 fn instead(nearest: &[String], members: &[String]) -> String {
     const FEW: usize = 12;
     match members.len().checked_sub(FEW) {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tiptoe_event::{MemoryError, MemoryFault};
 
-/// A fault in a watch's text.
+/// A fault in the user's text that names what to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum WatchFault {

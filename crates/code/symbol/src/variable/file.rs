@@ -1,5 +1,5 @@
 //! The units of one file, and the defaults in each unit's first entry. A table of abbreviations is cut where the next
-//! begins; otherwise overlapping tables would be read over and over.
+//! table begins; otherwise overlapping tables would be read over and over.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -20,10 +20,11 @@ pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
 pub(crate) const MAX_UNITS: usize = 500_000;
 
-/// Kept tables are dropped once their sum exceeds this many bytes. In memory they are ten times as long.
+/// Kept tables are dropped once they have more than this many bytes in the file. In memory they are ten times as
+/// long.
 const MOST_KEPT: usize = 4 << 20;
-/// How often kept tables are dropped. Afterwards all are kept; otherwise units that alternate between tables would read
-/// them over and over.
+/// How often kept tables are dropped. Afterwards all tables are kept; otherwise units that alternate between tables
+/// would read them over and over.
 const MOST_DROPS: u32 = 1 << 10;
 
 /// The entries of one compiler run, or a part that several runs share.
@@ -32,7 +33,7 @@ pub(super) struct Unit<'d> {
     pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
-/// A unit's first entry, with defaults for the others.
+/// A unit's first entry, with defaults for the unit's other entries.
 pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,

@@ -9,7 +9,7 @@ use super::units::{UnitEntry, Units};
 use crate::error::variable_error::{Damage, DebugGap, VariableError};
 use crate::find::alike;
 
-/// A cycle would overflow the stack.
+/// The deepest recursion, because a cycle would overflow the stack.
 const MAX_DEPTH: usize = 16;
 const MAX_SEEN: usize = 4096;
 const NEAREST: usize = 5;

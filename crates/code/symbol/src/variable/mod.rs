@@ -1,13 +1,14 @@
 //! Finds the address of a variable in a process from its name.
 //!
-//! A [`Watch`] is parsed text. With a file's symbols and DWARF, [`Variables::plan`] makes a [`Plan`]: start address,
-//! pointers to follow, type. [`Plan::locate`] carries it out in a process's memory, which the caller reads.
+//! A [`Watch`] is the user's parsed text. With a file's symbols and DWARF, [`Variables::plan`] makes a [`Plan`]:
+//! start address, pointers to follow, type. [`Plan::locate`] carries it out in a process's memory, which the caller
+//! reads.
 //!
 //! A lookup reads all entries, also those within functions, because functions contain statics. Only data about units
 //! is kept.
 //!
-//! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust program) takes 0.4 s, in
-//! libc's 45 ms (after 50 ms to unpack it). A missing name takes twice as long.
+//! Cost (a busy two-core virtual machine): a variable in 51 MB of debug information (a Rust program) takes 0.4 s, and
+//! in libc's debug information 45 ms (after 50 ms to unpack it). A missing name takes twice as long.
 
 mod expression;
 mod file;
@@ -48,7 +49,8 @@ pub use variables::Variables;
 pub use watch::Watch;
 
 impl Image {
-    /// Passes the image's variables to `ask`; `bytes` must be the image's. Decoded data is kept until `ask` returns.
+    /// Passes the image's variables to `ask`; `bytes` must be the image's content. Decoded data is kept until `ask`
+    /// returns.
     pub fn variables<R>(
         &self,
         bytes: &Content,

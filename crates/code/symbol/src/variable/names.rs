@@ -1,8 +1,8 @@
 //! Finds the variables with a name.
 //!
-//! A variable's path has the namespaces, classes and functions around the variable, then its name. A name fits exactly
-//! if it is the whole path, optional namespaces aside, and loosely if the path ends with it: `counter` finds
-//! `main::counter` if no variable is `counter` alone.
+//! A variable's path has the namespaces, classes and functions around the variable, then its name. A name fits
+//! exactly if it is the whole path, optional namespaces aside, and loosely if the path ends with the name: `counter`
+//! finds `main::counter` if no variable is `counter` alone.
 
 use gimli::DwTag;
 use gimli::constants as dw;
@@ -16,7 +16,7 @@ use crate::error::variable_error::VariableError;
 
 const MAX_FOUND: usize = 4096;
 const MAX_OTHERS: usize = 64;
-/// References may form a cycle.
+/// The longest chain of references, which may form a cycle.
 const MAX_CHAIN: usize = 8;
 
 pub(super) struct NamedVariable<'d> {
@@ -96,7 +96,7 @@ fn is_of(units: &Units<'_>, unit: Die, wanted: Option<&str>) -> bool {
     })
 }
 
-/// An entry without a name may have its declaration's.
+/// An entry without a name may have its declaration's name.
 fn is_called<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -144,7 +144,7 @@ fn path<'d>(
     above: &[usize],
     depth: usize,
 ) -> Result<Vec<PathPart>, VariableError> {
-    // A definition may be outside the scope that declares it, so the path is the declaration's.
+    // A definition may be outside the scope that declares it, so the path is that of the declaration.
     if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
         let origin = units.entry(origin)?;
         let above = units.above(origin.die)?;

@@ -6,7 +6,7 @@ use super::expression::{ANONYMOUS, Expression, Name, Operator, Root, is_identifi
 use crate::demangle::demangle;
 use crate::error::watch_error::{WatchError, WatchFault};
 
-/// The parser recurses and must not overflow the stack.
+/// The deepest recursion, which must not overflow the stack.
 const MAX_DEPTH: usize = 32;
 
 impl Expression {

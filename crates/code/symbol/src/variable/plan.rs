@@ -43,7 +43,7 @@ pub struct Plan {
     pub word: u8,
 }
 
-/// A file in one process.
+/// Where a file is loaded in one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedFile {
     /// Run-time minus link-time addresses.
@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// Returns the address in a process; `read` reads its pointers.
+    /// Returns the variable's address in a process; `read` reads the process's memory.
     pub fn locate(&self, place: &LoadedFile, read: &mut Read<'_>) -> Result<u64, VariableError> {
         let mut address = match self.start {
             Start::Absolute(address) => address,

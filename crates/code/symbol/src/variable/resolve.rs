@@ -59,7 +59,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Plans an address, which is a link-time one if the watch names a binary.
+    /// Plans an address, which is a link-time address if the watch names a binary.
     fn address(&self, address: u64, watch: &Watch) -> Plan {
         let start = match watch.binary {
             Some(_) => Start::Module(address),
@@ -143,8 +143,8 @@ impl Variables<'_> {
     }
 }
 
-/// Returns a Go variable's possible names, each with the number of members that it takes from the expression. In
-/// `main.Counter` the package is before the dot.
+/// Returns a Go variable's possible names, each with the number of members that the name takes from the expression.
+/// In `main.Counter` the package is before the dot.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators

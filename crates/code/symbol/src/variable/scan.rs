@@ -120,7 +120,6 @@ impl Ends<'_> {
     }
 }
 
-/// The entries of a unit, each with its ancestors' offsets.
 struct Cursor<'u, 'd> {
     raw: EntriesRaw<'u, Slice<'d>>,
     path: Vec<usize>,
@@ -160,7 +159,7 @@ impl<'d> Units<'d> {
         Some(Cursor { raw, path })
     }
 
-    /// Shows the entries of a unit that fit a query, with their ancestors' offsets.
+    /// Passes to `show` the entries of a unit that fit a query, with their ancestors' offsets.
     pub(super) fn scan(
         &self,
         unit: Die,
@@ -197,7 +196,7 @@ impl<'d> Units<'d> {
         Ok(())
     }
 
-    /// Reads an entry's attributes. Returns `false` at a name that is not the wanted one.
+    /// Reads an entry's attributes. Returns `false` at a name that is not the wanted name.
     fn read_if(
         &self,
         query: &EntryQuery<'_>,

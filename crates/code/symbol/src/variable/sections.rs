@@ -18,7 +18,7 @@ pub(super) struct Sections<'d> {
     pub(super) info: Cow<'d, [u8]>,
     pub(super) types: Cow<'d, [u8]>,
     pub(super) abbrev: Cow<'d, [u8]>,
-    /// Read in windows, because it is a third of all debug information.
+    /// Read in parts, because the strings are a third of all debug information.
     pub(super) strings: Section<'d>,
     pub(super) line_strings: Cow<'d, [u8]>,
     pub(super) string_offsets: Cow<'d, [u8]>,
@@ -52,7 +52,7 @@ pub(crate) struct Files {
 
 #[derive(Clone, Debug)]
 pub(super) struct MissingFile {
-    /// Relative to the referring file.
+    /// The path, relative to the referring file.
     pub(super) name: String,
     pub(super) build_id: Vec<u8>,
 }

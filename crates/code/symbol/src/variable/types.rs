@@ -8,9 +8,9 @@ use super::units::{Die, UnitEntry, Units};
 use super::value::ValueKind;
 use crate::error::variable_error::{Damage, VariableError};
 
-/// A cycle would overflow the stack.
+/// The deepest recursion, because a cycle would overflow the stack.
 const MAX_DEPTH: usize = 32;
-/// Aliases may form a cycle.
+/// The longest chain of aliases, which may form a cycle.
 const MAX_ALIASES: usize = 64;
 /// Longer names are cut.
 const MAX_NAME: usize = 256;
@@ -42,7 +42,7 @@ impl TypeRef {
     }
 }
 
-/// Returns an entry's type, or its declaration's.
+/// Returns an entry's type, or that of its declaration.
 pub(super) fn type_of<'d>(
     units: &Units<'d>,
     entry: &UnitEntry<'d>,
@@ -346,7 +346,7 @@ fn only_member<'d>(
         let member = type_of(units, &child)?;
         match size(units, member)? {
             Some(0) => {}
-            // An empty base class.
+            // An empty base class has size 1 but takes no room.
             Some(1) if inherits && whole != Some(1) => {}
             found if found == whole && filling.is_none() => filling = Some(member),
             _ => return Ok(None),
@@ -355,7 +355,7 @@ fn only_member<'d>(
     Ok(filling)
 }
 
-/// Returns a member's offset; `None` if it depends on the object.
+/// Returns a member's offset; `None` if the offset depends on the object.
 pub(super) fn offset_of<'d>(units: &Units<'d>, member: &UnitEntry<'d>) -> Option<u64> {
     match member.attribute(dw::DW_AT_data_member_location) {
         None => Some(0),

@@ -1,5 +1,5 @@
-//! The entries of debug information, and their references to each other. The bytes are hostile, so a [`ReadBudget`]
-//! pays for each entry.
+//! The entries of debug information, and their references to each other. The bytes may be hostile, so a
+//! [`ReadBudget`] pays for each entry.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -145,8 +145,8 @@ impl<'d> Units<'d> {
         Ok(found)
     }
 
-    /// Shows an entry and its descendants, until `show` returns `false`. Grandchildren and their descendants come
-    /// without attributes.
+    /// Passes an entry and its descendants to `show`, until `show` returns `false`. Grandchildren and their
+    /// descendants come without attributes.
     fn walk(
         &self,
         die: Die,

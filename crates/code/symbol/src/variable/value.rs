@@ -3,9 +3,9 @@ use std::fmt::Write as _;
 /// The type of a watched value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// Without `struct` and the like: `client *`.
+    /// The name, without `struct` and the like: `client *`.
     pub name: String,
-    /// In bytes, if known.
+    /// The size in bytes, if known.
     pub size: Option<u64>,
     /// The format.
     pub kind: ValueKind,
@@ -53,7 +53,7 @@ impl Type {
         }
     }
 
-    /// Formats the little-endian value, as a number if the bytes are only a part of it (`x:1` of an `int`).
+    /// Formats the little-endian value, as a number if the bytes are only a part of the value (`x:1` of an `int`).
     pub fn describe(&self, bytes: &[u8]) -> String {
         let whole = self.size == Some(bytes.len() as u64);
         let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
@@ -114,7 +114,7 @@ fn float(bytes: &[u8]) -> Option<String> {
     Some(short(f64::from_le_bytes(bytes)))
 }
 
-/// Uses an exponent instead of hundreds of zeros.
+/// Formats a number, with an exponent instead of hundreds of zeros.
 fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
     let with_exponent = format!("{number:?}");
     match with_exponent.contains('e') {
@@ -127,7 +127,7 @@ fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {
         let separator = if text.is_empty() { "" } else { " " };
-        // Writing to a string never fails.
+        // This never fails.
         let _ = write!(text, "{separator}{byte:02x}");
     }
     text

@@ -14,7 +14,7 @@ pub struct Watch {
     pub binary: Option<String>,
     /// The variable or address.
     pub expression: Expression,
-    /// Bytes, if requested.
+    /// The number of bytes, if requested.
     pub length: Option<u8>,
     /// The accesses to report.
     pub access: Access,

@@ -53,7 +53,6 @@ impl Dwarf {
         dwarf
     }
 
-    /// Returns the abbreviation's code.
     pub fn kind(&mut self, tag: u8, children: bool, attributes: &[(u8, u8)]) -> u8 {
         self.codes += 1;
         self.abbrev.extend([self.codes, tag, u8::from(children)]);

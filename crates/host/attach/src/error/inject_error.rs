@@ -1,4 +1,4 @@
-//! The errors of injecting and of stopping threads, with all messages.
+//! The errors of injecting the agent (tiptoe's library) and of stopping threads, with all messages.
 #![expect(missing_docs, reason = "the message of a variant says what it means")]
 
 use std::io;
@@ -22,7 +22,7 @@ pub enum InjectError {
     /// musl cannot load the agent at run time, because the agent has thread-local variables.
     #[error("process {pid} runs on musl")]
     Musl { pid: u32 },
-    /// The filter may kill the process for a system call of the agent.
+    /// The seccomp filter may kill the process for a system call of the agent.
     #[error("process {pid} is under seccomp")]
     Seccomp { pid: u32 },
     #[error("process {pid} has no libc.so.6 with `dlopen`")]
@@ -50,7 +50,8 @@ pub enum InjectError {
     },
 }
 
-/// Why no thread could be borrowed. If several candidates failed, this is the reason of the last one.
+/// Why no thread could be borrowed (made to load the agent). If several threads failed, this is the reason of the
+/// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusyReason {
     #[error("no thread was seen")]
@@ -155,7 +156,6 @@ impl InjectCall {
 }
 
 impl InjectError {
-    /// Returns `NoSuchProcess` if the process has ended.
     pub(crate) fn os(pid: u32, call: InjectCall, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ESRCH) => Self::NoSuchProcess { pid },

@@ -1,7 +1,7 @@
-//! Borrows a thread: chooses one, stops it, checks its stack, and sends it to the injected code ([`stub`]).
+//! Borrows a thread of the target: stops it, checks its stack, and sends it to the injected code, the [`stub`].
 //!
-//! This must run on a new thread of tiptoe: if the target's thread does not stop, only the end of the tracing thread
-//! makes the kernel detach.
+//! The search runs on a new thread of tiptoe. If the target's thread does not stop, only the end of this tracing
+//! thread makes the kernel detach.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::error::inject_error::{BusyReason, InjectCall, InjectError, UnfitThrea
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The most files of one stack to read before the next thread is tried.
 const MAX_FILES: usize = 64;
-/// For at most this time, a search skips threads whose calls would restart a time-out.
+/// For at most this time, a search skips threads whose interrupted calls would start their time-outs again.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// The extra pause while the loader's lock is held.
 const LOCKED: Duration = Duration::from_millis(2);
@@ -43,11 +43,12 @@ pub(super) struct BorrowedThread {
     /// When tiptoe began to stop the thread.
     pub since: Instant,
     pub home: u64,
-    /// The address and old bytes of the [`Cave`], which tiptoe must restore if the stub cannot.
+    /// The address and old bytes of the [`Cave`] (where the stub starts), which tiptoe must restore if the stub
+    /// cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
-/// Where the stub starts, and the address of its home (two pages).
+/// Where the stub starts, and the address of its home (two pages that stay mapped).
 pub(super) struct StubStart {
     /// `None` if the stub starts at the home of an earlier injection.
     cave: Option<Cave>,
@@ -104,7 +105,6 @@ pub(super) fn borrow(
 /// Estimates, from the loader's state at each poll, how long threads hold its locks.
 #[derive(Default)]
 struct Holds {
-    /// When holds last counted as short.
     short_at: Option<Instant>,
     state: Vec<u8>,
     changes: u32,
@@ -194,8 +194,8 @@ impl Search<'_> {
         self.holds.is_long(state, Instant::now())
     }
 
-    /// Returns the threads to try, best first. Before [`Search::is_late`], omits a thread whose call would restart its
-    /// time-out, because that call soon ends by itself.
+    /// Returns the threads to try, best first. Before [`Search::is_late`], omits a thread whose call would start its
+    /// time-out again, because such a call soon ends by itself.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
         let late = self.is_late();
@@ -346,7 +346,7 @@ impl Search<'_> {
     }
 }
 
-/// Restores the cave's bytes, unless the borrowed thread is still inside.
+/// Restores the cave's bytes, unless the borrowed thread is still inside the cave.
 pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
     let Some((address, before)) = &borrowed.cave else {
         return;
@@ -365,7 +365,7 @@ pub(super) fn mend(process: &Process, borrowed: &BorrowedThread) {
         }
         Ok(())
     };
-    // If this fails, the stub's bytes stay in the cave. No other thread runs them.
+    // If this stop fails, the stub's bytes stay in the cave, where no other thread runs them.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
 }
 
@@ -383,7 +383,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread: libc puts the robust list inside the thread's control block.
+/// Returns whether libc made this thread. libc puts a thread's robust list inside the thread's control block.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
@@ -404,7 +404,6 @@ fn random_pause() -> Duration {
 mod tests {
     use super::*;
 
-    /// Records a state every 3 ms; returns the last result.
     fn last(states: &[Option<u8>]) -> bool {
         let (mut holds, start) = (Holds::default(), Instant::now());
         let looks = states.iter().zip(0..).map(|(state, at)| {

@@ -1,4 +1,4 @@
-//! Finds room for the injected code ([`stub`]) and for its home (two pages).
+//! Finds room for the injected code ([`stub`]) and for its home (two pages that stay mapped).
 
 use std::mem::offset_of;
 
@@ -11,7 +11,7 @@ use super::{mapped_files, unwind};
 use crate::error::inject_error::InjectError;
 use crate::target_files::content;
 
-/// Unused bytes after a text segment, on its last page.
+/// Unused bytes after a text segment, on the segment's last page.
 #[derive(Clone, Debug)]
 pub(super) struct Cave {
     pub address: u64,
@@ -46,7 +46,6 @@ pub(super) fn find(
         .ok_or(InjectError::NoCave { pid: process.pid })
 }
 
-/// Returns the program's own text, which contains the entry point.
 fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping> {
     let entry = process.auxv(libc::AT_ENTRY)?;
     mappings
@@ -83,7 +82,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
-/// Returns a home of an earlier injection whose borrowed thread has left it.
+/// Returns a home of an earlier injection that its thread has left.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
     homes(process, mappings).find(|home| match departure_of(process, *home) {
         departure::RETURNED => true,
@@ -95,8 +94,8 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeOccupant {
     Thread,
-    /// A thread may be about to arrive. Or none will arrive, because tiptoe died before it sent one, or because a fork
-    /// copied the home but not the thread.
+    /// A thread may be about to arrive. Or no thread will arrive, because tiptoe died before it sent the thread, or
+    /// because a fork copied only the home.
     Unknown,
 }
 

@@ -1,9 +1,10 @@
 //! Keeps the signals of traps unblocked while trap bytes (breakpoint instructions) exist.
 //!
-//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So if the program blocks these
-//! signals, the agent's hooks leave them unblocked, and record in a word of the thread which signals the thread
-//! *believes* to block. [`Masks::free_all`] unblocks them before the first trap byte, while all threads are stopped and
-//! the calls that change masks are hooked. [`Masks::give_back`] later blocks what each thread believes to block.
+//! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So the agent (tiptoe's
+//! library) hooks the calls that change masks. The hooks leave these signals unblocked, and record in a word of the
+//! thread which signals the thread *believes* to block. [`Masks::free_all`] unblocks the signals before the first
+//! trap byte, while all threads are stopped and the calls are hooked. [`Masks::give_back`] later blocks what each
+//! thread believes to block.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -15,18 +16,18 @@ use super::process::Process;
 use super::standstill;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// All threads are stopped again if one was inside a hooked call, at most this often.
+/// How often at most all threads are stopped again because a thread was inside a hooked call.
 const ROUNDS: u32 = 100;
 
-/// A hooked system call: its site, and the address after the call.
+/// A hooked system call: the address of the patched code, and that after the call.
 pub type HookedCall = (u64, u64);
 
 /// Why a process's threads could not be prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskFailure {
-    /// Not all threads could be stopped, or one did not leave a hooked call.
+    /// Not all threads could be stopped, or a thread did not leave a hooked call.
     NotStopped,
-    /// The C library did not lay out a thread's control block, so the agent has no words in it.
+    /// The C library did not lay out a thread's control block, so the agent has no words in that block.
     ForeignBlock,
 }
 
@@ -74,7 +75,7 @@ impl Masks {
         };
         for address in addresses {
             let mut byte = [0];
-            // Ignored, because the patch will fail on a page that cannot be written.
+            // A failure is ignored, because the patch will fail on a page that cannot be written.
             let _ = process
                 .read(address, &mut byte)
                 .and_then(|()| process.write(address, &byte));
@@ -88,8 +89,8 @@ impl Masks {
 
     /// Blocks in each thread what the thread believes to block, and runs `act` while all threads are stopped.
     ///
-    /// All threads must first be outside the agent's code. Otherwise a mask without the signals would replace the new
-    /// mask, because the agent's signal handler restores such a mask when it returns, and a hook may be setting one.
+    /// All threads must first be outside the agent's code. Otherwise the new mask could be lost, because the agent's
+    /// hooks and its returning signal handlers set masks without the signals.
     pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, MaskFailure> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &StoppedThread| Ok(!(start..end).contains(&held.registers()?.rip));
@@ -128,7 +129,7 @@ impl Masks {
         // A thread in a signal handler believes to block what its mask will block after the handler returns.
         let believed = of_handlers.unwrap_or(mask) & self.signals;
         let word = self.words.word(self.words.bits(now) | believed);
-        // Ignored: a thread that libc did not make has no words.
+        // A failure is ignored, because a thread that libc did not make has no words.
         let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
     }

@@ -1,4 +1,4 @@
-//! Changes the masks that a stopped thread will get later, from its system call or from a returning signal
+//! Changes the signal masks that a stopped thread will get later, from its system call or from a returning signal
 //! handler.
 
 use libc::user_regs_struct;
@@ -12,16 +12,16 @@ use super::restart;
 const SYS_EPOLL_PWAIT2: i64 = 441;
 /// The most bytes of a stack to search for signal frames.
 const STACK: usize = 64 << 10;
-/// Offsets of the saved segment registers and mask in a signal frame, from its return address.
+/// Offsets of the saved segment registers and mask in a signal frame, from the frame's return address.
 const SEGMENTS: usize = 8 + 40 + 18 * 8;
 const MASK: usize = 8 + 40 + 32 * 8;
-/// Segments of a 64-bit program.
+/// Segment selectors of a 64-bit program.
 const CODE: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// If a thread sleeps in a call with a mask that blocks the signals, copies the mask without the signals into the
-/// thread's words, and makes the call restart with the copy. Returns whether it changed `regs`, which must be those at
-/// the stop.
+/// If a thread sleeps in a call whose mask blocks `masks.signals`, makes the call restart with a copy of the mask
+/// without these signals. The copy is in the thread's words. Returns whether `regs`, the registers at the stop, were
+/// changed.
 pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_regs_struct) -> bool {
     let number = regs.orig_rax as i64;
     if !restart::is_interrupted(regs) {
@@ -66,7 +66,8 @@ pub(super) fn replace_mask(masks: &Masks, process: &Process, regs: &mut user_reg
     true
 }
 
-/// Unblocks the signals in all signal frames above this address. Returns the old mask of the innermost frame.
+/// Unblocks `masks.signals` in all signal frames above the address `stack`. Returns the old mask of the innermost
+/// frame.
 pub(super) fn clear_frames(
     masks: &Masks,
     process: &Process,
@@ -88,7 +89,7 @@ pub(super) fn clear_frames(
         let Some(mask) = word(at + MASK) else { break };
         innermost.get_or_insert(mask);
         if mask & masks.signals != 0 {
-            // Ignored, because this memory was read a moment ago.
+            // The write cannot fail, because this memory was just read.
             let _ = process.write(
                 stack + (at + MASK) as u64,
                 &(mask & !masks.signals).to_le_bytes(),

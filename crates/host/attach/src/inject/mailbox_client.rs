@@ -1,4 +1,4 @@
-//! Talks with the stub through its mailbox.
+//! Talks with the stub (code in the borrowed thread) through words in the target's memory.
 
 use std::mem::offset_of;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -31,7 +31,7 @@ impl<'a> MailboxClient<'a> {
         }
     }
 
-    /// Waits until the stub is at home, and records its thread.
+    /// Waits until the stub is on its own pages (home), and records the thread's id there.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         let since = Instant::now();
@@ -135,7 +135,7 @@ impl<'a> MailboxClient<'a> {
         })
     }
 
-    /// Fails at the deadline, or if the process has ended.
+    /// Waits before the next poll. Fails at the deadline, or if the process has ended.
     fn glance(&self, since: Instant, why: Delay) -> Result<(), InjectError> {
         let pid = self.process.pid;
         if since.elapsed() < STARE {

@@ -1,7 +1,8 @@
-//! Reads the target's mapped files: functions, and the code in which no thread may be borrowed.
+//! Reads the target's mapped files: functions, and the code in which no thread may be borrowed (to load tiptoe's
+//! library).
 //!
-//! The target chose the files, so their bytes are hostile: any sum may overflow, and names may share bytes. This file
-//! must make no system call, so that the fuzz target `inject_image` can include it.
+//! The target chose the files, so the bytes may be hostile: any sum may overflow, and names may share bytes. This
+//! file must make no system call, so that the fuzz target `inject_image` can include it.
 
 use std::ops::Range;
 
@@ -15,12 +16,12 @@ use object::{Endianness, ReadRef, SectionIndex, elf};
 const LONGEST_NAME: usize = 64;
 
 pub(super) struct MappedFile {
-    /// An address in the target minus that in the file.
+    /// What to add to an address in the file to get the address in the target.
     pub bias: u64,
-    /// The addresses from the file's first mapping to the end of its last.
+    /// The addresses from the file's first mapping to the end of the last.
     pub span: Range<u64>,
     /// The unwind tables' addresses in the file, and their bytes. The file's index of the tables is not used, because
-    /// its numbers are hostile and the unwinder would not check them.
+    /// its numbers may be hostile and the unwinder would not check them.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
     /// Each function's start, end and name, sorted. A name that is too long is empty.
     functions: Vec<(u64, u64, String)>,
@@ -38,8 +39,8 @@ pub(super) enum Role {
 }
 
 impl MappedFile {
-    /// Reads a file whose mappings are in `span`. A text mapping at `start` begins at `offset` in the file.
-    /// Returns `None` if the file has no executable segment there.
+    /// Reads a file whose mappings are in `span`. A text mapping at `start` begins at `offset` in the file. Returns
+    /// `None` if the file has no executable segment at that offset.
     pub(super) fn read<'d, R: ReadRef<'d>>(
         bytes: R,
         start: u64,
@@ -227,7 +228,7 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
     ranges
 }
 
-/// Returns the range between the nearest functions that are not the allocator's. So the range includes the allocator's
+/// Returns the range between the nearest functions that are not the allocator's. The range includes the allocator's
 /// nameless functions.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
@@ -297,7 +298,6 @@ fn is_loader_or_fork(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A reader that panics if a name's end is searched without a bound.
     #[derive(Clone, Copy)]
     struct Bounded<'d>(&'d [u8]);
 

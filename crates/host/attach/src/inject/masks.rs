@@ -1,11 +1,12 @@
-//! Where a process's threads record which signals of traps they believe to block ([`super::free_masks`]).
+//! Where a process's threads record which signals of traps they believe to block. The agent (tiptoe's library) keeps
+//! these signals unblocked ([`super::free_masks`]).
 
 use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
 
 use super::process::{self, Process};
 
-/// Where a thread records what it believes to block.
+/// A thread's words in its control block.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// The %fs offset of a thread's words.
@@ -31,7 +32,7 @@ pub struct Masks {
     pub agent_code: [u64; 2],
     /// Bit N-1 is signal N.
     pub signals: u64,
-    /// Where threads record what they believe to block.
+    /// The threads' words.
     pub words: Words,
 }
 
@@ -43,12 +44,11 @@ impl Masks {
 }
 
 impl Words {
-    /// Returns a word's address, for the thread whose control block is at `block`.
     pub(super) fn at(&self, block: u64, word: i64) -> u64 {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes the words of a thread that is older than the agent, because libc did not initialize them. Returns
+    /// Initializes the words of a thread that is older than the agent. For later threads libc does so. Returns
     /// `false`, and writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {

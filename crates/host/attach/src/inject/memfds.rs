@@ -1,4 +1,4 @@
-//! Takes over the stub's memfds, and fills them.
+//! Takes over the memfds that the stub (injected code) made in the target, and fills them.
 //!
 //! The target is not trusted. So tiptoe copies the descriptors instead of opening paths with its own rights, and checks
 //! that each copy is fresh memory that can be sealed.
@@ -52,7 +52,7 @@ impl OfferedFds {
         size(&self.plan, plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
     }
 
-    /// Seals the plan against new writable mappings; existing ones stay writable.
+    /// Seals the plan against new writable mappings. Existing mappings stay writable.
     pub(super) fn close_plan(&self) -> io::Result<()> {
         seal(&self.plan, seals::PLAN)
     }

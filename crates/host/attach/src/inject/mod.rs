@@ -1,13 +1,14 @@
-//! Brings the agent into a running process. The process continues even if tiptoe dies during the injection.
+//! Brings the agent (tiptoe's library) into a running process. The process continues even if tiptoe dies during the
+//! injection.
 //!
-//! tiptoe borrows one thread of the target for some milliseconds, while the others run.
+//! tiptoe borrows one thread of the target for some milliseconds, while the other threads run.
 //!
 //! 1. `borrow` chooses a thread and stops it by ptrace. No function on that thread's stack may hold a lock that the
 //!    loader needs, because `dlopen` would deadlock.
-//! 2. The thread runs the `stub`, whose parameters contain the thread's registers. So the thread can return without
-//!    tiptoe, and ptrace ends here.
+//! 2. The thread runs the `stub` (injected code), whose parameters contain the thread's registers. So the thread can
+//!    return without tiptoe, and ptrace ends here.
 //! 3. The stub makes three memfds. tiptoe copies their descriptors, fills the memfds and seals them (`memfds`).
-//! 4. The stub calls `dlopen` for the agent, and renames it in the loader's list ([`crate::loader`] says why).
+//! 4. The stub calls `dlopen` for the agent, and renames the agent in the loader's list ([`crate::loader`] says why).
 //!    Then it calls the agent's entry, cleans up, and repeats the interrupted system call.
 //!
 //! Two things stay in the process: the agent, and two pages (the stub's *home*), where the next injection
@@ -22,8 +23,8 @@
 //! such a hold tiptoe borrows no thread. If another thread takes the lock after tiptoe's last check, `dlopen` waits
 //! in the borrowed thread.
 //!
-//! One deadlock cannot be prevented, because no stack shows it: in another thread, a library's constructor holds
-//! the loader's lock and waits for a lock of the borrowed thread.
+//! One deadlock cannot be prevented: in another thread, a library's constructor holds the loader's lock and waits for
+//! a lock of the borrowed thread. No stack shows this wait.
 
 mod borrow;
 mod cave;
@@ -70,19 +71,20 @@ use stub::{Mailbox, state};
 use tiptoe_price::own;
 use unwind::Stacks;
 
-/// If tiptoe dies right after it borrows a thread, the thread reaches its home and notices that death within
-/// this time.
+/// If tiptoe dies right after it borrows a thread, the thread reaches its home and notices tiptoe's death within this
+/// time.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// A callback that runs when the segments' lengths are sealed. It must write what the agent's entry reads. It must also
-/// map the plan writable, because later seals forbid that. It should be quick, because the borrowed thread waits.
+/// A callback that runs when the lengths of the data and plan segments are sealed. It must write what the agent's
+/// entry reads, and must map the plan writable, because later seals forbid such a mapping. It should be quick,
+/// because the borrowed thread waits.
 pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 
 /// A request for an injection.
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
-    /// The process's program. The injection fails if the process has called exec since.
+    /// The process's program. The injection fails if the process now runs another program.
     pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
@@ -96,7 +98,8 @@ pub struct Inject<'a> {
     pub plan_size: u64,
     /// Whether to enter a process under seccomp.
     pub allow_seccomp: bool,
-    /// The time to find a thread. Loading the agent may take the rest of this time, or half of it if less is left.
+    /// The time to find a thread. Loading the agent may take the rest of this time, or half of this time if less than
+    /// half is left.
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
@@ -126,7 +129,6 @@ pub struct Injection {
     pub agent_base: u64,
 }
 
-/// Returns the libraries that the program needs; `None` if it is no ELF file.
 pub(crate) fn needed_libraries(program: &Path) -> Option<Vec<String>> {
     let file = std::fs::File::open(program).ok()?;
     mapped_files::needed(&crate::target_files::content(file).ok()?)
@@ -256,7 +258,7 @@ const BY_DLOPEN: u64 = 0x8000_0000;
 
 impl Calls {
     /// Finds the functions in libc. Before 2.34, `dlopen` was in a library of glibc that few programs load, but libc
-    /// had an internal form of it.
+    /// had an internal form of `dlopen`.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
         let libc = stacks.libc()?;
         let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
@@ -270,9 +272,8 @@ impl Calls {
     }
 }
 
-/// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is dropped
-/// or tiptoe dies. Only a process that may trace the target can open that file, and so block tiptoe. The error names
-/// the blocking process.
+/// Waits until no other injection into the process runs, then locks /proc/PID/mem (flock(2)) until `process` is
+/// dropped or tiptoe dies. Only a process that may trace the target can open that file, and so block tiptoe.
 fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
     loop {

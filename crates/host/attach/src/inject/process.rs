@@ -20,7 +20,8 @@ pub(super) struct Process {
 /// The most tries. A try fails if tiptoe reads the /proc folder of a thread that is just ending.
 const TRIES: u32 = 100;
 
-/// Returns a thread whose /proc folder shows the memory. This is the first thread, unless others outlived it.
+/// Returns a thread whose /proc folder shows the process's memory. This is the first thread, unless other threads
+/// outlived it.
 fn view(pid: u32) -> Result<u32, InjectError> {
     let found = procfs::Process::new(pid).and_then(procfs::Process::living_thread);
     let found = found.map_err(failed(pid, InjectCall::ReadThreads))?;
@@ -41,8 +42,8 @@ impl Process {
                 .open(format!("/proc/{view}/mem"));
             // An ending thread drops its memory first; then its maps file is empty.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            // Only exec changes program and memory. So if the program is the same before and after the open, the memory
-            // belongs to it.
+            // Only exec changes program and memory. So if the program is the same before and after the open, the
+            // memory belongs to that program.
             let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
             match (memory, program) {
                 (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
@@ -66,8 +67,7 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Returns what `look` reads in the target's /proc folder. If the thread of that folder has ended, calls `look`
-    /// again with the folder of another thread.
+    /// Returns what `look` reads in the target's /proc folder, even if the thread of that folder ends meanwhile.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
         for _ in 1..TRIES {
@@ -84,7 +84,7 @@ impl Process {
         self.memory.try_lock()
     }
 
-    /// Returns the process that holds [`Process::try_lock`]'s lock, unless it is in another namespace.
+    /// Returns the process that holds [`Process::try_lock`]'s lock, unless that process is in another namespace.
     pub(super) fn lock_holder(&self) -> Option<u32> {
         let file = self.memory.metadata().ok()?;
         let (device, inode) = (file.dev(), file.ino());
@@ -103,13 +103,13 @@ impl Process {
         holder.parse().ok().filter(|holder| *holder != 0)
     }
 
-    /// Returns whether a living thread uses the opened memory. After an exec, no thread of the process does.
+    /// Returns whether a living thread uses the opened memory. After an exec, no thread of the process uses it.
     pub(super) fn lives(&self) -> bool {
         !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
     }
 
-    /// Returns whether a thread runs another program than the opened memory's. For a stopped thread the result cannot
-    /// change, because the thread cannot call exec.
+    /// Returns whether a thread runs another program than that of the opened memory. For a stopped thread the result
+    /// cannot change, because the thread cannot call exec.
     pub(super) fn is_left_by(&self, tid: u32) -> bool {
         runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
@@ -144,7 +144,7 @@ impl Process {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Writes into the target's memory, even if it is read-only there.
+    /// Writes into the target's memory, even into read-only pages.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }
@@ -164,7 +164,7 @@ impl Process {
         auxv_value(&auxv, key)
     }
 
-    /// Opens a mapping's file through [`procfs`], because the target chose the file: it may be a pipe, a device,
+    /// Opens a mapping's file through [`procfs`], because the target chose the file, which may be a pipe, a device,
     /// or a link out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
@@ -199,8 +199,8 @@ fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
     process.program_of_thread(tid).ok()
 }
 
-/// Returns whether no process uses the memory of an open /proc/PID/mem any more. Then a read far above any mapping
-/// returns no bytes, instead of an error.
+/// Returns whether no process uses the memory of an open /proc/PID/mem any more. For such memory, a read far above
+/// any mapping returns no bytes instead of an error.
 pub fn is_given_up(memory: &File) -> bool {
     const NOWHERE: u64 = 1 << 62;
     memory

@@ -1,8 +1,8 @@
-//! Classifies system calls: which may be interrupted, and how an interrupted one is made again.
+//! Decides which system calls of a thread tiptoe may interrupt, and how an interrupted call is made again.
 //!
-//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few return a raw EINTR. A
-//! call that returns it has done nothing, so it can be made again, but its time-out begins anew. Calls that may return
-//! a part of their work must not be interrupted, because the program would see a short result.
+//! The kernel itself restarts most interrupted calls (by codes that only a tracer sees). A few calls return a raw
+//! EINTR. Such a call has done nothing, so tiptoe can repeat the call, but its time-out begins anew. Calls that may
+//! return a part of their work must not be interrupted, because the program would see a short result.
 
 use libc::user_regs_struct;
 
@@ -19,21 +19,21 @@ const SYS_IO_PGETEVENTS: i64 = 333;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Restart {
-    /// Nothing: there was no call, or the kernel always restarts it.
+    /// Nothing: there was no call, or the kernel always restarts the call.
     Always = 0,
     /// The call ends with EINTR, unless the handler was installed with SA_RESTART.
     UnlessHandled = 1,
     NeverHandled = 2,
 }
 
-/// How much a program notices if this thread is borrowed, the least first.
+/// How much a program notices if this thread is borrowed (made to run tiptoe's code), the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// The thread sleeps in a call whose restart the program does not notice.
     Asleep,
     /// The thread runs, or its call cannot be read.
     Running,
-    /// The call's time-out would restart.
+    /// The call's time-out would begin anew.
     Timed,
     /// The call could return a part of its work, or must not be interrupted.
     Never,

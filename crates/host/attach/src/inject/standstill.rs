@@ -1,12 +1,12 @@
 //! Stops all threads of a program at once.
 //!
-//! A thread that sleeps in a transfer (a write to a full pipe) is not stopped, because a stop would cut the transfer
-//! short. The thread will hardly reach a half-written patch, because it would have to wake and get there within
-//! microseconds. It is stopped only if it blocks a trap's signal, because then a trap would kill the process.
+//! A stop would cut short a transfer (a write to a full pipe). So a thread that sleeps in a transfer is stopped only
+//! if it blocks the signal of a trap (a breakpoint byte). A trap would then kill the process. Other such threads will
+//! hardly reach a half-written patch, because they would have to wake and get there within microseconds.
 //!
-//! While threads end, the kernel's list of threads may omit others. So the list is read until the threads found
-//! (stopped, asleep in a transfer, or the agent's) are as many as the process has. Then no thread runs that could
-//! create another.
+//! While threads end, the kernel's list of threads may omit other threads. So the list is read until the threads
+//! found (stopped, asleep in a transfer, or the thread of tiptoe's own code) are as many as the process has. Then no
+//! thread runs that could create another thread.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use super::process::{self, Process};
 use super::restart;
 use super::traced_thread::{StopFailure, StoppedThread};
 
-/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec, and the others
-/// stand still meanwhile.
+/// An attempt is short, because a thread inside vfork cannot be stopped before its child calls exec, and the other
+/// threads stay stopped meanwhile.
 const TRY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -28,7 +28,8 @@ pub(super) type ThreadAction<'a> =
 pub(super) type StopCheck<'a> = &'a (dyn Fn(&StoppedThread) -> Result<bool, StopFailure> + Sync);
 
 /// Runs `each` on every thread, and then `act`, while all threads are stopped. If `may` returns `false` for a thread,
-/// all continue and are stopped again. Returns `None`, without a call of `act`, if the threads do not stop in time.
+/// all threads continue and are stopped again. Returns `None`, without a call of `act`, if the threads do not stop in
+/// time.
 pub(super) fn run<R: Send>(
     masks: &Masks,
     may: StopCheck,
@@ -48,8 +49,8 @@ pub(super) fn run<R: Send>(
     }
 }
 
-/// Makes one attempt. It is made by a new thread of tiptoe, because the end of that thread detaches tiptoe from threads
-/// that do not stop. The new thread also runs `act`, because a switch to another thread would lengthen the stop.
+/// Makes one attempt, on a new thread of tiptoe, because the end of that thread detaches tiptoe from threads that do
+/// not stop. The new thread also runs `act`, because a switch to another thread would lengthen the stop.
 fn attempt<R: Send, F: FnOnce() -> R + Send>(
     masks: &Masks,
     may: StopCheck,
@@ -78,7 +79,8 @@ fn stop_all(masks: &Masks, may: StopCheck, each: ThreadAction) -> Option<Vec<Sto
         }
         looks.pause();
     }
-    // The process may have called exec since its memory was opened. While its threads are stopped, it cannot.
+    // The process may have called exec since its memory was opened. While its threads are stopped, it cannot call
+    // exec.
     let one = all.keys().next();
     if one.is_some_and(|tid| process.is_left_by(*tid)) {
         return None;

@@ -1,18 +1,18 @@
 //! The code that runs in the borrowed thread (the *stub*), and its parameters.
 //!
-//! The stub's image is [`Params`], then position-independent code. tiptoe writes it into unused bytes of a text
-//! page (the *cave*). The stub maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and
-//! drops the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own
-//! page; the next injection starts there.
+//! The stub's image is [`Params`], then position-independent code. tiptoe writes the image into unused bytes of a
+//! text page (the *cave*). The stub maps two pages (the *home*: image, then [`Mailbox`]), copies itself there, and
+//! drops the cave's page, which restores the file's bytes. Home stays mapped, because code cannot unmap its own page;
+//! the next injection starts there.
 //!
 //! # Rules of the code
 //! 1. The stub must not depend on tiptoe: its waits end after [`Params::lease`] without a heartbeat of tiptoe.
-//! 2. Its first system call blocks all signals. Its last restores the mask, after the program's stack pointer and flags
-//!    are restored.
-//! 3. It waits in ppoll, not in nanosleep or futex, because these change the kernel's restart block, by which
-//!    the program's interrupted nanosleep continues.
-//! 4. It restarts the program's call, unless a signal arrived in between whose handler ends the call. Then the call
-//!    fails with EINTR, as it would without tiptoe.
+//! 2. The stub's first system call blocks all signals. The last restores the mask, after the program's stack pointer
+//!    and flags are restored.
+//! 3. The stub waits in ppoll, not in nanosleep or futex, because those two calls change the kernel's restart block,
+//!    by which the program's interrupted nanosleep continues.
+//! 4. The stub restarts the program's call, unless a signal arrived in between whose handler ends the call. Then the
+//!    call fails with EINTR, as it would without tiptoe.
 //! 5. The last instruction but one stores `departure::RETURNED`, after which home may be rewritten.
 //!    `departure::RETURNING` is stored before the mask is restored, because a handler that then runs may never return
 //!    (longjmp, cancellation).
@@ -54,7 +54,7 @@ pub(super) struct Params {
     pub magic: [u8; 16],
     /// Home's address, which may not be mapped yet.
     pub home: u64,
-    /// The page to drop; 0 if the stub starts at home.
+    /// The cave's page, which the stub drops; 0 if the stub starts at home.
     pub cave_page: u64,
     /// Bytes of a temporary mapping: extended state, then the stack.
     pub scratch: u64,
@@ -70,7 +70,7 @@ pub(super) struct Params {
 }
 
 /// The words through which tiptoe (by /proc/PID/mem) and the stub talk. tiptoe alone writes `go`, `heartbeat`,
-/// `abandon`, `tid`, `path` and the words from `dlopen` to `entry_offset`; the stub alone writes the others.
+/// `abandon`, `tid`, `path` and the words from `dlopen` to `entry_offset`; the stub alone writes the other words.
 #[repr(C)]
 pub(super) struct Mailbox {
     pub state: u32,
@@ -112,7 +112,7 @@ pub(super) mod state {
     pub const ABANDONED: u32 = 5;
     /// `dlopen` returned NULL.
     pub const REFUSED: u32 = 6;
-    /// A system call failed; `fds` has its errno.
+    /// A system call failed; `fds` has the errno.
     pub const FAILED: u32 = 7;
 }
 

@@ -74,7 +74,7 @@ impl Stopping {
     }
 }
 
-/// A stopped thread. Dropping it restarts its interrupted system call and detaches.
+/// A stopped thread. Dropping a `StoppedThread` restarts the thread's interrupted system call and detaches.
 pub(super) struct StoppedThread {
     tid: Pid,
     is_attached: bool,
@@ -134,7 +134,6 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Makes a ptrace request that takes the address and size of `words`.
     fn transfer(&self, request: libc::c_uint, words: &mut [u64]) -> Result<i64, Errno> {
         let (tid, size) = (self.tid.as_raw(), size_of_val(words));
         // SAFETY: the kernel accesses at most `size` bytes of `words`, which outlive the call.
@@ -142,7 +141,8 @@ impl StoppedThread {
     }
 
     /// Sends the thread to `rip` outside of any system call, with all signals blocked, and detaches. The code there
-    /// must restore everything. One call must set all registers, because tiptoe may die after any call.
+    /// must restore the thread's registers and mask. One call must set all registers, because tiptoe may die after
+    /// any call.
     pub(super) fn send_to(
         mut self,
         mut regs: user_regs_struct,

@@ -1,8 +1,9 @@
 //! Decides whether a stopped thread's stack is outside of all code that holds locks which the loader needs.
 //!
-//! The stack is unwound by the mapped files' tables. If a frame's code is generated or hand-written and has no tables,
-//! the rest of the stack is searched for words that may be return addresses into code that holds such locks. The search
-//! may refuse a thread wrongly, which costs one more attempt, but must never accept one wrongly.
+//! The stack is unwound by the mapped files' tables. Generated or hand-written code has no tables. After a frame of
+//! such code, the rest of the stack is searched for words that may be return addresses into code that holds such
+//! locks. The search may refuse a thread wrongly, which costs one more attempt, but must never accept a thread
+//! wrongly.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -78,8 +79,8 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// Returns the loader's state if it contains a held lock, for which `dlopen` would wait. The first call reads a
-    /// file, so no thread should be stopped then.
+    /// Returns the loader's state if it contains a held lock, for which `dlopen` would wait. No thread should be
+    /// stopped during the first call, which reads a file.
     pub(super) fn locked_loader(&mut self) -> Option<Vec<u8>> {
         let loader = self.loader;
         let first = self.mappings.iter().find(|m| m.start == loader).cloned();
@@ -241,9 +242,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns whether these bytes contain a held recursive lock. The lock's offset differs between versions of
-/// glibc, but its first five words do not: the lock word, how often the owner took it, the owner, the number of
-/// users (1), the kind (1, recursive).
+/// Returns whether these bytes contain a held recursive lock. The lock's offset differs between versions of glibc.
+/// Its first five words are the lock word, how often the owner took the lock, the owner, the number of users (1), and
+/// the kind (1, recursive).
 fn has_held_lock(bytes: &[u8]) -> bool {
     const MOST_TAKEN: u32 = 1 << 10;
     const PID_MAX_LIMIT: u32 = 1 << 22;

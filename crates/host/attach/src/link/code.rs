@@ -1,8 +1,9 @@
-//! Memory for trampolines, after the plan in the plan's segment. tiptoe writes this memory, and the agent maps it.
+//! Memory for trampolines (generated code that counts), after the plan in the plan's segment. tiptoe writes this
+//! memory, and the agent (tiptoe's library) maps it.
 //!
-//! The program can only read and execute this memory, and forked children share it. So a child, which may have
-//! fewer rights, cannot change what its parent executes. No byte is written twice, because children still run the
-//! code that their parent had at the fork.
+//! The program cannot write this memory. Forked children share it, so otherwise a child with fewer rights could
+//! change what its parent executes. No byte is written twice, because children still run the code that their parent
+//! had at the fork.
 
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use tiptoe_wire::{Map, MapContent, Plan, Request, arena};
 use super::Link;
 use crate::error::AttachError;
 
-/// The fewest thunks that [`Link::make_thunks`] makes at once.
+/// The fewest thunks (stubs through which traced calls return) that [`Link::make_thunks`] makes at once.
 const THUNKS: usize = 8192;
 
 pub(super) struct CodeUse {
@@ -38,8 +39,8 @@ impl Link {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maps code at these ranges, which must be whole arenas ([`arena`]). Returns whether each was mapped: not if the
-    /// segment is full, or the address in use.
+    /// Maps code at these ranges, which must be whole arenas ([`arena`]: blocks of fixed size). Returns for each
+    /// range whether it was mapped; `false` if the segment is full or the address is in use.
     pub fn map_code(&self, ranges: &[Range<u64>]) -> Result<Vec<bool>, AttachError> {
         let mut next = self.code().next;
         let mut planned = Vec::new();
@@ -67,7 +68,8 @@ impl Link {
         Ok(planned.into_iter().map(&mut map).collect())
     }
 
-    /// Maps arenas in which trampolines note return addresses ([`MapContent::Words`]). Returns whether each is mapped.
+    /// Maps arenas in which trampolines record return addresses ([`MapContent::Words`]). Returns for each arena
+    /// whether it was mapped.
     pub fn map_callers(&self, bases: &[u64]) -> Result<Vec<bool>, AttachError> {
         let maps = bases.iter().map(|base| Map {
             base: *base,
@@ -90,7 +92,7 @@ impl Link {
         code.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
-    /// Writes code inside [`Link::code_ranges`]. No thread may execute it yet.
+    /// Writes code inside [`Link::code_ranges`]. No thread may execute that code yet.
     pub fn write_code(&self, codes: &[(u64, &[u8])]) -> Result<(), AttachError> {
         let code = self.code();
         for (address, bytes) in codes {
@@ -106,8 +108,7 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the agent at least `count` unused return thunks, up to [`MAX_THUNKS`] in all. A call whose return is
-    /// traced returns through a thunk.
+    /// Gives the agent at least `count` unused thunks, up to [`MAX_THUNKS`] in all.
     pub fn make_thunks(&self, count: usize) -> Result<(), AttachError> {
         if count == 0 {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The thread that holds the owner word as a robust futex.
+//! The thread that holds the data segment's owner word as a robust futex. When the word is released, or tiptoe dies,
+//! the agent (tiptoe's library) restores the program.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -93,7 +94,7 @@ fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc:
     let _ = ready.send(Ok(()));
     let _ = released.recv();
     list.first = head;
-    word.store(0, Ordering::Release); // Release: the list must be empty first. The agent then restores everything.
+    word.store(0, Ordering::Release); // Release: orders the emptied list before this store.
     wake(word);
     // SAFETY: the kernel reads no list at 0. Without this call it would read `list` when this thread ends, after `list`
     // is freed.

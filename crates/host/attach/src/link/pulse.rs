@@ -1,5 +1,5 @@
-//! Decides whether an agent can still answer. An agent cannot answer after an exec, or while its thread is kept from
-//! running.
+//! Decides whether an agent (tiptoe's library) can still answer. An agent cannot answer after an exec, or while its
+//! thread is kept from running.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the agent's memory is no longer in use. If so, first waits until /proc shows the reason, because
-    /// a process's end and exec drop the memory before /proc shows them.
+    /// Returns whether the process has ended or called exec. If so, first waits until /proc shows the end or the new
+    /// memory, because the kernel drops the old memory before that.
     pub(super) fn is_over(&self, has_ended: &dyn Fn() -> bool) -> bool {
-        // After exec, a vfork child may keep the old memory in use.
+        // The second test is needed because, after exec, a vfork child may keep the old memory in use.
         if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }

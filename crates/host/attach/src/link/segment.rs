@@ -46,7 +46,7 @@ impl Segment {
     pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.len), "inside the memfd");
-        // SAFETY: within the mapping; the caller keeps other threads away.
+        // SAFETY: within the mapping; by contract no other thread accesses the bytes.
         unsafe {
             self.base
                 .add(at)

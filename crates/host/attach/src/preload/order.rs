@@ -1,4 +1,5 @@
-//! Puts the agent after the address sanitizer's runtime, which ends the program if another library precedes it.
+//! Puts the agent (tiptoe's preloaded library) after the address sanitizer's runtime, which ends the program if
+//! another library precedes it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! Detects programs with more rights than the user who starts them. Their loader ignores paths in LD_PRELOAD
-//! (ld.so(8), secure-execution mode), so the agent cannot be preloaded.
+//! Detects programs with more rights than the user who starts them. The loader of such programs ignores paths in
+//! LD_PRELOAD (ld.so(8), secure-execution mode), so the agent (tiptoe's library) cannot be preloaded.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-// The test's agent: no library, one entry. It writes the count of its calls plus the plan's first word to the data
-// segment.
+// The library that the tests inject. Its entry writes the count of its calls plus the plan segment's first word to
+// the data segment.
 static long calls;
 
 static long call6(long n, long a, long b, long c, long d, long e, long f) {
@@ -11,7 +11,7 @@ static long call6(long n, long a, long b, long c, long d, long e, long f) {
     return n;
 }
 
-// Changes registers, which the stub must restore.
+// Changes registers, which the injected code that calls `entry` must restore.
 static void scribble(void) {
     __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm7, %%xmm7\n pcmpeqd %%xmm15, %%xmm15\n"
                      "fld1\n fstp %%st(0)\n std\n cld" ::: "xmm0", "xmm7", "xmm15", "cc");

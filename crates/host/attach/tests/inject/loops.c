@@ -74,8 +74,8 @@ static int becomes_at_a_byte(void *argv) {
     return 5;
 }
 
-// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls exec. Neither
-// may be borrowed: the first is inside vfork, and libc did not make the other.
+// The first thread waits in vfork, whose child keeps this memory in use when the other thread calls exec. tiptoe may
+// use neither thread, because the first is inside vfork, and libc did not make the other.
 static int keep(char **argv) {
     static char stack[1 << 16] __attribute__((aligned(16)));
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
@@ -91,7 +91,6 @@ static int keep(char **argv) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
-    // Must end with the test, because the loops may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);
@@ -110,7 +109,7 @@ int main(int argc, char **argv) {
         return 5;
     }
     if (!strcmp(kind, "leaves")) {
-        // This thread makes calls with a time-out, so that tiptoe borrows the other one.
+        // This thread makes calls with a time-out, so that tiptoe uses the other thread for the injection.
         struct timeval time_out = {0, 50000};
         int pair[2];
         char byte;

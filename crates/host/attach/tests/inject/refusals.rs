@@ -1,12 +1,12 @@
-//! Refused injections, and targets that end or call exec during one.
+//! Refused injections, and targets that end or call exec during an injection.
 
 use super::waits::signal;
 use super::*;
 
 #[test]
 fn a_process_whose_first_thread_has_ended_can_be_injected() {
-    // Many rounds, because the thread is seldom just ending. If it is, PTRACE_SEIZE fails with EPERM, as for another
-    // user's thread.
+    // The test needs many rounds, because the thread is seldom just ending. If it is just ending, PTRACE_SEIZE fails
+    // with EPERM, as for another user's thread.
     for _ in 0..scaled(2000) {
         let target = Target::start("loops", &["orphan"], 3);
         first(target.pid());
@@ -14,8 +14,7 @@ fn a_process_whose_first_thread_has_ended_can_be_injected() {
     }
 }
 
-/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for the
-/// process's.
+/// Regression: tiptoe read through the first thread's /proc folder, and took that thread's end for the process's end.
 #[test]
 fn a_process_whose_first_thread_ends_during_an_injection_continues() {
     let target = Target::start("loops", &["leaves"], 3);
@@ -73,8 +72,8 @@ fn switches(pid: u32, tid: i64) -> u64 {
     counts.sum()
 }
 
-/// Regression: a vfork child kept the old program's memory in use, so tiptoe wrote the stub there, and sent a thread of
-/// the new program to the stub's address.
+/// Regression: a vfork child kept the old program's memory in use. So tiptoe wrote its code there, and sent a thread
+/// of the new program to that address.
 #[test]
 fn an_exec_during_the_search_leaves_the_new_program_alone() {
     let mut target = Target::start("loops", &["keeps"], 3);
@@ -102,8 +101,8 @@ fn an_exec_during_the_search_leaves_the_new_program_alone() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
-/// Regression: after an exec, tiptoe changed the new program's registers, masks and memory, at addresses of the
-/// old one.
+/// Regression: after an exec, tiptoe changed the new program's registers, masks and memory, at addresses of the old
+/// program.
 #[test]
 fn masks_refuse_a_process_that_has_called_exec() {
     let target = Target::start("loops", &["becomes"], 3);

@@ -61,7 +61,6 @@ __attribute__((target("avx"))) static long round_of_ymm(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    // Must end with the test, because the loop may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);

@@ -88,7 +88,6 @@ static long wait_for(const char *call, int ms) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    // Must end with the test, because a wait may never end.
     pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);
@@ -109,6 +108,6 @@ int main(int argc, char **argv) {
     control[2] = errno;
     control[3] = now() - start;
     control[0] = 1;
-    usleep(200000); // so that the injector can see it leave
+    usleep(200000); // so that the injector can see the thread leave
     return 0;
 }

@@ -1,8 +1,7 @@
-//! Injections borrow threads in the middle of a system call, which must end as it would without tiptoe.
+//! Injections use threads in the middle of a system call, which must end as it would without tiptoe.
 
 use super::*;
 
-/// Returns the result and errno of the target's call.
 fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) -> (i64, i64) {
     let mut target = Target::start("waits", &[call, &ms.to_string()], 4);
     target.wait_asleep();
@@ -41,7 +40,7 @@ fn waits_with_a_time_out_end_when_they_should() {
         ("recv", (-1, again)),
         ("sigtimedwait", (-1, again)),
     ];
-    // In parallel, because each waits for two seconds.
+    // The cases run in parallel, because each takes two seconds.
     for some in cases.chunks(3) {
         std::thread::scope(|scope| {
             for &(call, expected) in some {
@@ -86,7 +85,7 @@ fn waits_for_a_signal_still_get_it() {
     assert_eq!(got, (i64::from(libc::SIGUSR2), 0));
 }
 
-/// A signal that arrives while the thread runs the stub must interrupt the program's call.
+/// A signal that arrives while the thread runs injected code must interrupt the program's call.
 #[test]
 fn a_signal_during_the_injection_is_not_lost() {
     let (agent, _) = agent();

@@ -103,7 +103,7 @@ fn holders_are_named_if_they_are_known() {
         ..row.clone()
     };
     assert!(!text(&row(20)).contains("unknown"), "less than 5%");
-    // Regression: a holder that was known for 1% of the time had `100.0%`, because no other was known.
+    // Regression: a holder that was known for 1% of the time had `100.0%`, because no other holder was known.
     let mostly_unknown = text(&row(198_000));
     for part in ["0.5%", "0.3%", "0.2%", "unknown 99.0% of the time"] {
         assert!(mostly_unknown.contains(part), "{part}: {mostly_unknown}");

@@ -1,4 +1,4 @@
-//! Notes that the report derives from a session's numbers, such as what the tables omit or estimate.
+//! Notes (sentences on limits of the results) that the report derives from a session's numbers.
 
 use tiptoe_session::Severity::{Plain, Warning};
 use tiptoe_session::{
@@ -34,7 +34,8 @@ pub(super) fn notes(session: &Session, options: &Options) -> Vec<NoteLine<'stati
     notes
 }
 
-/// Returns a note on how the probes of a process's traps were looked up; `None` if no trap was hit.
+/// Returns a note on how the probes of a process's traps (breakpoint bytes) were looked up; `None` if no trap was
+/// hit.
 fn lookups(target: &Process) -> Option<NoteLine<'static>> {
     let space = target.address_space?;
     let ways = [
@@ -83,8 +84,7 @@ fn of_restrictions(session: &Session, notes: &mut Vec<NoteLine<'static>>) {
 /// events without a hit.
 const FEW_IDLE: usize = 3;
 
-/// Returns the note on events without a hit. `None` if all were hit, another note says why, or the session has no table
-/// of probes.
+/// Returns the note on events without a hit, unless another note explains them.
 fn never_hit(session: &Session) -> Option<NoteLine<'static>> {
     let is_idle = |event: &&Event| {
         let is_inside = event.ends.is_some_and(|ends| ends.inside > 0);
@@ -239,7 +239,7 @@ fn of_locks(locks: &Locks, budget: Option<f64>, notes: &mut Vec<NoteLine<'static
     notes.extend(locks.drops.iter().map(not_counted));
 }
 
-/// Returns the note that only a sample of the waits was timed, to keep the budget; `None` if all were timed.
+/// Returns the note that only a sample of the waits was timed, to keep the budget.
 fn thinned(locks: &Locks, budget: Option<f64>) -> Option<NoteLine<'static>> {
     let rows = locks.rows.iter();
     let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
@@ -304,7 +304,7 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(reservations(watch));
 }
 
-/// Returns the note on breakpoints of threads; `None` if breakpoints were on all CPUs.
+/// Returns the note on breakpoints of threads.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
     let threads = counted(attached.threads.into(), "thread");

@@ -1,4 +1,5 @@
-//! The sentences of all kinds of notes. They must be nowhere else, so that each note has one wording.
+//! The sentences of all kinds of [`Note`]. They must be only here and in submodules, so that each note has one
+//! wording.
 //!
 //! Names come from the traced program or its user, so [`sentence`] must escape them.
 

@@ -1,6 +1,5 @@
 //! Names of signals.
 
-/// Returns the name of a Linux signal that ends programs.
 pub(super) fn signal_name(signal: i32) -> Option<&'static str> {
     let name = match signal {
         1 => "SIGHUP",

@@ -21,7 +21,7 @@ pub struct IntervalTable {
 }
 
 impl IntervalTable {
-    /// Returns an interval's lines. The first time, the heading is before them.
+    /// Returns an interval's lines; the first call returns the heading before them.
     pub fn lines(&mut self, counts: &Counts, options: &Options) -> String {
         let mut text = match std::mem::replace(&mut self.has_heading, true) {
             true => String::new(),
@@ -48,7 +48,7 @@ fn heading(counts: &Counts, options: &Options) -> String {
     format!("#{time}{cpu}             counts unit events\n")
 }
 
-/// Returns the width of the times' column: perf's, or less if a terminal limits the rows.
+/// Returns the width of the times' column: as in perf, or less if a terminal limits the rows.
 fn time_columns(options: &Options) -> usize {
     options.width.map_or(16, |_| 13)
 }

@@ -163,7 +163,8 @@ impl<'a> GroupedCounts<'a> {
         Some(number(scaled, prefix))
     }
 
-    /// Returns the count of event `name` for the same cgroup, CPU and modifiers; `None` if missing or 0.
+    /// Returns the count of event `name` for the same cgroup, CPU and modifiers; `None` if there is none or the count
+    /// is 0.
     fn count_of(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
         let is_wanted =

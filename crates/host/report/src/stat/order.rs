@@ -1,4 +1,4 @@
-//! Chooses the printed cgroups: those with the highest counts of the first event. The others are summed.
+//! Chooses the printed cgroups: those with the highest counts of the first event. The other cgroups are summed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ pub(super) fn shown(counts: &[Count], options: &Options) -> ShownCounts {
     all.shown(&largest, &rest)
 }
 
-/// Returns an interval's printed counts. The printed cgroups have the highest counts since the start, so that intervals
-/// print the same cgroups. They keep the session's order, which is the same in each interval. `totals` has the sum so
-/// far of each cgroup of the last interval, by path.
+/// Returns an interval's printed counts. The printed cgroups have the highest counts since the start, so that
+/// intervals print the same cgroups, in the session's order. `totals` has the sum so far of each cgroup of the last
+/// interval, by path.
 pub(super) fn shown_in_interval(
     counts: &[Count],
     totals: &mut BTreeMap<String, f64>,
@@ -43,8 +43,8 @@ pub(super) fn shown_in_interval(
     all.shown(&largest, &rest)
 }
 
-/// Returns the indexes of the largest sizes, largest first, and of the others. For a file or pipe without `--top`, the
-/// first list has all, because programs that read perf's format expect all cgroups.
+/// Returns the indexes of the largest sizes, largest first, and the indexes of the others. For a file or pipe without
+/// `--top`, the first list has all indexes, because programs that read perf's format expect all cgroups.
 fn largest(sizes: &[f64], options: &Options) -> (Vec<usize>, Vec<usize>) {
     let mut ranked: Vec<usize> = (0..sizes.len()).collect();
     ranked.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
@@ -96,8 +96,8 @@ impl CountsByCgroup<'_> {
         }
     }
 
-    /// Returns each event's sum over these cgroups. A cgroup inside another adds nothing, because the outer cgroup's
-    /// row or sum includes it.
+    /// Returns each event's sum over these cgroups. A cgroup inside another cgroup adds nothing, because the outer
+    /// cgroup's row or sum includes it.
     fn sums(&self, places: &[usize]) -> Vec<Count> {
         let Some(&first) = places.first() else {
             return Vec::new();

@@ -1,12 +1,14 @@
-//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) is the first in a page, a return whose frame is not the uppermost, and every call of a
-//! thread that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a
-//! return. Signal handlers run this code, so it must neither lock nor wait.
+//! Handles *followed* calls (whose returns count, too) where their *trampolines*, generated code, cannot: a thread's
+//! first call, the first call from a caller, a call whose frame (our record, [`Frame`]) is the first in a page, a
+//! return whose frame is not the uppermost, and every call of a thread that may not read the time stamp counter
+//! ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers run this code, so it must
+//! neither lock nor wait.
 //!
-//! A call is counted but not followed if its thread has no slab, if there is no room for its frame or thunk
-//! ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of its own thread
-//! takes the frame from another thread, because a coroutine may have moved to this thread. If no thread has the frame,
-//! the call has already been counted as left. The return undoes that count, but the call's duration is unknown.
+//! A call is counted but not followed if its thread has no slab (block of counters), if there is no room for its frame
+//! or return stub ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of
+//! its own thread takes the frame from another thread, because a coroutine may have moved to this thread. If no thread
+//! has the frame, the call has already been counted as left. The return undoes that count, but the call's duration is
+//! unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -53,7 +55,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the number of the set of words ([`timed_values`]) for this call's `--by` value.
+    /// Returns which set of words ([`timed_values`]) has this call's `--by` value.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -120,8 +122,8 @@ impl CallSession {
     }
 
     /// Records that the call of a removed frame has ended. If the call is of a *gate* (the function of `--under`), the
-    /// thread on which it began is no longer inside. Returns the probe's slot, and whether the probe is a gate; `None`
-    /// if the frame names no probe.
+    /// thread on which the call began is no longer inside. Returns the probe's slot (its counter), and whether the
+    /// probe is a gate; `None` if the frame names no probe.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -167,7 +169,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
 }
 
 fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
-    // The overflow slab has no descriptor, and so no region.
+    // Slab 0, for threads without their own, has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     if registers.has(TIMED) && forbidden::is() {
@@ -216,8 +218,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
 }
 
 /// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need
-/// more unwind information.
+/// can for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need more
+/// unwind information.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -234,7 +236,7 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
 }
 
 /// Must be called before a function that inspects its return address `to`. If followed functions tail-called that
-/// function, counts them as returned, and replaces `to` by the program's own address.
+/// function, counts those as returned, and replaces `to` by the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -332,7 +334,7 @@ pub fn cut(to: u64) {
 }
 
 /// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about to
-/// lose its thread-local block, and so its frames.
+/// lose its thread-local block with its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

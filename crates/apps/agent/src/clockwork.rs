@@ -1,13 +1,14 @@
-//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab.
+//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab (block of
+//! counters).
 //!
-//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
-//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
-//! because it overlaps with the next reading of the time stamp counter.
+//! A trampoline's (generated code's) exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
+//! call's frame (our record) in rcx and the byte offset of the probe's words in rdx. Every other register is preserved.
+//! In a hot loop this takes 0.5 ns, because it overlaps with the next reading of the time stamp counter.
 //!
 //! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
 //! bucket. An immediate increment would store to an address that depends on the duration just measured. Later loads may
-//! alias it, so they would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a
-//! signal handler of the same thread can interrupt it.
+//! alias that address, so they would wait 15 ns. The exchange of buckets needs no lock prefix, because only a signal
+//! handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -44,7 +45,7 @@ static CLOCKWORK: Clockwork = Clockwork {
 };
 
 pub fn set(clock: &Clock) {
-    // Relaxed: set before the first trampoline that reads it is armed.
+    // Relaxed: set before the first trampoline that reads these words is armed.
     CLOCKWORK.ns_per_tick.store(clock.ns_per_tick, Relaxed);
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }

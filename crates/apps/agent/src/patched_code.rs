@@ -1,9 +1,9 @@
 //! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
-//! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves gets its
-//! original bytes back before the call returns. tiptoe is notified that hits there are not counted.
+//! because its jump is relative, and the trap handler looks patches up by address. So code that mremap(2) moves gets
+//! its original bytes back before the call returns. tiptoe is notified that hits there are not counted.
 //!
-//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Sites that are not armed are
-//! ignored, because the program's data may be at the address of a closed library's site.
+//! So that malloc's calls of mremap stay cheap, ranges without a site (patched place) are excluded first. Sites that
+//! are not armed are ignored, because the program's data may be at a closed library's site.
 
 use core::ops::Range;
 
@@ -95,7 +95,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
                 ..site
             };
             patcher::disarm(&text, &[site], OtherThreads::Stopped);
-            // The program may map its data at the old address.
+            // The program may later map its data at the old address.
             if is_gone {
                 shared.set_armed(index, false);
             }

@@ -11,7 +11,7 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, if it can be opened.
+/// An open /proc/self/mem, or `None` if it cannot be opened.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
@@ -39,18 +39,17 @@ impl Text for SelfMemory {
             return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
                 && (beyond.is_empty() || write_in_page(address + here as u64, beyond));
         };
-        // SAFETY: the planner proved each patch harmless to any thread at any instruction; see
-        // `tiptoe_uprobe::patcher`.
+        // SAFETY: tiptoe proved each patch harmless to any thread at any instruction; see `tiptoe_uprobe::patcher`.
         unsafe { through(nr::PWRITE64, file.fd(), address, from, bytes.len()) }
     }
 
     fn sync(&self) {
-        // This cannot fail, because the process registered for membarrier(2) before the first patch.
+        // Cannot fail: the process registered for membarrier(2) before the first patch.
         let _ = membarrier::sync_core();
     }
 }
 
-/// Reads memory that may not be mapped. Any thread may call this, because it needs no descriptor.
+/// Reads memory, which may be unmapped, without a descriptor.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {

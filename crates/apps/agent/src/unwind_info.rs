@@ -1,4 +1,4 @@
-//! The unwind information of return thunks, as `.eh_frame_hdr` and `.eh_frame`.
+//! The unwind information of return thunks (followed calls' stubs), as `.eh_frame_hdr` and `.eh_frame`.
 
 /// The most unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 24;
@@ -57,7 +57,7 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
 }
 
 /// The number of words that a thunk has on the stack, in three bits for each byte of its code. At first these are the
-/// return address and the words that its trampoline pushed. Each `pop` removes one; at the end the return address is
+/// return address and the words that the trampoline pushed. Each `pop` removes one; at the end the return address is
 /// there again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 

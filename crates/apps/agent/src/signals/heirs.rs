@@ -4,7 +4,7 @@ use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_acti
 use crate::mask::set_mask;
 use crate::tls;
 
-/// Blocks and ignores signals in the kernel as the program requested, because a new program inherits that. Returns the
+/// Blocks and ignores signals in the kernel as the program requested, because a new program inherits both. Returns the
 /// argument for [`after_failed_exec`].
 pub fn before_exec() -> u64 {
     let blocked = tls::blocked();

@@ -183,7 +183,7 @@ impl ProgramSignal {
     pub(super) fn hold_back(&self, info: &Info) {
         let signal = info.signal as usize;
         if fd::offer(info) {
-            // The reader of the pipe, or the thread that unblocks the signal, takes it from the pipe.
+            // The reader of the pipe, or the thread that unblocks the signal, takes the record from the pipe.
         } else if info.code == SI_TKILL {
             tls::hold(signal, info.sender());
         } else {

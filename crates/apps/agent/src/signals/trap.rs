@@ -124,9 +124,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap at an inner byte of a site is usually no hit, because the thread was preempted there before the site was
-    // patched. But if the first byte is not ours, another tracer has put a trap byte there, and has executed the
-    // original instruction for the thread. Then the trap is a hit.
+    // A trap at an inner byte of a site (a patch) is usually no hit, because the thread was preempted there before the
+    // patch. But if the first byte is not ours, another tracer has put a trap byte there, and has executed the original
+    // instruction for the thread. Then the trap is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));

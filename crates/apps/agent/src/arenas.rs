@@ -19,7 +19,8 @@ const BITS: u32 = 13;
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: one session's ranges of code, and the callers' arenas ([`CALLERS`]) of all sessions.
 const RANGES: usize = 1024;
-/// The flag in the length of a *callers' arena*, which stays writable for the return addresses of followed calls.
+/// The flag in the length of a *callers' arena*, which stays writable for the return addresses of *followed* calls,
+/// whose returns count, too.
 const CALLERS: u64 = 1;
 /// The most index blocks that one trampoline spans.
 const FAR: u64 = 128;
@@ -99,7 +100,7 @@ impl Arenas {
         Ok(())
     }
 
-    /// Records that an arena contains a trampoline. Returns `false` if the table is full.
+    /// Records a trampoline's arena; `false` if the table is full.
     pub fn add(&self, trampoline: u64) -> bool {
         let base = base(trampoline);
         let Some(word) = self.slot(base) else {

@@ -5,7 +5,7 @@
 //! rax and the flags, which its trampoline restores. The agent's Rust code is compiled for baseline x86-64, so the only
 //! vector registers that it can change are xmm0-15.
 //!
-//! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
+//! Stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 

@@ -1,6 +1,6 @@
-//! Handles *followed* calls (whose returns count, too) where their *trampolines*, generated code, cannot: a thread's
-//! first call, the first call from a caller, a call whose frame (our record, [`Frame`]) is the first in a page, a
-//! return whose frame is not the uppermost, and every call of a thread that may not read the time stamp counter
+//! Handles the *followed* calls (whose returns count, too) that *trampolines*, generated code, cannot handle: a
+//! thread's first call, the first call from a caller, a call whose frame (our record, [`Frame`]) is the first in a
+//! page, a return whose frame is not the uppermost, and every call of a thread that may not read the time stamp counter
 //! ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers run this code, so it must
 //! neither lock nor wait.
 //!
@@ -218,8 +218,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
 }
 
 /// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// can for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need more
-/// unwind information.
+/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need
+/// more unwind information.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -333,8 +333,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about to
-/// lose its thread-local block with its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread will lose
+/// its thread-local block with its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

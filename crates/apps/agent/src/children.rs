@@ -26,7 +26,7 @@ pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // No signal handler must run here, because it could run this code, too, or change what is being restored.
+    // No signal handler must run here, because it could run this code, or change what is being restored.
     let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);

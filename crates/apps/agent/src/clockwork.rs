@@ -1,7 +1,7 @@
 //! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab (block of
 //! counters).
 //!
-//! A trampoline's (generated code's) exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
+//! The exit of a trampoline (generated code) calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
 //! call's frame (our record) in rcx and the byte offset of the probe's words in rdx. Every other register is preserved.
 //! In a hot loop this takes 0.5 ns, because it overlaps with the next reading of the time stamp counter.
 //!

@@ -1,4 +1,4 @@
-//! Detects that the program has confined itself more than the agent's thread. If the confining call is hooked, the
+//! Detects that the program has confined itself more than the agent's thread is. If the confining call is hooked, the
 //! agent's thread ends before the call. Otherwise only the call's effect can be detected.
 //!
 //! tiptoe checks from outside, and counts its checks in the plan (shared memory). While that count does not grow, the

@@ -1,5 +1,5 @@
 //! Takes all rights away from the agent's thread. Otherwise the program, which can write that thread's stack, could use
-//! these rights after it has given up its own.
+//! them after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
 //! nothing, joins a new session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that

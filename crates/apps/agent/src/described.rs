@@ -1,4 +1,4 @@
-//! The ranges of code to which followed calls may return.
+//! The ranges of code to which *followed* calls (whose returns count, too) may return.
 //!
 //! Runtimes that generate code, such as HotSpot and V8, walk their own stacks, and look up the return address of each C
 //! function that generated code called. If we replaced such an address to follow a call, the runtime would crash. C

@@ -19,7 +19,7 @@ const LOOK_NS: u64 = 20_000_000;
 /// The interval of other checks, between which nothing wakes the waiting thread.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`. tiptoe writes it into the loader's list of libraries, because the path there
+/// The agent's name in `/proc/PID/maps`. tiptoe writes it into the loader's list, because the path there
 /// (`/proc/self/fd/N`) later leads to another file.
 #[unsafe(no_mangle)]
 #[used]
@@ -29,7 +29,7 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent. Until then tiptoe must not call [`tiptoe_agent_entry`].
+/// Becomes 1 once the loader has loaded this agent. tiptoe must not call [`tiptoe_agent_entry`] before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
@@ -67,7 +67,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::count() == 1 {
-        // With several threads this takes 10 to 20 ms, so the agent's thread registers.
+        // With several threads the registration takes 10 to 20 ms, so the agent's thread registers.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -142,7 +142,7 @@ extern "C" fn constructor() {
                 wait_for_owner(passed.data);
             }
             // The program's only thread gets its slab (block of counters) now, because the program may later forbid
-            // itself the necessary system calls.
+            // itself the system calls for that.
             hit::give_slab_to_caller();
         }
         Err(errno) => {

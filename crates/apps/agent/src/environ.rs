@@ -88,7 +88,7 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// Returns the first entry whose first [`LONGEST`] bytes `read` accepts, and what `read` returned.
+/// Returns the first entry whose first [`LONGEST`] bytes `read` accepts, with its result.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,

@@ -1,5 +1,5 @@
-//! Hides return thunks (stubs of followed calls) from forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit`
-//! and `pthread_cancel` end a thread).
+//! Hides return thunks (stubs to which probed calls return) from forced unwinding (`_Unwind_ForcedUnwind`, by which
+//! `pthread_exit` and `pthread_cancel` end a thread).
 //!
 //! For each frame, the unwinder calls its caller's *stop function*, and then removes the frame. Return thunks are
 //! frames to the unwinder, but the program must not see them. So we replace the stop function by [`stop`], which skips

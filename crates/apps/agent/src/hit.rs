@@ -19,8 +19,8 @@ use crate::tls;
 /// Counts or records one hit of a probe's slot for the calling thread, and gives the thread a slab for its next hits. A
 /// child process counts nothing ([`Shared::is_home`]).
 ///
-/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. Creating a child takes the slab of
-/// such a thread away.
+/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. It may have lost its slab by
+/// creating a child.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;

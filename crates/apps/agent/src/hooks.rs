@@ -2,7 +2,7 @@
 //! that replaces the `mov $NUMBER,%eax` before the call, or is in libc's function `syscall`.
 //!
 //! If a hook performs the call, its generated code, a *trampoline*, continues after the call. Otherwise the program
-//! makes the call at the original address, so that a thread that waits there can be cancelled or unwound as usual.
+//! makes the call at the original address, so that a thread waiting there can be cancelled or unwound as usual.
 
 use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -167,7 +167,8 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
-/// Ends the session before the program installs a filter or dispatcher of system calls, which may refuse the agent's.
+/// Ends the session before the program installs a filter or dispatcher of system calls, which may refuse the agent's
+/// calls.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -230,8 +231,7 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs before a child's own code, if the kernel dropped our handlers at its creation, as glibc 2.38's posix_spawn
-/// requests.
+/// Runs before a child's own code, if its creation dropped our handlers (posix_spawn since glibc 2.38).
 pub extern "C" fn cleared() {
     signals::after_clear();
 }

@@ -78,7 +78,7 @@ mod unwind;
 mod unwind_info;
 mod watches;
 
-// Only in the agent's own profile: other builds link std's handler.
+// Only the agent's own profile compiles this, because other builds link std's handler.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

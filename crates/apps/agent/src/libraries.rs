@@ -40,9 +40,9 @@ const AGAIN_NS: u64 = 200_000;
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread writes these words. It only reads `start`, `end` and `sites`, once tiptoe
-/// has served the report. The agent's thread writes these three, ends tasks, and sets `reported` to request another
-/// report.
+/// A file at an address. The loading thread writes these words. That thread only reads `start`, `end` and `sites`, once
+/// tiptoe has served the report. The agent's thread writes these three, ends tasks, and sets `reported` to request
+/// another report.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -82,8 +82,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. A batch of patches may wait for a CPU,
-/// and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
+/// may wait for a CPU, and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -114,13 +114,13 @@ impl Libraries {
         }
     }
 
-    /// Returns `false` if the code stays locked too long.
+    /// Locks the code; `false` if it stays locked too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // If an earlier change left the word `MAPPED`, the caller, which holds the loader's lock, takes it over.
+            // If an earlier change left the word `MAPPED`, the holder of the loader's lock takes it over.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -148,7 +148,7 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
+        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. It is unlocked here,
         // because otherwise each later batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
@@ -365,7 +365,7 @@ impl Libraries {
         found.has_reported
     }
 
-    /// Waits until the libraries of a walk have their probes, or until the deadline.
+    /// Waits until a walk's libraries have their probes, or until the deadline.
     pub fn wait(&self, data: &Data, found: &WalkResult) {
         if found.has_reported {
             ring(data);

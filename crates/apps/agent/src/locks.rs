@@ -79,7 +79,7 @@ fn area(at: u64) -> Words<'static> {
 pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
-    /// The node of the scope that the thread is in.
+    /// The number of the scope (label) that the thread is in.
     scope: u64,
 }
 

@@ -256,7 +256,7 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Replaces a segment by private memory at the same addresses, because a preempted thread may still write there.
+/// Replaces a segment by private memory, because a preempted thread may still write there.
 pub fn retire_segment(at: usize, len: usize) {
     // If no memory is left, the segment stays, which is harmless because no session reads it.
     if let Ok(fresh) = private(len) {
@@ -293,8 +293,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the code in tiptoe's plan file, mapped at `from`, a second time at exactly `base`. The mapping is shared and
-/// its file is sealed, so the mapping cannot become writable, and a fork copies no page.
+/// Maps the code of tiptoe's plan, mapped at `from`, also at exactly `base`. The mapping is shared and its file is
+/// sealed, so the mapping cannot become writable, and a fork copies no page.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))

@@ -39,8 +39,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
         return None;
     };
     let old_len = from.end - from.start;
-    // If the old length is 0, the call maps the range once more. If the new length is smaller, the call unmaps the rest
-    // of the old range.
+    // An old length of 0 maps the range once more. A smaller new length unmaps the rest of the old range.
     let len = if old_len == 0 {
         *len
     } else {

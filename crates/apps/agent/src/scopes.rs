@@ -1,9 +1,9 @@
 //! Handles a thread's entry into a *scope* and its exit. A scope is the program's label for its work, reported through
 //! [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! A thread's records are in its *slab*, its block of counters, from the session's scope slot on. The nodes (a scope
-//! within its parent, [`tiptoe_label::nodes`]), which all threads share, are in slab 0. A thread without a slab is in
-//! no scope. A forked child records nothing, because its descriptors are wiped.
+//! A thread's records are in its *slab*, its block of counters, from the session's scope slot on. The nodes (each a
+//! scope within a parent, [`tiptoe_label::nodes`]), which all threads share, are in slab 0. A thread without a slab is
+//! in no scope. A forked child records nothing, because its descriptors are wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,7 +41,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // Populated now, because a later page fault's time would count for the scope that touches the memory first.
+    // The memory is populated now, because a later page fault's time would count for the scope that touches it first.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;

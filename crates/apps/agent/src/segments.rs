@@ -1,10 +1,10 @@
 //! Keeps the addresses of sessions' data segments: two ranges, used in turn. Once a thread has seen a range, the range
 //! is never unmapped.
 //!
-//! A thread may be preempted for any time between reading its slab's (block of counters) address and counting there. So
-//! a segment's addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the
-//! session after the next reuses the range. A thread preempted for that long counts in another session's slab, but
-//! never faults.
+//! A thread may be preempted for any time between reading the address of its slab (block of counters) and counting
+//! there. So a segment's addresses stay mapped for ever. When a session closes, private memory replaces its segment,
+//! and the session after the next reuses the range. A thread preempted for that long counts in another session's slab,
+//! but never faults.
 //!
 //! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
 //! replaces it, and the old range stays mapped.
@@ -19,11 +19,11 @@ use crate::memory;
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range. If so, no thread has an address in the range yet.
+    /// Whether the current session is the first in its range, so that no thread has an address there.
     is_fresh: AtomicBool,
 }
 
-/// The addresses for one segment. Both words are 0 until the range is first used.
+/// The addresses for one segment. Both words are 0 before the first use.
 struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,

@@ -52,7 +52,7 @@ pub fn greet(shared: &Shared, data: &Data) {
     }
 }
 
-/// Serves the newest request. Returns whether the session has ended.
+/// Returns whether the session has ended.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         answer(data, sequence, EINVAL);
@@ -123,8 +123,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code, which tiptoe wrote, of `count` return thunks, to which followed calls return. For 0, reports how many
-/// are in use and how many exist.
+/// Maps the code, which tiptoe wrote, of `count` return thunks, to which some probed calls return. For 0, reports how
+/// many are in use and how many exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -197,7 +197,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
     by_batch(sites, |indices, sites| {
-        // Read for each batch, because tiptoe lets stopped threads continue if the agent's thread is late.
+        // Read for each batch, because tiptoe lets stopped threads continue after a time-out.
         let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
@@ -209,7 +209,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns the sites at the first `count` addresses of tiptoe's plan, with their indices in the plan.
+/// Returns the sites at the first `count` addresses of tiptoe's plan, with their indices there.
 fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (usize, Site)> {
     (0..count).map_while(|index| {
         let found = shared.table.find(plan.address(index))?;
@@ -217,7 +217,8 @@ fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Makes the table find the record of a site whose trampoline the plan lists (in ascending order), not the newest.
+/// If a site has several records, makes the table find the one whose trampoline the plan lists (in ascending order),
+/// not the newest.
 fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let is_listed = |site: &Site| {
         let (mut low, mut high) = (0, count);
@@ -329,8 +330,8 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because several calls' arrays would share a stack
-/// frame.
+/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because several calls' arrays would add up in one
+/// stack frame.
 #[inline(never)]
 fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     let mut all = all.fuse();

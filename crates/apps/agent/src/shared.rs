@@ -68,14 +68,14 @@ pub struct Shared {
     /// Nonzero while a thread may get a slab at its first hit of a probe.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
-    /// The address of the agent's copy of the list of mappings ([`crate::space`]), or 0.
+    /// The address of the agent's list of mappings ([`crate::space`]), or 0.
     pub space: &'static AtomicU64,
     plan: AtomicUsize,
     plan_len: AtomicUsize,
     segments: Segments,
 }
 
-/// The address and number of the sites' records, for a later tiptoe.
+/// The sites' records' address and number, for a later tiptoe.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -237,8 +237,8 @@ impl Shared {
         count.store(self.table.len() as u64, Ordering::Release); // Release: orders the records before the count
     }
 
-    /// Returns the code of return thunks, to which followed calls return. The thunks' records are [`THUNK_CODE`] bytes
-    /// after it.
+    /// Returns the address of return thunks, code to which some probed calls return. The thunks' records are
+    /// [`THUNK_CODE`] bytes after it.
     pub fn thunk_code(&self) -> usize {
         self.thunk_code
     }
@@ -292,7 +292,7 @@ impl Shared {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Returns the address and length of the memory that outlives a session.
+    /// Returns the address and length of memory that outlives sessions.
     pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }

@@ -316,7 +316,7 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Removes our signals from the masks of the program's handlers, and records which masks had them.
+/// Removes our signals from the masks of the program's handlers, and records which had them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
@@ -437,8 +437,8 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Otherwise such a signal
-/// would arrive after our handlers were removed.
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Otherwise it would arrive
+/// after our handlers were removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {
         sleep_ns(20_000_000);

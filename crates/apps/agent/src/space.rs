@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills the space from /proc/self/maps, and the program's own calls update it
+//! The agent's thread fills the space from /proc/self/maps, and hooks of the program's calls update it
 //! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites (patched
 //! places) at that offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
 //!
-//! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
-//! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
+//! The space is *unsure* if it may have missed a change. Even then no hit of a probe must be lost, and no trap must
+//! wait. So if the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the
+//! trap decide (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -178,7 +178,7 @@ impl Space {
         }
     }
 
-    /// Repeats `work` until `work` got the lock. Returns `false` if the lock stays taken too long.
+    /// Repeats `work` until it got the lock; `false` if the lock stays taken too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {

@@ -11,7 +11,7 @@ use tiptoe_uprobe::patcher::Text;
 use crate::files::{File, ProcFile};
 use crate::memory::{PAGE, let_code_be_written};
 
-/// An open /proc/self/mem, or `None` if it cannot be opened.
+/// An open /proc/self/mem, if it can be opened.
 pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {

@@ -130,7 +130,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
 
 /// Ends the session on a thread of the program, because the agent's thread cannot start again.
 pub fn end_session_here(session: SessionGuard) {
-    // A signal handler that ran now could change what is being restored.
+    // Signals are blocked, because a handler could change what is being restored.
     let mask = set_mask(!OURS);
     end(session.0, LeaveReason::Confined);
     drop(session);
@@ -214,7 +214,7 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Unlike a
+/// Requests short time slices, so that the agent's thread runs soon even if the program uses every core. Unlike a
 /// higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;

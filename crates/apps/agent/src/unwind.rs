@@ -223,8 +223,7 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: this is the address of the copy of the function's displaced instructions, which continues in the
-    // function.
+    // SAFETY: this copy of the function's displaced instructions continues in the function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
     // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)

@@ -1,4 +1,4 @@
-//! The unwind information of return thunks (followed calls' stubs), as `.eh_frame_hdr` and `.eh_frame`.
+//! The unwind information of return thunks (stubs to which probed calls return), as `.eh_frame_hdr` and `.eh_frame`.
 
 /// The most unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 24;
@@ -17,8 +17,8 @@ const FDE: usize = 100;
 /// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
-/// The last thunk and the frame to which it returns must not have the same canonical frame address
-/// (`tiptoe_uprobe::thunks`). So the last thunk's address is lower by 8 bytes. This difference is the high half of the
+/// The last thunk and the frame to which it returns must not have the same canonical frame address (CFA;
+/// `tiptoe_uprobe::thunks`). So the last thunk's CFA is lower by 8 bytes. This difference is the high half of the
 /// record's last word.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;

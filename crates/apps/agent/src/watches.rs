@@ -2,7 +2,7 @@
 //! records the registers.
 //!
 //! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). While it
-//! opens them, [`births`] delays the creation of threads. Later threads inherit the events, forked children do not.
+//! opens events, [`births`] delays the creation of threads. Later threads inherit the events, forked children do not.
 //! Only the agent's thread has the events' descriptors, so the events end with that thread: at an exec, and when tiptoe
 //! ends.
 //!
@@ -13,8 +13,8 @@
 //! | the watched addresses | [`begin`], [`observe`], [`turn`], [`close`] |
 //! | descriptors | [`begin`], [`observe`], [`go_on`], [`close`], [`after_retreat`] |
 //!
-//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for system calls. One call reads the variable, because
-//! a read by our own code would be a hit, and a fault if the memory is unmapped.
+//! *Cost*: the trap, 15 to 35 us, and about 1 us for system calls. One call reads the variable, because a read by our
+//! own code would be a hit, and a fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -71,8 +71,8 @@ struct Watches {
     cpus: AtomicU32,
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
-    /// The address of [`MOST`] words: an event's descriptor, and the variable's number from bit [`NUMBER`] on. The
-    /// memory is mapped when first needed, because it takes 256 KiB.
+    /// The address of [`MOST`] words, mapped when first needed: an event's descriptor, and the variable's number from
+    /// bit [`NUMBER`] on.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
     has_room: AtomicBool,
@@ -125,7 +125,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch variables. The plan lists the number of CPUs, then the variables.
+/// Begins to watch variables. tiptoe's plan lists the number of CPUs, then the variables.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;

@@ -14,13 +14,13 @@ use crate::memory::{self, PAGE};
 use crate::shared::Shared;
 use crate::tls;
 
-/// The bytes of a thread's region, for 131,000 nested calls. Untouched pages cost nothing.
+/// The bytes of a thread's region, for 131,000 nested calls.
 const REGION: usize = 4 << 20;
 
 /// A thread's memory for frames, aligned to its own length.
 ///
-/// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has the thread's
-/// records of forced unwinding instead of frames.
+/// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has records of
+/// forced unwinding instead of frames.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -43,7 +43,7 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread the region of its slab's (counters') previous, dead thread, or a new one.
+    /// Gives the calling thread the region of the dead thread that had its slab (block of counters), or a new one.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or

@@ -1,9 +1,9 @@
 //! Prepares a system call in which the thread waits for signals (sigtimedwait), or waits under another signal mask
 //! (ppoll).
 //!
-//! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), because
-//! it must stay valid until the kernel has read it, even if the call is restarted. The hook, which runs before the
-//! call, records it for the signal handler ([`signals`]).
+//! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), where it
+//! stays valid even if the call is restarted. The hook, which runs before the call, records it for the signal handler
+//! ([`signals`]).
 
 use super::Frame;
 use crate::mask::OURS;

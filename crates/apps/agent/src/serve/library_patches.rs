@@ -64,7 +64,7 @@ pub fn patch(shared: &Shared, data: &Data) {
 /// Returns `false` if another library's sites were recorded at these addresses meanwhile.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
-        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: our own
+        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: our words
     let own = |index: &usize| shared.library_of(*index) == Some(number);
     let indices = || shared.table.between(start, end).filter(own);
     if indices().count() as u64 != count {

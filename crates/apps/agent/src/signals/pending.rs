@@ -2,8 +2,8 @@
 //! because the kernel does not block it ([`super`]).
 //!
 //! A thread that holds a signal back races with a thread that begins to wait. The holder stores the signal, then reads
-//! the waiter. The waiter stores its id, then looks for the signal. With a SeqCst fence between the two steps, at least
-//! one thread sees the other's store.
+//! the waiter. The waiter stores its id, then looks for the signal. With SeqCst fences between the steps, at least one
+//! sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 

@@ -18,7 +18,7 @@ static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval of readings of that list. [`LOOKS`] readings in a row must show no change: 10 ms.
+/// The interval of readings of the list of threads. [`LOOKS`] readings in a row must show no change: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
@@ -31,7 +31,7 @@ impl CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. A thread whose load in `before` misses
         // the store creates its thread at once, so the readings find the new thread.
         ON_HOLD.store(1, SeqCst);
-        // A program that has not started has one thread, which waits for the agent.
+        // Before a program starts, its only thread waits for the agent, so no thread is being created.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }

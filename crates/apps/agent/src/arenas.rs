@@ -127,7 +127,6 @@ impl Arenas {
         ranges.take_while(|(start, _)| *start != 0)
     }
 
-    /// Returns the ranges of all memory ever mapped for trampolines.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let arenas = self.all().map(|base| (base, LEN));
         let all = arenas.chain(self.mapped());
@@ -176,7 +175,7 @@ impl Arenas {
     }
 
     /// If followed calls return to `address` in a trampoline, returns the return address that the trampoline replaced,
-    /// and the probe's slot.
+    /// and the probe's slot (counter).
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;

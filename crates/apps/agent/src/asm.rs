@@ -1,9 +1,9 @@
 //! The stubs, in assembly: entries that must preserve registers which Rust functions may change.
 //!
-//! Trampolines, the generated code of probes and hooks, call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one
-//! argument on the stack, which these stubs pop. Both stubs preserve every register, except that the cold entry changes
-//! rax and the flags, which its trampoline restores. The agent's Rust code is compiled for baseline x86-64, so the only
-//! vector registers that it can change are xmm0-15.
+//! Trampolines, the generated code of probes and hooks (intercepted calls), call `tiptoe_cold_entry` and
+//! `tiptoe_hook_entry` with one argument on the stack, which these stubs pop. Both stubs preserve every register,
+//! except that the cold entry changes rax and the flags, which its trampoline restores. The agent's Rust code is
+//! compiled for baseline x86-64, so the only vector registers that it can change are xmm0-15.
 //!
 //! Stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 

@@ -32,7 +32,7 @@ struct Clockwork {
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
     /// The same moment in ticks and in ns. Relaxed throughout: the agent's thread writes both at its start, usually
-    /// before a trampoline is armed. A torn pair would only shift computed ticks.
+    /// before a probe is patched. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -45,7 +45,7 @@ static CLOCKWORK: Clockwork = Clockwork {
 };
 
 pub fn set(clock: &Clock) {
-    // Relaxed: set before the first trampoline that reads these words is armed.
+    // Relaxed: set before the first patch whose code reads these words.
     CLOCKWORK.ns_per_tick.store(clock.ns_per_tick, Relaxed);
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }

@@ -12,8 +12,9 @@
 //! | a call that would be recorded | it is only counted, in slab 0, which all threads share |
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
-//! The hook of prctl sees a thread's own change. Other changes are found by [`look`], which checks at the thread's
-//! first *followed* call (whose return counts), and when the thread enters a later session. Two cases are not handled:
+//! The hook (interception) of prctl sees a thread's own change. Other changes are found by [`look`], which checks at
+//! the thread's first *followed* call (whose return counts), and when the thread enters a later session. Two cases are
+//! not handled:
 //! - a prctl without a hook after this check (if calls are recorded, after the thread's first hit);
 //! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 

@@ -1,6 +1,6 @@
 //! Gives a thread a *slab*, a block of counters, in about 0.5 us. A *trampoline*, a probe's generated code, calls
-//! [`cold`] if the thread has no slab: at its first hit in a session, after it created a child, or if all slabs are
-//! taken.
+//! [`cold`] if the thread has no slab: at its first hit of a probe in a session, after it created a child, or if all
+//! slabs are taken.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -16,8 +16,8 @@ use crate::shared::{self, Shared};
 use crate::taken_slab;
 use crate::tls;
 
-/// Counts or records one hit of a probe's slot for the calling thread, and gives the thread a slab for its next hits. A
-/// child process counts nothing ([`Shared::is_home`]).
+/// Counts or records one hit of a probe's slot (counter) for the calling thread, and gives the thread a slab for its
+/// next hits. A child process counts nothing ([`Shared::is_home`]).
 ///
 /// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. It may have lost its slab by
 /// creating a child.

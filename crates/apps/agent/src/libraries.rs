@@ -306,7 +306,6 @@ impl Libraries {
         }
     }
 
-    /// Records a new library; `None` if there is no room.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
         let (base, file) = (entry.base(), FileIdentity::of(entry));
         let known = self.used().iter().position(|library| {

@@ -1,9 +1,9 @@
 //! Performs the program's mlockall without locking the agent's memory.
 //!
 //! The agent's segments and tables have room for the largest program. For mlockall the kernel would allocate and lock
-//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the agent's hook of mlockall locks the
-//! program's mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each
-//! mapping that it makes later (`memory.rs`).
+//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the agent's hook (interception) of mlockall
+//! locks the program's mappings one by one, and returns what the kernel would return without the agent. The agent
+//! unlocks each mapping that it makes later (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
 //! without a hook locks the agent's memory, too.

@@ -1,6 +1,6 @@
 //! Handles futex calls before and after they are made. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! The records are in the thread's *slab*, a block of counters, from the session's lock slot on. The *board*, where
+//! The records are in the thread's *slab*, its block of counters, at the session's offset for locks. The *board*, where
 //! wakers record their call sites ([`tiptoe_futex::board`]), is in slab 0, which all threads share.
 
 use core::ops::Range;
@@ -52,7 +52,7 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, stored because computing it would slow each hook; 0 unless locks are recorded.
+/// The address of slab 0's words, stored because computing it would slow each call; 0 unless locks are recorded.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {

@@ -1,9 +1,9 @@
 //! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
 //! because its jump is relative, and the trap handler looks patches up by address. So code that mremap(2) moves gets
-//! its original bytes back before the call returns. tiptoe is notified that hits there are not counted.
+//! its original bytes back before the call returns. tiptoe is notified that hits of probes there are not counted.
 //!
-//! So that malloc's calls of mremap stay cheap, ranges without a site (patched place) are excluded first. Sites that
-//! are not armed are ignored, because the program's data may be at a closed library's site.
+//! So that malloc's calls of mremap stay cheap, ranges without a site (patched place) are excluded first. Unpatched
+//! sites are ignored, because the program's data may be at a closed library's site.
 
 use core::ops::Range;
 
@@ -17,7 +17,6 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::text::SelfMemory;
 
-/// Returns the patched sites that have bytes in a range.
 fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = (usize, Site)> {
     let is_inside =
         |site: &Site| site.address < code.end && code.start < site.address + u64::from(site.len);
@@ -50,7 +49,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 }
 
 #[cold]
-#[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
+#[inline(never)] // so that the callers' other paths need no stack for the patcher's buffers
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     // Linux before 6.17 moves a range only if it is one mapping. This call joins patched pages, which tiptoe made
     // mappings of their own, with their neighbours.

@@ -1,7 +1,7 @@
 //! Handles a thread's entry into a *scope* and its exit. A scope is the program's label for its work, reported through
 //! [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! A thread's records are in its *slab*, its block of counters, from the session's scope slot on. The nodes (each a
+//! A thread's records are in its *slab*, its block of counters, at the session's offset for scopes. The nodes (each a
 //! scope within a parent, [`tiptoe_label::nodes`]), which all threads share, are in slab 0. A thread without a slab is
 //! in no scope. A forked child records nothing, because its descriptors are wiped.
 

@@ -31,13 +31,13 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Ends a session whose agent's thread could not be started, so that no thread has its segments' addresses.
+/// Ends a session whose agent's thread could not be started, so that no thread has its shared memory's addresses.
 pub fn give_up(shared: &Shared) {
     end_records();
     shared.drop_session();
 }
 
-/// Forgets a parent's session in a forked child, where its segments are not mapped.
+/// Forgets a parent's session in a forked child, where its shared memory is not mapped.
 pub fn forget(shared: &Shared) {
     end_records();
     shared.libraries.free_all_code();

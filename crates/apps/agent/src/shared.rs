@@ -256,7 +256,7 @@ impl Shared {
 
     /// Returns the address of `_Unwind_GetIP` or `_Unwind_GetCFA`.
     pub fn unwinder(&self, number: usize) -> Option<u64> {
-        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: set before the hook is armed
+        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: set before its interception
         (word != 0).then_some(word)
     }
 
@@ -311,7 +311,7 @@ impl Shared {
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// Returns the addresses at which the code after the plan is mapped. Called only by the agent's thread.
+    /// Returns the addresses of the code after the plan (tiptoe's requests). Called only by the agent's thread.
     pub fn code(&self) -> Range<usize> {
         // Relaxed: set before the agent's thread began.
         let plan = self.plan.load(Ordering::Relaxed);
@@ -371,7 +371,7 @@ impl Shared {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// Returns the first slot of a slab's scope records, if the session records scopes.
+    /// Returns the first slot (word index) of a slab's scope records, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)

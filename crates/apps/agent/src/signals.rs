@@ -18,7 +18,7 @@
 //!
 //! | the signal is | result |
 //! |---|---|
-//! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
+//! | a breakpoint of ours ([`crate::watches`]) | the access is recorded |
 //! | a debug trap without a reason | dropped, if breakpoints can have caused it |
 //! | a trap byte of ours | the thread goes to the probe's code, even if the program blocks or ignores the signal |
 //! | the program's single step in our code | dropped, or handled as at the original instruction ([`step`]) |

@@ -1,6 +1,6 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills the space from /proc/self/maps, and hooks of the program's calls update it
+//! The agent's thread fills the space from /proc/self/maps, and hooks (interceptions) of the program's calls update it
 //! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites (patched
 //! places) at that offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
 //!
@@ -215,7 +215,7 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. If there are hooks among the sites, the space becomes unsure,
+/// Adds sites to the space, before they are patched. If there are hooks among the sites, the space becomes unsure,
 /// because new hooks saw no earlier change.
 pub fn add_sites(
     shared: &Shared,

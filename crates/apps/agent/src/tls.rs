@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor ([`tiptoe_uprobe::claim`]) |
 //! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
-//! | 2 | recall: whether a signal was held back since the last hook of a system call began |
+//! | 2 | recall: whether a signal was held back since the last hook (interception) of a system call began |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
 //! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
 //! | 8..16 | two masks for the kernel, each: mask, pointer to it, length, the program's mask |
@@ -127,7 +127,7 @@ pub fn beginnings() -> [u64; 2] {
 }
 
 /// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: a thread of the program
-/// stores it before the first trampoline is armed, and it never changes.
+/// stores it before the first patch, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 pub fn learn_layout() {

@@ -33,8 +33,8 @@ use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind_info::{AddressOf, INFO};
 
-/// The distance from the hook's return address to the copy of the displaced (overwritten) instructions (`tiptoe-patch`,
-/// `build`).
+/// The distance from an interception's return address to the copy of the displaced (overwritten) instructions
+/// (`tiptoe-patch`, `build`).
 const COPY: u64 = 14;
 
 /// Handles an intercepted function. Returns what it must return without running; `None` if it must run.

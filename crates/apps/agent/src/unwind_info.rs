@@ -57,8 +57,8 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
 }
 
 /// The number of words that a thunk has on the stack, in three bits for each byte of its code. At first these are the
-/// return address and the words that the trampoline pushed. Each `pop` removes one; at the end the return address is
-/// there again.
+/// return address and the words that the probe's generated code pushed. Each `pop` removes one; at the end the return
+/// address is there again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {

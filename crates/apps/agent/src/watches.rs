@@ -234,7 +234,7 @@ pub fn wait_until_back() {
     }
 }
 
-/// Accounts for the debug registers of all threads but the agent's. Returns how many threads are new.
+/// Accounts for all threads but the agent's. Returns how many are new.
 fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
     let mut new = 0;

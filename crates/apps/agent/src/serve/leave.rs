@@ -27,7 +27,7 @@ pub fn detach(shared: &Shared) -> u64 {
     let whole = restore(shared, &text, OtherThreads::Running, probes);
     shared.claims.end();
     shared.set_gate(false);
-    // If trap bytes are not allowed, `settle` restores the remaining sites with the threads stopped.
+    // If trap bytes (one-byte patches) are not allowed, `settle` restores the remaining sites with the threads stopped.
     if whole || is_quiet(shared) { 0 } else { EIO }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The kernel gives these signals to our handlers and does not keep them pending, so an emulated signalfd is a pipe.
 //! Its one descriptor is also open for writing, because otherwise a read would find the end of file. A record in the
-//! pipe *is* the pending signal. Only our handlers write records, so with such a pipe our handlers and hooks outlive
-//! the session.
+//! pipe *is* the pending signal. Only our handlers write records, so with such a pipe our handlers and interceptions
+//! outlive the session.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 

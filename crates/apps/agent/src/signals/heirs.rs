@@ -55,7 +55,7 @@ pub fn after_clear() {
 }
 
 /// Blocks the signals that the thread recorded as blocked, because the agent gave them back while the thread was inside
-/// a hook.
+/// an intercepted call.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

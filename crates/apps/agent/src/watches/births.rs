@@ -60,7 +60,6 @@ pub fn before() {
     }
 }
 
-/// Returns whether the program has one thread beside the agent's.
 pub(super) fn is_alone() -> bool {
     tasks::count() <= 2
 }

@@ -1,14 +1,16 @@
-//! Handles the *followed* calls (whose returns count, too) that *trampolines*, generated code, cannot handle: a
-//! thread's first call, the first call from a caller, a call whose frame (our record, [`Frame`]) is the first in a
-//! page, a return whose frame is not the uppermost, and every call of a thread that may not read the time stamp counter
-//! ([`crate::forbidden`]). A call is *left* if it ends without a return. Signal handlers run this code, so it must
-//! neither lock nor wait.
+//! Handles the *followed* calls (whose returns count, too) that *trampolines*, generated code, cannot handle:
+//! - a thread's first call, and the first call from a caller;
+//! - a call whose frame (our record, [`Frame`]) is the first in a page;
+//! - a return whose frame is not the uppermost;
+//! - every call of a thread that may not read the time stamp counter ([`crate::forbidden`]).
 //!
-//! A call is counted but not followed if its thread has no slab (block of counters), if there is no room for its frame
-//! or return stub ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of
-//! its own thread takes the frame from another thread, because a coroutine may have moved to this thread. If no thread
-//! has the frame, the call has already been counted as left. The return undoes that count, but the call's duration is
-//! unknown.
+//! A call is *left* if it ends without a return. Signal handlers run this code, so it must neither lock nor wait.
+//!
+//! A call is counted but not followed if its thread has no slab (block of counters), or if there is no room for its
+//! frame or return stub ([`Thunk`]). The same holds if following would do harm ([`crate::described`]). A return that
+//! finds no frame of its own thread takes the frame from another thread, because a coroutine may have moved to this
+//! thread. If no thread has the frame, the call has already been counted as left. The return undoes that count, but the
+//! call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab (block of
 //! counters).
 //!
-//! The exit of a trampoline (generated code) calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the
-//! call's frame (our record) in rcx and the byte offset of the probe's words in rdx. Every other register is preserved.
-//! In a hot loop this takes 0.5 ns, because it overlaps with the next reading of the time stamp counter.
+//! The exit of a trampoline (generated code) calls `tiptoe_time_entry`. rax has the elapsed ticks, rcx the end of the
+//! call's frame (our record), rdx the byte offset of the probe's words. Every other register is preserved. In a hot
+//! loop this takes 0.5 ns, because it overlaps with the next reading of the time stamp counter.
 //!
 //! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
 //! bucket. An immediate increment would store to an address that depends on the duration just measured. Later loads may

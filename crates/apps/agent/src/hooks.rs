@@ -193,7 +193,7 @@ fn before_storage(block: u64) {
 }
 
 /// Prepares the creation of a child. A child that shares this memory must not count in its parent's slab (block of
-/// counters), so the slab is taken from this thread until its next hit of a probe.
+/// counters). So the slab is taken from this thread until its next hit of a probe.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();

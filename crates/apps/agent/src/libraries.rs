@@ -82,8 +82,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
-/// may wait for a CPU, and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. The wait is long, because a batch of
+/// patches may wait for a CPU, and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -148,7 +148,7 @@ impl Libraries {
     pub fn while_mapped<R>(&self, patch: impl FnOnce() -> R) -> R {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
-        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. It is unlocked here,
+        // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
         // because otherwise each later batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched

@@ -75,7 +75,7 @@ pub struct Shared {
     segments: Segments,
 }
 
-/// The sites' records' address and number, for a later tiptoe.
+/// The address and number of the sites' records, for a later tiptoe.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 

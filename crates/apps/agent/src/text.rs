@@ -44,7 +44,7 @@ impl Text for SelfMemory {
     }
 
     fn sync(&self) {
-        // Cannot fail: the process registered for membarrier(2) before the first patch.
+        // This cannot fail, because the process registered for membarrier(2) before the first patch.
         let _ = membarrier::sync_core();
     }
 }

@@ -56,7 +56,7 @@ const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 pub const CLONED: i64 = 144;
 const HIDDEN: i64 = 152;
 
-/// The last generation. It outlives sessions, because threads keep words with an earlier one.
+/// The number of the last generation. It outlives sessions, because threads keep words with an earlier number.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// A page of empty frames. Word 17 of a thread without frames points to the page's end, because at the end of any page
 /// a trampoline asks the agent for memory. A return finds an empty frame.

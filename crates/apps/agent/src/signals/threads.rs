@@ -14,8 +14,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The robust list's offset in a thread's block, plus 1; 0 if unknown. It outlives sessions, because libc never changes
-/// it.
+/// The robust list's offset in a thread's block, plus 1; 0 if unknown. The word outlives sessions, because libc never
+/// changes the offset.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 const BLOCK: u64 = 4096;
 

@@ -185,7 +185,7 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
     // The handler may have changed `context.mask`, which becomes the thread's mask when our handler returns. If the
-    // session has ended, the kernel must get the whole mask.
+    // session has ended, the kernel must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

@@ -31,7 +31,7 @@ impl CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. A thread whose load in `before` misses
         // the store creates its thread at once, so the readings find the new thread.
         ON_HOLD.store(1, SeqCst);
-        // Before a program starts, its only thread waits for the agent, so no thread is being created.
+        // Before a command starts, its only thread waits for the agent, so no thread is being created.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }

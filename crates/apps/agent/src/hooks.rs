@@ -378,7 +378,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Moves our blocked signals from the kernel's mask to our record, because the agent took them over during this hook.
+/// Moves SIGTRAP and SIGILL from the kernel's mask to our record, because the agent took them over during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

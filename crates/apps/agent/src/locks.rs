@@ -86,7 +86,7 @@ pub struct WaitWords {
 impl WaitWords {
     #[inline]
     pub fn find() -> Option<WaitWords> {
-        // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
+        // SAFETY: a thread's word always points to a descriptor (the address of a slab), its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` rejects a stale slab
     }

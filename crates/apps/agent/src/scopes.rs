@@ -3,7 +3,7 @@
 //!
 //! A thread's records are in its *slab*, its block of counters, at the session's offset for scopes. The nodes (each a
 //! scope within a parent, [`tiptoe_label::nodes`]), which all threads share, are in slab 0. A thread without a slab is
-//! in no scope. A forked child records nothing, because its descriptors are wiped.
+//! in no scope. A forked child records nothing, because its descriptors (slabs' addresses) are wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

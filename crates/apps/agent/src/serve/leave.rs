@@ -1,5 +1,5 @@
-//! Removes first the probes, then the *hooks* (intercepted calls), and last the *guards*, the hooks that keep our
-//! signals unblocked ([`signals`]).
+//! Removes first the probes, then the *hooks* (intercepted calls), and last the *guards*, the hooks that keep SIGTRAP
+//! and SIGILL unblocked ([`signals`]).
 
 use core::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! The memory of trampolines and of their unwind information. [`tiptoe_wire::arena`] has the layout.
+//! The *arenas*: memory near the program's code for trampolines (probes' generated code) and their unwind information.
+//! [`tiptoe_wire::arena`] has the layout.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -18,9 +19,10 @@ const BITS: u32 = 13;
 const MOST: usize = 1 << (BITS - 1);
 /// The most mapped ranges: one session's ranges of code, and the callers' arenas ([`CALLERS`]) of all sessions.
 const RANGES: usize = 1024;
-/// The flag in the length of a *callers' arena*. Trampolines keep return addresses there, so the arena stays writable.
+/// The flag in the length of a *callers' arena*, which stays writable for the return addresses of *followed* calls,
+/// whose returns count, too.
 const CALLERS: u64 = 1;
-/// The most blocks of one trampoline.
+/// The most index blocks that one trampoline spans.
 const FAR: u64 = 128;
 
 /// A hash table of the bases of all arenas with a trampoline.
@@ -51,8 +53,8 @@ pub struct TrampolineCalls {
 }
 
 impl UnwindRange {
-    /// Returns the return addresses of the trampoline's first callers. Each changes only once, from 0. `None` if no
-    /// followed call returns into the trampoline itself.
+    /// Returns the return addresses of the trampoline's first callers. Each address changes only once, from 0. `None`
+    /// if no followed call returns into the trampoline itself.
     pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
         let callers = self.direct?.callers;
         // SAFETY: tiptoe wrote this address into the trampoline's unwind information, which the program cannot write.
@@ -98,7 +100,7 @@ impl Arenas {
         Ok(())
     }
 
-    /// Records that an arena contains a trampoline. Returns `false` if the table is full.
+    /// Records a trampoline's arena; `false` if the table is full.
     pub fn add(&self, trampoline: u64) -> bool {
         let base = base(trampoline);
         let Some(word) = self.slot(base) else {
@@ -125,7 +127,6 @@ impl Arenas {
         ranges.take_while(|(start, _)| *start != 0)
     }
 
-    /// Returns the ranges of all memory ever mapped for trampolines.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let arenas = self.all().map(|base| (base, LEN));
         let all = arenas.chain(self.mapped());
@@ -139,13 +140,13 @@ impl Arenas {
         after.iter().chain(before)
     }
 
-    /// Returns an arena's place, or the free place at which the search for it ends.
+    /// Returns an arena's word in the table, or the free word where its search ends.
     fn slot(&self, wanted: u64) -> Option<&'static AtomicU64> {
         let mut slots = self.slots(wanted);
         slots.find(|word| matches!(word.load(Relaxed), found if found == 0 || found == wanted))
     }
 
-    /// Unmaps the session's arenas that contain no trampoline, where no thread can be. Callers' arenas stay.
+    /// Unmaps the session's arenas without a trampoline, where no thread can be. Callers' arenas stay.
     pub fn unmap_unused(&self) {
         let mut kept = self.ranges.as_chunks().0.iter();
         for (start, len) in self.mapped() {
@@ -174,7 +175,7 @@ impl Arenas {
     }
 
     /// If followed calls return to `address` in a trampoline, returns the return address that the trampoline replaced,
-    /// and the probe's slot.
+    /// and the probe's slot (counter).
     pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
         let range = self.unwind_range(address)?;
         let TrampolineCalls { backs, slot, .. } = range.direct?;
@@ -211,7 +212,7 @@ fn in_index(block: u64) -> Option<UnwindRange> {
 }
 
 fn read(info: u64) -> Option<UnwindRange> {
-    // SAFETY: the words are inside an arena, outside its index. They are readable and do not change.
+    // SAFETY: the words are inside an arena, outside its index, readable and constant.
     let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
     let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
     let entries = word(unwind_info::ENTRIES).clamp(1, unwind_info::PARTS);

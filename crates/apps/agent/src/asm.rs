@@ -1,10 +1,11 @@
 //! The stubs, in assembly: entries that must preserve registers which Rust functions may change.
 //!
-//! Trampolines call `tiptoe_cold_entry` and `tiptoe_hook_entry` with one argument on the stack, which the stubs pop.
-//! Both stubs preserve every register, except that the cold entry changes rax and the flags, which its trampoline
-//! restores. Rust code here is compiled for baseline x86-64, so of the vector registers it can change only xmm0-15.
+//! Trampolines, the generated code of probes and hooks (intercepted calls), call `tiptoe_cold_entry` and
+//! `tiptoe_hook_entry` with one argument on the stack, which these stubs pop. Both stubs preserve every register,
+//! except that the cold entry changes rax and the flags, which its trampoline restores. The agent's Rust code is
+//! compiled for baseline x86-64, so the only vector registers that it can change are xmm0-15.
 //!
-//! All stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
+//! Stubs for trampolines have unwind information for every instruction, because a profiler may walk the stack.
 
 use core::arch::global_asm;
 
@@ -61,7 +62,8 @@ global_asm!(
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
     ".endm",
-    // Stack on entry: return address, slot. The slot becomes the first argument, rsi and rdi the second and third.
+    // Stack on entry: return address, slot (the probe's counter). The slot becomes the first argument, rsi and rdi the
+    // second and third.
     "tiptoe_begin tiptoe_cold_entry",
     "tiptoe_push rbp, rdi, rsi, rdx, rcx, r8, r9, r10, r11",
     "lea rbp, [rsp+64]",
@@ -89,7 +91,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, request, rdx, rcx, rax, and the followed call's return address. Builds a
+    // Stack on entry: return address, request, rdx, rcx, rax, and the probed call's return address. Builds a
     // `calls::CallRegisters`; rax returns the answer.
     "tiptoe_begin tiptoe_slow_entry",
     "tiptoe_push r11, r10, r9, r8, rdi, rsi, rbp, rdx, rcx, rax",
@@ -97,11 +99,11 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
-    // Stack on entry: return address, the site's flags and rule. Builds a `locks::FutexRegisters`. This stub runs
-    // often, so it saves no vector registers. The code that it calls must use none (xtask checks that), except through
-    // `tiptoe_first_slab`. There is no `cld`, because compilers make calls with the direction flag clear, and `cld`
-    // takes 4 ns. The second argument, the thread's slab, is loaded first, because all stores to the slab wait for
-    // these three dependent loads.
+    // Stack on entry: return address, flags and unwind rule of the site (the futex call). Builds a
+    // `locks::FutexRegisters`. This stub runs often, so it saves no vector registers. Nor may the code that it calls
+    // use any (xtask checks that), except through `tiptoe_first_slab`. There is no `cld`, which takes 4 ns, because
+    // compilers call with the direction flag clear. The second argument, the thread's slab (block of counters), is
+    // loaded first, because all stores to the slab wait for these three dependent loads.
     "tiptoe_begin tiptoe_futex_entry",
     "tiptoe_push r11",
     "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
@@ -134,9 +136,9 @@ global_asm!(
     "tiptoe_pop rbp",
     "ret",
     ".cfi_endproc",
-    // Performs a clone or clone3 whose child calls a function of ours before its own code. A hook's trampoline jumps
-    // here instead of to the call. The stub pushes the address in the thread's word `CLONED`, at which the trampoline
-    // continues. If the word at `stack` is 0, the child's stack is its parent's or a copy, and has the address already.
+    // Performs a clone whose child calls a function of ours before its own code. A hook's trampoline jumps here instead
+    // of to the call. The stub pushes the address in the thread's word `CLONED`, at which the trampoline continues. If
+    // the word at `stack` is 0, the child's stack is its parent's or a copy, and contains the pushed address already.
     ".macro tiptoe_clone name, function, stack",
     "tiptoe_begin \\name",
     ".cfi_def_cfa rsp, 0",
@@ -155,7 +157,7 @@ global_asm!(
     ".cfi_register rip, rcx",
     "jmp rcx",
     ".cfi_restore_state",
-    // The child continues here. On a new stack it must push the address again.
+    // The child continues here. On a new stack the child must push the address again.
     "2:",
     ".ifnb \\stack",
     "mov rcx, \\stack",
@@ -175,11 +177,11 @@ global_asm!(
     "jmp 3b",
     ".cfi_endproc",
     ".endm",
-    // For a clone3 that makes the kernel drop the child's handlers. The child may read clone3's record, because its
-    // parent waits, or the child has a copy.
+    // For a clone3 that drops the child's signal handlers. The child may read clone3's record, because its parent
+    // waits, or the child has a copy.
     "tiptoe_clone tiptoe_clone_cleared, {cleared}, [rdi+40]",
-    // For the creation of a thread, which has its own stack. The thread must not read the record, because its parent
-    // may change it.
+    // For the creation of a thread, which has its own stack. The thread must not read the record, which its parent may
+    // change.
     "tiptoe_clone tiptoe_clone_born, {born}",
     // Signal handlers return to this code. Unwinders recognise exactly these bytes: `mov rax, 15` in seven bytes, then
     // `syscall`.
@@ -227,7 +229,7 @@ global_asm!(
     stack = const crate::memory::STACK,
 );
 
-// The compiler calls these functions for copies and fills. They must be hidden, otherwise they would replace the
+// The compiler calls these functions for copies and fills. They are hidden, because otherwise they would replace the
 // program's.
 global_asm!(
     ".text",

@@ -1,12 +1,16 @@
-//! Handles followed calls that their trampolines cannot handle: a thread's first call, the first call from a caller, a
-//! call whose frame ([`Frame`]) is the first in a page, a return whose frame is not the uppermost, and every call of a
-//! thread that may not read the time stamp counter ([`crate::forbidden`]). A call is *left* if it ends without a
-//! return. Signal handlers run this code, so it must neither lock nor wait.
+//! Handles the *followed* calls (whose returns count, too) that *trampolines*, generated code, cannot handle:
+//! - a thread's first call, and the first call from a caller;
+//! - a call whose frame (our record, [`Frame`]) is the first in a page;
+//! - a return whose frame is not the uppermost;
+//! - every call of a thread that may not read the time stamp counter ([`crate::forbidden`]).
 //!
-//! A call is counted but not followed if its thread has no slab, if there is no room for its frame or thunk
-//! ([`Thunk`]), or if following it would do harm ([`crate::described`]). A return that finds no frame of its own thread
-//! takes the frame from another thread, because a coroutine may have moved to this thread. If no thread has the frame,
-//! the call has already been counted as left. The return undoes that count, but the call's duration is unknown.
+//! A call is *left* if it ends without a return. Signal handlers run this code, so it must neither lock nor wait.
+//!
+//! A call is counted but not followed if its thread has no slab (block of counters), or if there is no room for its
+//! frame or return stub ([`Thunk`]). The same holds if following would do harm ([`crate::described`]). A return that
+//! finds no frame of its own thread takes the frame from another thread, because a coroutine may have moved to this
+//! thread. If no thread has the frame, the call has already been counted as left. The return undoes that count, but the
+//! call's duration is unknown.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -53,7 +57,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns the number of the set of words ([`timed_values`]) for this call's `--by` value.
+    /// Returns which set of words ([`timed_values`]) has this call's `--by` value.
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -120,8 +124,8 @@ impl CallSession {
     }
 
     /// Records that the call of a removed frame has ended. If the call is of a *gate* (the function of `--under`), the
-    /// thread on which it began is no longer inside. Returns the probe's slot, and whether the probe is a gate; `None`
-    /// if the frame names no probe.
+    /// thread on which the call began is no longer inside. Returns the probe's slot (its counter), and whether the
+    /// probe is a gate; `None` if the frame names no probe.
     fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
         let (slot, gate) = probe_of(self.shared, frame)?;
         if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
@@ -167,7 +171,7 @@ fn enters(registers: &CallRegisters) -> Option<u64> {
 }
 
 fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
-    // The overflow slab has no descriptor, and so no region.
+    // Slab 0, for threads without their own, has no descriptor, and so no region.
     let index = here.slab.checked_sub(1)? as usize;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     if registers.has(TIMED) && forbidden::is() {
@@ -234,7 +238,7 @@ fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Optio
 }
 
 /// Must be called before a function that inspects its return address `to`. If followed functions tail-called that
-/// function, counts them as returned, and replaces `to` by the program's own address.
+/// function, counts those as returned, and replaces `to` by the program's own address.
 pub fn return_early(shared: &Shared, to: &mut u64) {
     while let Some((caller, slot)) = way_back(shared, *to) {
         let call = ReturnedCall {
@@ -331,8 +335,8 @@ pub fn cut(to: u64) {
     region.set_position(end);
 }
 
-/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread is about to
-/// lose its thread-local block, and so its frames.
+/// Counts all open calls of the calling thread as left, and makes them return directly, because the thread will lose
+/// its thread-local block with its frames.
 pub fn leave_all(shared: &Shared) {
     let Some(region) = Region::of_caller() else {
         return;

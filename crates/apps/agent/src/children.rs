@@ -1,15 +1,15 @@
-//! Handles forked children without a session. They have our patches, but must count no hits.
+//! Handles forked children, which have our patches, but must count nothing.
 //!
-//! In a child our code does nothing, and recognises the child without a system call (`Shared::is_home`). But a trap
-//! byte raises a signal, which a tracer of the child sees. The signal handler then returns by a system call, which a
-//! filter may forbid. So all patches must be removed before the child installs a filter (prctl, seccomp) or asks its
-//! parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because the code is
-//! the parent's, too.
+//! Our code does nothing in a child, which it recognises without a system call (`Shared::is_home`). But a trap byte
+//! (one-byte patch) raises a signal, which a tracer of the child sees. The signal handler then returns by a system
+//! call, which a filter may forbid. So all patches must be removed before the child installs a filter (prctl, seccomp)
+//! or asks its parent to trace it (ptrace). A child that shares its parent's memory (vfork) keeps the patches, because
+//! the code is the parent's, too.
 //!
 //! A process that begins to trace such a child (ptrace ATTACH, SEIZE) first removes the trap bytes from the child's
-//! memory ([`restore_in`]). The child may be running, so only patches of one byte are removed, because one store
-//! suffices. Longer patches may stay, because they begin with a jump, and trap only after the first byte, where the
-//! child's only thread never is.
+//! memory ([`restore_in`]). The child may be running, so only trap bytes are removed, each by one store. Longer patches
+//! may stay, because they begin with a jump, and trap only after the first byte, where the child's only thread never
+//! is.
 
 use tiptoe_sys::raw::{O_CLOEXEC, call, close, nr, open};
 use tiptoe_wire::SiteFlags;
@@ -21,12 +21,12 @@ use crate::signals;
 
 /// Removes all patches, if this process is a forked child.
 #[cold]
-#[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
+#[inline(never)] // so that the callers' other paths need no stack for the patcher's buffers
 pub fn restore() {
     let Some(shared) = shared::get().filter(|shared| !shared.is_here()) else {
         return;
     };
-    // No signal handler must run here, because it could run this code, too, or change what is being restored.
+    // No signal handler must run here, because it could run this code, or change what is being restored.
     let mask = set_mask(!OURS);
     serve::restore_forked(shared);
     set_mask(mask);
@@ -37,7 +37,7 @@ pub fn restore() {
 
 /// Removes the trap bytes from a forked child that the caller is about to trace.
 #[cold]
-#[inline(never)] // so that other calls' hooks need no stack for its buffers
+#[inline(never)] // so that the callers' other paths need no stack for its buffers
 pub fn restore_in(pid: u32) {
     let Some(shared) = shared::get() else {
         return;

@@ -1,13 +1,14 @@
-//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab.
+//! Times calls. When a call returns, its duration is added to the probe's words in the thread's slab (block of
+//! counters).
 //!
-//! A trampoline's exit calls `tiptoe_time_entry` with the elapsed ticks in rax, the end of the call's frame in rcx and
-//! the byte offset of the probe's words in rdx. Every other register is preserved. In a hot loop this takes 0.5 ns,
-//! because it overlaps with the next reading of the time stamp counter.
+//! The exit of a trampoline (generated code) calls `tiptoe_time_entry`. rax has the elapsed ticks, rcx the end of the
+//! call's frame (our record), rdx the byte offset of the probe's words. Every other register is preserved. In a hot
+//! loop this takes 0.5 ns, because it overlaps with the next reading of the time stamp counter.
 //!
 //! A call saves the number of its duration's histogram bucket, and the probe's next call in the thread increments that
 //! bucket. An immediate increment would store to an address that depends on the duration just measured. Later loads may
-//! alias it, so they would wait 15 ns for that address. The exchange of buckets needs no lock prefix, because only a
-//! signal handler of the same thread can interrupt it.
+//! alias that address, so they would wait 15 ns. The exchange of buckets needs no lock prefix, because only a signal
+//! handler of the same thread can interrupt it.
 //!
 //! The histogram's bucket `i` holds (2^(i/8), 2^((i+1)/8)] ns. The leading one bit of ns - 1 and the three bits after
 //! it select one of eight equal parts of the octave. Each part but the last contains one bucket boundary, with which ns
@@ -31,7 +32,7 @@ struct Clockwork {
     /// The duration below which calls are not timed.
     slower_ns: AtomicU64,
     /// The same moment in ticks and in ns. Relaxed throughout: the agent's thread writes both at its start, usually
-    /// before a trampoline is armed. A torn pair would only shift computed ticks.
+    /// before a probe is patched. A torn pair would only shift computed ticks.
     moment_ticks: AtomicU64,
     moment_ns: AtomicU64,
 }
@@ -44,7 +45,7 @@ static CLOCKWORK: Clockwork = Clockwork {
 };
 
 pub fn set(clock: &Clock) {
-    // Relaxed: set before the first trampoline that reads it is armed.
+    // Relaxed: set before the first patch whose code reads these words.
     CLOCKWORK.ns_per_tick.store(clock.ns_per_tick, Relaxed);
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }

@@ -1,8 +1,8 @@
-//! Detects that the program has confined itself further than the agent's thread. If the confining call has a hook, the
-//! hook ends the agent's thread before the call. Otherwise only the call's effect can be detected.
+//! Detects that the program has confined itself more than the agent's thread is. If the confining call is hooked, the
+//! agent's thread ends before the call. Otherwise only the call's effect can be detected.
 //!
-//! tiptoe checks from outside, and counts its checks in the plan. While that count does not grow, the agent's thread
-//! itself checks.
+//! tiptoe checks from outside, and counts its checks in the plan (shared memory). While that count does not grow, the
+//! agent's thread itself checks.
 
 use tiptoe_sys::raw::{Errno, call, gettid, nr};
 use tiptoe_sys::rights::Rights;

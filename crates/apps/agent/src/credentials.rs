@@ -1,5 +1,5 @@
 //! Takes all rights away from the agent's thread. Otherwise the program, which can write that thread's stack, could use
-//! these rights even after it has given up its own.
+//! them after it has given up its own.
 //!
 //! The thread first opens the files of /proc that it needs ([`crate::files`]). It then takes random ids that own
 //! nothing, joins a new session keyring, drops all capabilities, sets no_new_privs, and enters a Landlock domain that
@@ -9,7 +9,7 @@
 //! The thread's saved id differs from its real id, because no process has, or can take, both.
 //!
 //! A change of ids clears the process's dumpable flag. Without the flag the user cannot trace the process, so the
-//! thread sets it again.
+//! thread sets the flag again.
 
 use tiptoe_sys::raw::{Errno, call, close, nr};
 
@@ -22,8 +22,8 @@ const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 const JOIN_SESSION_KEYRING: usize = 1;
 const UNOWNED: usize = 0xf000_0000;
-/// The real id if the user namespace does not map the unowned ids. It must not be the overflow id, 65534, which real
-/// processes have.
+/// The real id if the user namespace does not map the unowned ids. This id must not be the overflow id, 65534, which
+/// real processes have.
 const MAPPED: usize = 65_530;
 
 pub fn drop_rights() {

@@ -1,8 +1,8 @@
-//! The ranges of code to which followed calls may return.
+//! The ranges of code to which *followed* calls (whose returns count, too) may return.
 //!
 //! Runtimes that generate code, such as HotSpot and V8, walk their own stacks, and look up the return address of each C
-//! function that generated code called. If a thunk replaced such an address, the runtime would crash. C unwinders
-//! cannot pass through generated code either. So calls from code without unwind information are only counted.
+//! function that generated code called. If we replaced such an address to follow a call, the runtime would crash. C
+//! unwinders cannot pass through generated code either. So calls from code without unwind information are only counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -1,5 +1,6 @@
-//! The agent's two entries: a call on a borrowed thread (`-p`), and a constructor that runs before those of other
-//! libraries (`-- CMD`).
+//! The agent's two entries: a call on a thread that tiptoe borrows (`-p`), and a constructor that runs before other
+//! libraries' (`-- CMD`). An entry begins a session with two shared segments: the agent writes *data*, tiptoe writes
+//! the *plan*.
 
 use core::ffi::c_int;
 use core::mem::size_of_val;
@@ -13,12 +14,12 @@ use crate::shared::{self, Shared};
 use crate::thread::{self, SessionGuard};
 use crate::{environ, hit, memory, serve, session, signals, space, tasks, tls, watches};
 
-/// The interval at which a starting program checks whether tiptoe is alive.
+/// The interval of a starting program's checks whether its session has ended.
 const LOOK_NS: u64 = 20_000_000;
-/// The same interval without a session. It is shorter, because no futex word is mapped by which tiptoe could wake us.
+/// The interval of other checks, between which nothing wakes the waiting thread.
 const SOON_NS: u64 = 1_000_000;
 
-/// The agent's name in `/proc/PID/maps`. tiptoe puts it into the loader's list, because the path that the loader opened
+/// The agent's name in `/proc/PID/maps`. tiptoe writes it into the loader's list, because the path there
 /// (`/proc/self/fd/N`) later leads to another file.
 #[unsafe(no_mangle)]
 #[used]
@@ -28,18 +29,18 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Becomes 1 once the loader has loaded this agent. Before that, tiptoe must not call the entry.
+/// Becomes 1 once the loader has loaded this agent. tiptoe must not call [`tiptoe_agent_entry`] before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
 
-/// The key of tiptoe's message in the environment. tiptoe writes the key into the agent's file; 0 without a message.
+/// The key in tiptoe's environment entry. tiptoe writes the key into the agent's file; 0 if there is no entry.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data.tiptoe_key")]
 #[used]
 static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno,
-/// which means that the program is unchanged.
+/// Begins a session on the segments of two descriptors, which the caller closes. Returns 0, or a negated errno; the
+/// program is then unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
     match begin(data_fd, plan_fd) {
@@ -53,21 +54,20 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
-    // If the program called mlockall, the loader's mapping of this image is locked, too.
+    // If the program has called mlockall, the loader's mapping of this image is locked, too.
     let image = memory::image();
     let _ = memory::unlock(image.start, image.len());
     let shared = shared::create()?;
     let guard = lock(shared)?;
     let pid = getpid();
-    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores. A
-    // forked child in another PID namespace may have the same pid, so `is_home` does not only compare `pid`.
+    // Relaxed, here and below: the lock orders sessions, and the clone of the agent's thread publishes the stores.
     let was_home = shared.is_home();
     if !was_home {
         session::forget(shared);
     }
     shared.must_leave.store(false, Ordering::Relaxed);
     if tasks::count() == 1 {
-        // With several threads the registration takes 10 to 20 ms, so the agent's thread makes it.
+        // With several threads the registration takes 10 to 20 ms, so the agent's thread registers.
         membarrier::register()?;
     }
     signals::learn_layout();
@@ -87,16 +87,16 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
-/// Takes the session's lock. Waits for a former session's end only about 5 ms, because the calling thread is borrowed,
-/// and tiptoe can try again.
+/// Takes the session's lock. Waits at most about 5 ms for a former session's end, because the caller is a thread of the
+/// program. tiptoe can try again.
 fn lock(shared: &'static Shared) -> Result<SessionGuard, Errno> {
     const EBUSY: Errno = Errno(16);
     const EALREADY: Errno = Errno(114);
     for _ in 0..25 {
         let guard = SessionGuard::take(shared);
-        // A forked child has a copy of its parent's `Shared`, but not the segments.
+        // A forked child has a copy of its parent's `Shared`, but not of the segments.
         if let Some(data) = shared.data().filter(|_| shared.is_home()) {
-            // Relaxed: if tiptoe dies just now, either answer is right.
+            // Relaxed: if tiptoe dies just now, either error is right.
             let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
             return Err(match is_owned(owner) {
                 true => EALREADY,
@@ -141,8 +141,8 @@ extern "C" fn constructor() {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);
             }
-            // The program's only thread gets its slab now, because the program may later forbid itself the system calls
-            // that this needs.
+            // The program's only thread gets its slab (block of counters) now, because the program may later forbid
+            // itself the system calls for that.
             hit::give_slab_to_caller();
         }
         Err(errno) => {
@@ -155,7 +155,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Reports that this agent cannot serve. Does not map the segment, because memory may be lacking.
+/// Reports to tiptoe that no session began, without mapping the segment, because memory may be lacking.
 fn refuse(data: c_int, Errno(code): Errno) {
     let words = Data::refusal(code as u64);
     let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
@@ -168,7 +168,7 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Makes the program wait until tiptoe releases its segment or dies.
+/// Makes the program wait until tiptoe releases the segment's owner word, or dies.
 fn wait_for_owner(data: c_int) {
     loop {
         let mut word = 0u32;
@@ -187,7 +187,7 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Makes the program wait until its probes are armed. Returns `false` if tiptoe died or ended the session.
+/// Makes the program wait until its probes are armed. Returns `false` if the session has ended.
 fn wait_for_go(shared: &Shared) -> bool {
     loop {
         // Acquire: pairs with the Release in `serve`.

@@ -27,7 +27,7 @@ pub fn find_array() -> Option<*mut *mut c_char> {
     unsafe { Some(stack.add(*stack + 2).cast()) }
 }
 
-/// Returns the address where the stack began. The program's name ends at the last bracket, because it may contain some.
+/// Returns the address where the stack began. The program's name, which may contain brackets, ends at the last one.
 fn start_stack(stat: &[u8]) -> Option<usize> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
@@ -44,8 +44,8 @@ fn decimal(digits: &[u8]) -> Option<usize> {
     all_digits.then(|| digits.iter().fold(0, value))
 }
 
-/// Reads tiptoe's entry, and removes it and our part of LD_PRELOAD. `None` if tiptoe did not start this program, or if
-/// the program gains rights by its start (AT_SECURE).
+/// Reads tiptoe's entry, and removes the entry and our part of LD_PRELOAD. `None` if tiptoe did not start this program,
+/// or if the program gains rights by its start (AT_SECURE).
 ///
 /// # Safety
 /// `envp` must be the NULL-terminated array that the kernel made, not yet used by any other thread.
@@ -88,7 +88,7 @@ unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
     }
 }
 
-/// Returns the first entry whose first [`LONGEST`] bytes `read` accepts, and what `read` returned.
+/// Returns the first entry whose first [`LONGEST`] bytes `read` accepts, with its result.
 unsafe fn find<T>(
     envp: *mut *mut c_char,
     read: impl Fn(&[u8]) -> Option<T>,
@@ -109,7 +109,7 @@ unsafe fn find<T>(
     None
 }
 
-/// Zeroes an entry's string, because /proc/PID/environ shows it, and closes the gap in the array.
+/// Zeroes an entry's string, which /proc/PID/environ shows, and closes the gap in the array.
 unsafe fn remove(entry: *mut *mut c_char) {
     // SAFETY: as in `find`.
     unsafe {
@@ -122,8 +122,8 @@ unsafe fn remove(entry: *mut *mut c_char) {
     }
 }
 
-/// Returns an entry's string, without the NUL. The search for the NUL must have a bound, because otherwise the compiler
-/// replaces it by a call of `strlen`.
+/// Returns an entry's string, without the NUL. The search must have a bound, because otherwise the compiler replaces it
+/// by a call of `strlen`.
 unsafe fn string<'a>(entry: *mut *mut c_char) -> &'a mut [u8] {
     /// The longest string that the kernel passes, with its NUL (execve(2)).
     const MOST: usize = 32 << 12;
@@ -135,7 +135,7 @@ unsafe fn string<'a>(entry: *mut *mut c_char) -> &'a mut [u8] {
     }
 }
 
-/// Removes our file from LD_PRELOAD, and a sanitizer's runtime that tiptoe put before it.
+/// Removes from LD_PRELOAD our file, and a sanitizer's runtime that tiptoe put before our file.
 unsafe fn strip_preload(entry: *mut *mut c_char, agent: i32) {
     // SAFETY: as in `find`.
     let list = unsafe { string(entry) }.get_mut(PRELOAD.len()..);

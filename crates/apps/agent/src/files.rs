@@ -1,6 +1,6 @@
 //! The files of /proc/self that the agent reads.
 //!
-//! The agent's thread opens its files when it starts, because it then gives up the right to do so
+//! The agent's thread opens its files when it starts, because it then gives up the right to open them
 //! ([`crate::credentials`]). Other threads open and close a file each time.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};

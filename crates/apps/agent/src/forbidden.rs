@@ -1,19 +1,20 @@
 //! Handles threads that may not read the time stamp counter. After prctl(PR_SET_TSC, PR_TSC_SIGSEGV), reading raises
 //! SIGSEGV in the thread, and in threads and processes that it starts.
 //!
-//! Trampolines read the counter only after they have pushed or found a call's frame. So the agent hides the thread's
-//! frames from trampolines ([`tls::hide_frames`]), which then call the agent at each entry and return. Other threads
-//! execute no additional instruction.
+//! Trampolines (probes' generated code) read the counter only after they have pushed or found a call's frame (our
+//! record). So the agent hides the thread's frames from trampolines ([`tls::hide_frames`]), which then call the agent
+//! at each entry and return. Other threads execute no additional instruction.
 //!
 //! | in such a thread | result |
 //! |---|---|
 //! | a call that would be timed | it is only counted |
 //! | the return of a call that was timed from its entry | it is timed by the kernel's clock |
-//! | a call that would be recorded | it is only counted, in the overflow slab |
+//! | a call that would be recorded | it is only counted, in slab 0, which all threads share |
 //! | a wait, a scope | it is timed by the kernel's clock |
 //!
-//! The hook of prctl sees a thread's own change. Other changes are found by [`look`], which checks at the thread's
-//! first followed call, and when the thread enters a later session. Two cases are not handled:
+//! The hook (interception) of prctl sees a thread's own change. Other changes are found by [`look`], which checks at
+//! the thread's first *followed* call (whose return counts), and when the thread enters a later session. Two cases are
+//! not handled:
 //! - a prctl without a hook after this check (if calls are recorded, after the thread's first hit);
 //! - a prctl in a signal handler that interrupted a trampoline right before the reading.
 
@@ -30,8 +31,8 @@ const PR_SET_TSC: usize = 26;
 const ENABLE: u32 = 1;
 const SIGSEGV: u32 = 2;
 
-/// Lets the agent's thread read the counter, because it may have inherited the prohibition. Then compares the counter
-/// with the kernel's clock.
+/// Lets the agent's thread read the counter, because that thread may have inherited the prohibition. Then compares the
+/// counter with the kernel's clock.
 pub fn begin() {
     // SAFETY: the call concerns this thread only.
     let _ = unsafe { call(nr::PRCTL, [PR_SET_TSC, ENABLE as usize, 0, 0, 0, 0]) };
@@ -45,7 +46,7 @@ pub fn is() -> bool {
 /// Performs the program's prctl(PR_SET_TSC).
 pub fn change(frame: &Frame) -> i64 {
     let wanted = frame.rsi as u32;
-    // A forked child need not hide its frames, because without a slab its trampolines never read the counter. A child
+    // A forked child need not hide its frames, because without counters its trampolines never read the clock. A child
     // that shares this memory (vfork) must not, because that would hide its parent's frames.
     let shared = shared::at_home();
     if shared.is_some() && wanted == SIGSEGV {

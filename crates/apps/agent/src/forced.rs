@@ -1,5 +1,5 @@
-//! Hides return thunks from forced unwinding (`_Unwind_ForcedUnwind`, by which `pthread_exit` and `pthread_cancel` end
-//! a thread).
+//! Hides return thunks (stubs to which probed calls return) from forced unwinding (`_Unwind_ForcedUnwind`, by which
+//! `pthread_exit` and `pthread_cancel` end a thread).
 //!
 //! For each frame, the unwinder calls its caller's *stop function*, and then removes the frame. Return thunks are
 //! frames to the unwinder, but the program must not see them. So we replace the stop function by [`stop`], which skips
@@ -8,7 +8,7 @@
 //! To run a cleanup, the unwinder jumps into the program, which later continues the unwinding (`_Unwind_Resume`). By
 //! then the unwinder's earlier frames and ours no longer exist. So the unwinder keeps [`stop`] and its argument in the
 //! program's exception object. That argument is our record of the program's function and argument, in the thread's
-//! region ([`crate::calls`]). A thread without a region needs no record, because it returns to no thunk.
+//! region of memory ([`crate::calls`]). A thread without a region needs no record, because it returns to no thunk.
 //!
 //! A record belongs to one exception object until the unwinding ends or the thread is dead. If the program's function
 //! jumps away, the record stays in use. The thread's next unwinding uses the record again, because glibc has one

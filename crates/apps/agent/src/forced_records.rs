@@ -1,4 +1,4 @@
-//! A thread's records of forced unwinding, in the memory of its frames.
+//! A thread's records of forced unwinding, in the last page of its region ([`crate::calls`]).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,7 +15,7 @@ impl ForcedRecord {
         self.0.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Takes the record for an exception object. Fails if a signal handler took it first, for another object.
+    /// Takes the record for an exception object. Fails if a signal handler took the record first, for another object.
     fn take(&self, exception: u64) -> bool {
         let [owner, ..] = &self.0;
         let taken = owner.compare_exchange(0, exception, Relaxed, Relaxed);

@@ -1,11 +1,10 @@
-//! Detects that a call of the *gate* ends without a return. The gate is the function of `--under`: probes count only
-//! in threads that are inside. A thread that leaves the gate must count as outside at once, not when a later call
-//! returns.
+//! Detects that a call of the *gate* ends without a return. The gate is `--under`'s function: probes count only in
+//! threads inside. A thread that leaves the gate must count as outside at once.
 //!
 //! Two functions are intercepted: `longjmp`, whose buffer contains the new stack pointer, and `_Unwind_SetIP`. A
 //! frame's personality routine calls `_Unwind_SetIP` if the frame will handle an exception, a panic or a cancellation;
 //! `_Unwind_GetCFA` then returns the frame's stack pointer. Other exits (gcc's `__builtin_longjmp`) are detected late:
-//! when the gate is called again, or when a followed call of an outer frame returns.
+//! when the gate is called again, or when a probed call of an outer frame returns.
 
 use crate::calls;
 use crate::program_call::Frame;
@@ -47,7 +46,8 @@ pub fn land(shared: &Shared, unwinder: usize, frame: &Frame) {
     };
     // SAFETY: this is `_Unwind_GetCFA` of the unwinder that made the context.
     let to = unsafe { core::mem::transmute::<usize, StackOf>(stack_of as usize)(frame.rdi) };
-    // If a return thunk leads to this frame, `to` is 8 too low (see `unwind_info`). For other frames, adding 8 is
-    // harmless: at calls `to` is aligned to 16, so the frame's own return address is at `to + 8` or above, and stays.
+    // If a return thunk (a probed call's stub) leads to this frame, `to` is 8 too low (see `unwind_info`). For other
+    // frames, adding 8 is harmless. At calls `to` is aligned to 16, so the frame's own call, whose return address is at
+    // `to + 8` or above, is not cut.
     calls::cut(to + 8);
 }

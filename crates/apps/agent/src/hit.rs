@@ -1,5 +1,6 @@
-//! Gives a thread a slab at its first hit, in about 0.5 us. A trampoline calls [`cold`] if its thread has no slab. A
-//! thread has none at its first hit in a session, after it created a child, or if all slabs are taken.
+//! Gives a thread a *slab*, a block of counters, in about 0.5 us. A *trampoline*, a probe's generated code, calls
+//! [`cold`] if the thread has no slab: at its first hit of a probe in a session, after it created a child, or if all
+//! slabs are taken.
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
@@ -15,19 +16,19 @@ use crate::shared::{self, Shared};
 use crate::taken_slab;
 use crate::tls;
 
-/// Counts or records one hit of a slot for the calling thread, and gives the thread a slab for its next hits. A child
-/// process counts nothing ([`Shared::is_home`]).
+/// Counts or records one hit of a probe's slot (counter) for the calling thread, and gives the thread a slab for its
+/// next hits. A child process counts nothing ([`Shared::is_home`]).
 ///
-/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. A thread without a slab may be
-/// inside, because creating a child takes the slab away.
+/// With [`UNDER`] in `argument`, only a thread inside `--under`'s function counts. It may have lost its slab by
+/// creating a child.
 pub extern "C" fn cold(argument: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
     };
     // Relaxed: constant within a session.
     let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
-    // The session must be loaded before the data segment, so that `give_slab` gives no slab of a session that has ended
-    // in between.
+    // The session must be loaded before the data segment. Otherwise a session could end in between, and the next
+    // session's number would admit the ended session's slab.
     let Some(session) = shared.claims.session() else {
         return;
     };
@@ -64,7 +65,8 @@ pub fn give_slab_to_caller() {
     }
 }
 
-/// Gives the calling thread a slab at its first wait, wake or scope of a session. Returns the slab's address, or 0.
+/// Gives the calling thread a slab at its first futex wait, futex wake or scope of a session. Returns the slab's
+/// address, or 0.
 pub extern "C" fn first_slab() -> u64 {
     new_slab().unwrap_or(0)
 }
@@ -126,7 +128,7 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
     if !tls::is_on_libcs_block() {
         return None;
     }
-    // A dead thread's records must be read before its ring is reused.
+    // A dead thread's records must be read before another thread reuses their ring.
     let unread = |index| {
         let ring = data.ring(index as u32 + 1);
         ring.is_some_and(|ring| !ring.is_read())

@@ -1,8 +1,8 @@
-//! Intercepts system calls of the program that would have another effect with the agent present. A hook replaces the
-//! `mov $NUMBER,%eax` before the call, or is in libc's function `syscall`.
+//! Intercepts system calls of the program that would have another effect with the agent present. A *hook* is a patch
+//! that replaces the `mov $NUMBER,%eax` before the call, or is in libc's function `syscall`.
 //!
-//! If a hook performs the call, its trampoline continues after the call. Otherwise the program makes the call at the
-//! original address, so that a thread that waits there can be cancelled or unwound as usual.
+//! If a hook performs the call, its generated code, a *trampoline*, continues after the call. Otherwise the program
+//! makes the call at the original address, so that a thread waiting there can be cancelled or unwound as usual.
 
 use tiptoe_sys::raw::{nr, syscall6};
 use tiptoe_wire::LeaveReason;
@@ -111,8 +111,8 @@ fn intercept(what: u32, frame: &mut Frame) {
     }
 }
 
-/// Prepares a system call of a thread whose thread-local block may lack our words. They must not be accessed, because
-/// the program's own memory may be there.
+/// Prepares a system call of a thread whose thread-local block may lack our words. This function must not access them,
+/// because the program's own memory may be there.
 fn before_without_words(number: usize, frame: &Frame) {
     let Some(shared) = shared::at_home() else {
         return;
@@ -163,12 +163,12 @@ fn rules(number: usize, frame: &Frame) -> Option<LeaveReason> {
         nr::SECCOMP => u64::from(frame.rdi as u32),
         _ => return None,
     };
-    // Without a filter the program only asks which features the kernel has.
+    // Without a filter's address the program only asks which features the kernel has.
     (mode == 0 || (mode == 1 && frame.rdx != 0)).then_some(LeaveReason::Seccomp)
 }
 
 /// Ends the session before the program installs a filter or dispatcher of system calls, which may refuse the agent's
-/// calls or kill the program.
+/// calls.
 fn before_rules(why: LeaveReason) {
     match shared::at_home() {
         Some(shared) => thread::leave(shared, why),
@@ -177,7 +177,7 @@ fn before_rules(why: LeaveReason) {
 }
 
 /// Prepares a thread's switch to another thread-local block. If libc did not lay that block out, the session must end,
-/// because a trampoline would take an arbitrary word of the block for its descriptor's address.
+/// because trampolines would take an arbitrary word of it for the descriptor's address.
 fn before_storage(block: u64) {
     if tls::is_laid_out(block) {
         // SAFETY: libc made this block, and its thread does not run on it yet.
@@ -192,8 +192,8 @@ fn before_storage(block: u64) {
     }
 }
 
-/// Prepares the creation of a child. A child that shares this memory must not count in its parent's slab, so the slab
-/// is taken from this thread until its next hit.
+/// Prepares the creation of a child. A child that shares this memory must not count in its parent's slab (block of
+/// counters). So the slab is taken from this thread until its next hit of a probe.
 fn before_child(number: usize, frame: &Frame) {
     if copies_memory(number, frame) {
         space::count_fork();
@@ -221,7 +221,8 @@ fn copies_memory(number: usize, frame: &Frame) -> bool {
 }
 
 /// Returns whether a child must call [`cleared`], because the kernel will drop our handlers. A child that shares this
-/// memory while its parent runs must not, because the parent may change clone3's record, which the stub (`asm`) reads.
+/// memory while its parent runs must not call it, because the parent may change clone3's record, which the stub (`asm`)
+/// reads.
 fn clears_handlers(frame: &Frame) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
@@ -230,8 +231,7 @@ fn clears_handlers(frame: &Frame) -> bool {
     flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
 }
 
-/// Runs before a child's own code, if the kernel dropped our handlers at its creation, as glibc's posix_spawn requests
-/// since 2.38.
+/// Runs before a child's own code, if its creation dropped our handlers (posix_spawn since glibc 2.38).
 pub extern "C" fn cleared() {
     signals::after_clear();
 }
@@ -240,7 +240,7 @@ pub extern "C" fn born() {
     watches::born();
 }
 
-/// Returns the words of clone3's record, from `flags` to `tls`.
+/// Returns clone3's record, from `flags` to `tls`.
 fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     let whole = frame.rsi >= 8 * 8;
     // SAFETY: libc passes a valid record of the size in rsi.
@@ -248,7 +248,7 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// Returns a clone's flags, and its argument for the child's thread control block.
+/// Returns a clone's flags and its argument for the child's thread control block.
 fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     match number {
         nr::CLONE => Some((frame.rdi, frame.r8)),
@@ -270,9 +270,9 @@ fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     (flags & CLONE_THREAD != 0).then(|| block_of_child(number, frame))?
 }
 
-/// Performs unshare or setns. While the agent's thread exists, they would fail, or have only half their effect. The
-/// agent's thread ends before the call (if it does in time), and starts again in the new namespace. In a new PID
-/// namespace it cannot start, so the calling thread ends the session.
+/// Performs unshare or setns. These calls fail while the agent's thread exists, or leave that thread in the old
+/// namespace. So that thread ends before the call (if it does in time), and starts again afterwards. After a change of
+/// the PID namespace no thread can start, so the caller ends the session.
 fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     // Signals are blocked, because a handler that jumps away would keep the session's lock, and a handler that forks
     // would make its child run the code below.
@@ -294,7 +294,6 @@ fn perform_without_agents_thread(number: usize, frame: &Frame) -> i64 {
     result
 }
 
-/// Returns the signals that must not be blocked in the kernel now.
 fn kept() -> u64 {
     if signals::owned() { OURS } else { 0 }
 }
@@ -379,8 +378,7 @@ fn sigprocmask(frame: &Frame) -> i64 {
     0
 }
 
-/// Unblocks our signals in the kernel, and records that the program blocks them, because the agent took them over
-/// during this hook.
+/// Moves SIGTRAP and SIGILL from the kernel's mask to our record, because the agent took them over during this hook.
 fn believe_as_blocked() {
     let mask = set_mask(u64::MAX);
     tls::set_blocked(mask & OURS);

@@ -1,18 +1,19 @@
-//! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
+//! `libtiptoe_agent.so`: tiptoe's part inside a traced program.
 //!
-//! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts it in the thread's *slab*,
-//! a block of counters, at the probe's *slot*. A *followed* call, whose return counts too, has a *frame*, our record of
-//! it. It returns through the trampoline or a *return thunk*, generated code for one return address. A session has two
-//! segments shared with tiptoe ([`tiptoe_wire`]): the agent writes *data*, tiptoe writes the *plan*.
+//! A *hit* is one execution of a probed instruction. A *trampoline*, generated code, counts the hit in the thread's
+//! *slab*, a block of counters, at the probe's *slot*. A *followed* call, whose return counts too, has a *frame*, our
+//! record of that call. The call returns through the trampoline or a *return thunk*, generated code for one return
+//! address. A session has two segments shared with tiptoe ([`tiptoe_wire`]): the agent writes *data*, tiptoe writes the
+//! *plan*.
 //!
 //! Rules for every line here:
 //! 1. no libc, no allocation, no thread-local storage except the words in [`tls`]; the library imports no symbol, and
 //!    its symbols replace none of the program's;
-//! 2. a hit runs a trampoline. The trampoline calls [`hit`] only if its thread has no slab, and [`calls`] only if it
-//!    cannot handle a followed call itself;
+//! 2. a hit runs a trampoline. The trampoline calls [`hit`] only if the thread has no slab, and [`calls`] only for a
+//!    followed call that generated code cannot handle;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all signals, shares no descriptor table with
 //!    the program, has no rights, and exists only while a tiptoe is attached;
-//! 4. the program must not notice the agent: [`signals`] lists what it could still see.
+//! 4. the program must not notice the agent: [`signals`] lists the effects that remain visible.
 //!
 //! | runs on | modules |
 //! |---|---|
@@ -77,12 +78,11 @@ mod unwind;
 mod unwind_info;
 mod watches;
 
-// Only the agent's own profile compiles this. A build of the whole workspace links std, which has a panic handler.
+// Only the agent's own profile compiles this, because other builds link std's handler.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    // No code path panics by design, so a panic means a broken invariant. The thread must neither continue nor end the
-    // program.
+    // A panic means a broken invariant. The thread must neither continue nor end the program.
     loop {
         tiptoe_sys::raw::sleep_ns(999_000_000);
     }

@@ -1,8 +1,8 @@
 //! Tracks libraries that are loaded and closed during a session.
 //!
 //! The loader calls an empty function, made for debuggers, before and after each change of its list of libraries. At
-//! the second call a new library is mapped, but not relocated, and none of its code has run. A hook of that function
-//! runs [`changed`](crate::library_changes::changed) under the loader's lock, so in one thread at a time.
+//! the second call a new library is mapped, but not relocated, and none of its code has run. A hook (our patch) of that
+//! function runs [`changed`](crate::library_changes::changed) under the loader's lock, so in one thread at a time.
 //!
 //! | library | then |
 //! |---|---|
@@ -29,19 +29,20 @@ use crate::owner::is_owned;
 pub const MOST: usize = 4096;
 /// The longest wait of a loading thread once [`RESERVE_NS`] is used up, unless an unwinder is loaded.
 const PATIENCE_NS: u64 = 20_000_000;
-/// How long a session's waits together may exceed [`PATIENCE_NS`], because on a busy machine tiptoe gets a CPU late.
+/// How long a session's waits together may exceed [`PATIENCE_NS`], because tiptoe may get a CPU late.
 const RESERVE_NS: u64 = 300_000_000;
-/// The longest wait if an unwinder is loaded, because an unwinder must not see return thunks before it is hooked.
+/// The longest wait if an unwinder is loaded. Until its hooks are patched, the unwinder must not see return thunks (our
+/// stubs for calls' returns).
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;
-/// The interval at which a waiting thread wakes the agent's thread, which misses a wake that precedes its sleep.
+/// The interval at which a waiting thread wakes the agent's thread again, which may miss a wake before its sleep.
 const AGAIN_NS: u64 = 200_000;
 /// Values of `task`: the agent's thread must patch the library, or could not patch it.
 const PATCH: u64 = 1;
 const STALE: u64 = 2;
 
-/// A file at an address. The loading thread writes these words, except `start`, `end` and `sites`, which it reads once
-/// tiptoe has served the report. The agent's thread writes those, ends tasks, and sets `reported` to request another
-/// report.
+/// A file at an address. The loading thread writes these words. That thread only reads `start`, `end` and `sites`, once
+/// tiptoe has served the report. The agent's thread writes these three, ends tasks, and sets `reported` to request
+/// another report.
 pub struct Library {
     /// The address of the loader's entry while the library is loaded, else 0.
     entry: AtomicU64,
@@ -52,7 +53,7 @@ pub struct Library {
     /// The number of the last walk that found the library.
     met: AtomicU64,
     task: AtomicU64,
-    /// The range of the library's code, and the number of its sites.
+    /// The range of the library's code, and the number of its sites (places to patch).
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
     pub(crate) sites: AtomicU64,
@@ -81,8 +82,8 @@ pub struct Libraries {
 const FREE: u32 = 0;
 const PATCHED: u32 = 1;
 const MAPPED: u32 = 2;
-/// The longest wait for this lock, after which the thread continues without it. It is long, because a batch of patches
-/// may wait for a CPU, and the loader may relocate a large library.
+/// The longest wait for this lock, after which the thread continues without it. The wait is long, because a batch of
+/// patches may wait for a CPU, and the loader may relocate a large library.
 const CODE_PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 50_000;
 
@@ -113,14 +114,13 @@ impl Libraries {
         }
     }
 
-    /// Locks the code. Returns `false` if the code stays locked too long.
+    /// Locks the code; `false` if it stays locked too long.
     fn take_code(&self, holder: u32) -> bool {
         let until = raw::monotonic_ns() + CODE_PATIENCE_NS;
         loop {
             // Acquire: pairs with the Release in `free_code`.
             let taken = self.code.compare_exchange(FREE, holder, Acquire, Relaxed);
-            // If an earlier change left the word `MAPPED`, the caller takes it over, because the caller holds the
-            // loader's lock.
+            // If an earlier change left the word `MAPPED`, the holder of the loader's lock takes it over.
             if taken.is_ok() || holder == MAPPED && taken == Err(MAPPED) {
                 return true;
             }
@@ -149,7 +149,7 @@ impl Libraries {
         let is_taken = self.take_code(PATCHED);
         let patched = patch();
         // If the code stayed `MAPPED`, probably no hook saw the end of the loader's change. The code is unlocked here,
-        // because otherwise each batch would wait.
+        // because otherwise each later batch would wait.
         self.free_code(if is_taken { PATCHED } else { MAPPED });
         patched
     }
@@ -161,8 +161,8 @@ impl Libraries {
 
     /// Forgets all libraries. Another thread may still be in a walk.
     pub fn forget(&self) {
-        // The record is cleared first, because without it no thread begins a walk. Acquire keeps the stores below after
-        // this exchange.
+        // The record is cleared first, because without a record no thread begins a walk. Acquire keeps the stores below
+        // after this exchange.
         self.record.swap(0, Acquire);
         let used = self.used();
         used.iter().for_each(|library| {
@@ -180,8 +180,8 @@ impl Libraries {
 
     pub fn watch(&self, record: u64) {
         self.record.store(record, Release); // pairs with `record`
-        // If a change began before this store, its hook did not lock the code, so this thread does. If that change has
-        // ended meanwhile, no hook will unlock the code.
+        // If a change began before this store, no hook locked the code, so this thread does. If that change has ended
+        // meanwhile, no hook will unlock the code.
         let is_changing = || Record::at(record).is_some_and(Record::is_changing);
         if is_changing() && self.take_code(MAPPED) && !is_changing() {
             self.free_code(MAPPED);
@@ -223,7 +223,7 @@ impl Libraries {
         all.filter(move |(_, library)| library.base.load(Relaxed) == base)
     }
 
-    /// Requests a report of closed libraries at `base` at their next load, because tiptoe could not read them in time.
+    /// Requests a report of closed libraries at `base` at their next load. tiptoe could not read them in time.
     pub fn report_again(&self, base: u64) {
         let closed = |library: &&Library| library.entry.load(Relaxed) == 0;
         let all = self
@@ -234,7 +234,7 @@ impl Libraries {
         all.for_each(|library| library.reported.store(u64::MAX, Relaxed));
     }
 
-    /// Requests a report of the library that contains an address at each of its loads.
+    /// Requests a report, at its next load, of the library that contains an address.
     pub fn report_always(&self, address: u64) {
         // Relaxed, here and below: as in `at_base` and `report_again`.
         let below = |library: &&Library| {
@@ -297,7 +297,6 @@ impl Libraries {
         found
     }
 
-    /// Returns the library with this entry, most likely the `hint`th.
     fn position(&self, entry: u64, hint: usize) -> Option<usize> {
         let used = self.used();
         let is = |library: &Library| library.entry.load(Relaxed) == entry;
@@ -307,7 +306,6 @@ impl Libraries {
         }
     }
 
-    /// Records a new library; `None` if there is no room.
     fn opened(&self, entry: &Entry, data: &Data, found: &mut WalkResult) -> Option<usize> {
         let (base, file) = (entry.base(), FileIdentity::of(entry));
         let known = self.used().iter().position(|library| {
@@ -366,7 +364,7 @@ impl Libraries {
         found.has_reported
     }
 
-    /// Waits until the libraries of a walk have their probes, or until the deadline.
+    /// Waits until a walk's libraries have their probes, or until the deadline.
     pub fn wait(&self, data: &Data, found: &WalkResult) {
         if found.has_reported {
             ring(data);

@@ -109,7 +109,7 @@ pub struct FileIdentity(pub [u64; FileIdentity::WORDS]);
 impl FileIdentity {
     pub const WORDS: usize = 4;
 
-    /// Returns the identity of the file at an entry's path. Returns zeroes if no such file exists, as for the program
+    /// Returns the identity of the file at an entry's path, or zeroes if no such file exists, as for the program
     /// itself.
     pub fn of(entry: &Entry) -> FileIdentity {
         const AT_FDCWD: usize = -100isize as usize;

@@ -1,9 +1,9 @@
 //! Performs the program's mlockall without locking the agent's memory.
 //!
 //! The agent's segments and tables have room for the largest program. For mlockall the kernel would allocate and lock
-//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the hook of mlockall locks the program's
-//! mappings one by one, and returns what the kernel would return without the agent. The agent unlocks each mapping that
-//! it makes later (`memory.rs`).
+//! all their pages, 260 MB to 1.5 GB, or fail because of RLIMIT_MEMLOCK. So the agent's hook (interception) of mlockall
+//! locks the program's mappings one by one, and returns what the kernel would return without the agent. The agent
+//! unlocks each mapping that it makes later (`memory.rs`).
 //!
 //! A mapping that another thread makes during the call is locked only if the call includes future mappings. An mlockall
 //! without a hook locks the agent's memory, too.
@@ -24,8 +24,8 @@ const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 
-/// Performs mlockall(2). `None` if the program must make the call itself: if it is invalid or only for future mappings,
-/// or if the list of mappings cannot be read. Not inlined, so that the caller's other paths do not need its 3 KiB of
+/// Performs mlockall(2). `None` if the program must make the call itself: if the call is invalid or only for future
+/// mappings, or if the list of mappings cannot be read. Not inlined, so that other paths of the caller need no 3 KiB of
 /// stack.
 #[cold]
 #[inline(never)]
@@ -75,8 +75,8 @@ fn limit() -> u64 {
     limits[0]
 }
 
-/// Returns whether the calling thread may lock more than the limit. Tries to lock a range that wraps around. The kernel
-/// checks the limit first, so only a thread with that right gets EINVAL (mlock(2)).
+/// Returns whether the calling thread may exceed the limit. Tries to lock a range that wraps around. The kernel checks
+/// the limit first, so only a thread with that right gets EINVAL (mlock(2)).
 fn may_exceed_limit() -> bool {
     const EINVAL: i64 = -22;
     lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL
@@ -104,7 +104,8 @@ fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
     (!lines.has_failed()).then_some(())
 }
 
-/// Returns the first part of `range` in the agent's image or an arena, or else an empty range at the end of `range`.
+/// Returns the first part of `range` in the agent's image or generated code, or else an empty range at the end of
+/// `range`.
 fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
     let arenas = shared::get()
         .into_iter()

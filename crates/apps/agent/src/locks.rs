@@ -1,8 +1,7 @@
-//! Handles futex calls, before and after a thread makes them. Signal handlers run this code, so it must neither lock
-//! nor wait.
+//! Handles futex calls before and after they are made. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! The records are in the thread's slab, from the session's lock slot on. The board ([`tiptoe_futex::board`]), which
-//! all threads share, is in slab 0.
+//! The records are in the thread's *slab*, its block of counters, at the session's offset for locks. The *board*, where
+//! wakers record their call sites ([`tiptoe_futex::board`]), is in slab 0, which all threads share.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -23,7 +22,7 @@ use crate::scopes;
 use crate::stubs::tiptoe_first_slab;
 use crate::tls;
 
-/// How far trampolines lower the stack pointer: past the red zone, which the program may use.
+/// How far trampolines (generated code) lower the stack pointer: past the red zone, which the program may use.
 const BELOW: u64 = 128;
 
 const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
@@ -53,7 +52,7 @@ impl FutexRegisters {
     }
 }
 
-/// The address of slab 0's words, stored because computing it would slow each hook. 0 unless a session records locks.
+/// The address of slab 0's words, stored because computing it would slow each call; 0 unless locks are recorded.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
@@ -76,18 +75,18 @@ fn area(at: u64) -> Words<'static> {
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words in which the calling thread records its waits and wakes.
+/// The calling thread's records of waits and wakes.
 pub struct WaitWords {
     own: Words<'static>,
     shared: Words<'static>,
-    /// The node of the scope that the thread is in.
+    /// The number of the scope (label) that the thread is in.
     scope: u64,
 }
 
 impl WaitWords {
     #[inline]
     pub fn find() -> Option<WaitWords> {
-        // SAFETY: a thread's word always points to a descriptor, its own or `EMPTY_DESCRIPTOR`.
+        // SAFETY: a thread's word always points to a descriptor (the address of a slab), its own or `EMPTY_DESCRIPTOR`.
         let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
         WaitWords::of(descriptor.load(Relaxed)) // Relaxed: `of` rejects a stale slab
     }

@@ -19,13 +19,13 @@ const MAY_MOVE: usize = 1;
 
 pub const PAGE: usize = 4096;
 pub const STACK: usize = 16 * PAGE;
-/// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines need the space near code.
-/// The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start, or overwrites
-/// our memory, if something is mapped at its shadow memory. Mappings begin at random pages, because on some processors
-/// the page also selects the first-level cache lines.
+/// The agent's memory is mapped from here up to 2 GiB before [`CODE`], because trampolines (generated code) need the
+/// space near code. The kernel and all sanitizers leave this range free ([`SANITIZERS`]). A sanitizer refuses to start,
+/// or overwrites our memory, if something is mapped at its shadow memory. On some processors the page also selects the
+/// first-level cache lines, so mappings begin at random pages.
 const FAR: usize = 0x5500_0000_0000;
-/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short mappings
-/// would leave no hole for a segment, which the kernel would then place where trampolines need space.
+/// The length of the range for mappings shorter than [`LONG`]. Longer mappings begin above it. Otherwise short ones
+/// would leave no hole for a segment (shared with tiptoe), which the kernel would place where trampolines need space.
 const FAR_LEN: usize = 1 << 36;
 /// The least length of a long mapping. A started command's segment takes up to 88 GiB, and more when it grows
 /// ([`extend`]).
@@ -118,7 +118,7 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-/// Returns whether an address is in the range of the agent's memory. The image and arenas are elsewhere.
+/// Returns whether an address is in the agent's range, which excludes its image and trampolines.
 pub fn is_far(at: usize) -> bool {
     (FAR..CODE).contains(&at)
 }
@@ -131,8 +131,8 @@ fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno>
     }
 }
 
-/// Maps a range in pieces, and unlocks each piece before it maps the next. Otherwise a program that called mlockall may
-/// exceed RLIMIT_MEMLOCK.
+/// Maps a range in pieces, and unlocks each piece before it maps the next. After mlockall each new mapping is locked at
+/// first, so the whole range might exceed RLIMIT_MEMLOCK.
 fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let (mut done, mut piece) = (0, PIECE.min(len));
     while done < len {
@@ -182,7 +182,6 @@ pub fn image() -> core::ops::Range<usize> {
     start..end.next_multiple_of(PAGE)
 }
 
-/// Makes a page of code writable, or read-only again.
 pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
     let write = if writable { WRITE } else { 0 };
     // SAFETY: the page is code, which stays readable and executable.
@@ -202,7 +201,7 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Populates pages of the agent's memory. Before Linux 5.14 this does nothing.
+/// Does nothing before Linux 5.14.
 pub fn populate(at: usize, len: usize) {
     const POPULATE_WRITE: usize = 23;
     let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
@@ -257,7 +256,7 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     private.map(|()| at)
 }
 
-/// Replaces a segment by private memory at the same addresses, because a preempted thread may still count there.
+/// Replaces a segment by private memory, because a preempted thread may still write there.
 pub fn retire_segment(at: usize, len: usize) {
     // If no memory is left, the segment stays, which is harmless because no session reads it.
     if let Ok(fresh) = private(len) {
@@ -294,8 +293,8 @@ fn exactly(base: usize, len: usize, protection: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the plan file's code, which is mapped at `from`, a second time at exactly `base`. The mapping is shared and its
-/// file is sealed, so the mapping cannot become writable, and a fork copies none of its pages.
+/// Maps the code of tiptoe's plan, mapped at `from`, also at exactly `base`. The mapping is shared and its file is
+/// sealed, so the mapping cannot become writable, and a fork copies no page.
 pub fn code(from: usize, base: usize, len: usize) -> Result<(), Errno> {
     exactly(base, len, 0)?;
     replace_by_code(from, base, len).inspect_err(|_| unmap(base, len))

@@ -1,4 +1,4 @@
-//! The calling thread's slab and name.
+//! The calling thread's slab (block of counters) and name.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::tls;
 
 const PR_GET_NAME: usize = 16;
 
-/// Hides the calling thread's slab from its trampolines, until the thread's next hit.
+/// Hides the slab from the thread's trampolines (generated code) until the next hit of a probe.
 pub(crate) fn take_slab_away() {
     if let Some(shared) = shared::get().filter(|shared| shared.is_here())
         && let Some(index) = shared.descriptor_index(tls::descriptor())

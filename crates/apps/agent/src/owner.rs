@@ -1,4 +1,4 @@
-//! The word that tiptoe holds as a robust futex while it lives.
+//! The word that tiptoe holds as a robust futex while tiptoe lives.
 
 const OWNER_DIED: u32 = 0x4000_0000;
 const OWNER_TID: u32 = 0x3fff_ffff;

@@ -1,9 +1,9 @@
 //! Handles patched code that the program moves, or maps a second time elsewhere. A patch works only at its own address,
-//! because its jump is relative, and the trap handler looks sites up by address. So code that mremap(2) moves gets its
-//! original bytes back before the call returns. tiptoe is notified that hits there are not counted.
+//! because its jump is relative, and the trap handler looks patches up by address. So code that mremap(2) moves gets
+//! its original bytes back before the call returns. tiptoe is notified that hits of probes there are not counted.
 //!
-//! So that malloc's calls of mremap stay cheap, ranges without a site are excluded first. Sites that are not armed are
-//! ignored, because the program's data may be at the address of a closed library's site.
+//! So that malloc's calls of mremap stay cheap, ranges without a site (patched place) are excluded first. Unpatched
+//! sites are ignored, because the program's data may be at a closed library's site.
 
 use core::ops::Range;
 
@@ -17,7 +17,6 @@ use crate::program_call::{self, Frame};
 use crate::shared::{self, Shared};
 use crate::text::SelfMemory;
 
-/// Returns the patched sites that have bytes in a range.
 fn patches(shared: &Shared, code: &Range<u64>) -> impl Iterator<Item = (usize, Site)> {
     let is_inside =
         |site: &Site| site.address < code.end && code.start < site.address + u64::from(site.len);
@@ -39,8 +38,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
         return None;
     };
     let old_len = from.end - from.start;
-    // If the old length is 0, the call maps the range once more. If the new length is smaller, the call unmaps the rest
-    // of the old range.
+    // An old length of 0 maps the range once more. A smaller new length unmaps the rest of the old range.
     let len = if old_len == 0 {
         *len
     } else {
@@ -51,7 +49,7 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 }
 
 #[cold]
-#[inline(never)] // so that other calls' hooks need no stack for the patcher's buffers
+#[inline(never)] // so that the callers' other paths need no stack for the patcher's buffers
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
     // Linux before 6.17 moves a range only if it is one mapping. This call joins patched pages, which tiptoe made
     // mappings of their own, with their neighbours.
@@ -95,7 +93,7 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
                 ..site
             };
             patcher::disarm(&text, &[site], OtherThreads::Stopped);
-            // The program may map its data at the old address.
+            // The program may later map its data at the old address.
             if is_gone {
                 shared.set_armed(index, false);
             }

@@ -1,4 +1,4 @@
-//! Opens ports ([`tiptoe_port`]), by which libraries that the program links call the agent during a session.
+//! Opens *ports*, the tables through which libraries that the program links call the agent ([`tiptoe_port`]).
 //!
 //! A port's file may be unmapped at any moment. So ports must be accessed by system calls, which fail without a fault.
 

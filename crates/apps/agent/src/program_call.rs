@@ -1,4 +1,4 @@
-//! A call of the program that a hook has intercepted.
+//! A call of the program that a hook (a patch) has intercepted.
 
 use tiptoe_sys::raw::syscall6;
 
@@ -29,7 +29,7 @@ impl Frame {
     pub(crate) fn return_address(&mut self) -> &mut u64 {
         const RED_ZONE: usize = 128;
         let end = core::ptr::from_mut(self).wrapping_add(1);
-        // SAFETY: the trampoline lowered the stack pointer by the red zone and pushed `what`, this record's last word.
+        // SAFETY: the hook's code lowered the stack pointer by the red zone and pushed `what`, this record's last word.
         // At a function's entry the stack pointer is at the return address.
         unsafe { &mut *end.cast::<u8>().wrapping_add(RED_ZONE).cast::<u64>() }
     }

@@ -1,5 +1,5 @@
 //! Finds the resolvers of indirect functions in a mapped file's tables, as the loader does. The agent must call no
-//! other address, even if a plan lists one. The tables are read through the kernel, and every number in them is
+//! other address, even if tiptoe lists one. The tables are read through the kernel, and every number in them is
 //! bounded, because the program may have changed them.
 
 use core::ops::Range;

@@ -1,9 +1,9 @@
-//! Handles a thread's entry into a *scope* and its exit. A scope is a label that the program puts on its work, and
-//! reports through [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
+//! Handles a thread's entry into a *scope* and its exit. A scope is the program's label for its work, reported through
+//! [`crate::ports`]. Signal handlers run this code, so it must neither lock nor wait.
 //!
-//! A thread's records are in its slab, from the session's scope slot on. The nodes ([`tiptoe_label::nodes`]), which all
-//! threads share, are in slab 0. A thread without a slab is in no scope. A forked child records nothing, because its
-//! descriptors are wiped.
+//! A thread's records are in its *slab*, its block of counters, at the session's offset for scopes. The nodes (each a
+//! scope within a parent, [`tiptoe_label::nodes`]), which all threads share, are in slab 0. A thread without a slab is
+//! in no scope. A forked child records nothing, because its descriptors (slabs' addresses) are wiped.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -26,8 +26,7 @@ struct ScopeWords {
     offset: AtomicU64,
     /// The start and length of all slabs.
     slabs: [AtomicU64; 2],
-    /// The number of sessions that recorded scopes. It is never reset, because open scopes' tokens contain it as a
-    /// stamp.
+    /// The number of sessions that recorded scopes. It is never reset, because the tokens of open scopes contain it.
     sessions: AtomicU64,
 }
 
@@ -42,8 +41,7 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
-    // The memory is populated now, because otherwise a page fault's time would count for the scope that touches it
-    // first.
+    // The memory is populated now, because a later page fault's time would count for the scope that touches it first.
     memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and the last store publishes the others.
     let session = WORDS.sessions.fetch_add(1, Relaxed) + 1;
@@ -131,7 +129,7 @@ extern "C" fn leave(token: u64, _what: u64) {
     }
 }
 
-/// Leaves a scope in a thread that lost its slab when it created a child, and must claim one again.
+/// Leaves a scope in a thread that lost its slab when it created a child.
 #[cold]
 #[inline(never)]
 extern "C" fn leave_again(token: u64) {

@@ -1,8 +1,10 @@
-//! Keeps the addresses of sessions' data segments: two ranges, used in turn and, once used, never unmapped.
+//! Keeps the addresses of sessions' data segments (shared memory): two ranges, used in turn. Once a thread has seen a
+//! range, the range is never unmapped.
 //!
-//! A thread may be preempted for any time between reading its slab's address and counting there. So a segment's
-//! addresses stay mapped for ever. When a session closes, private memory replaces its segment, and the session after
-//! the next reuses the range. A thread preempted for that long counts in another session's slab, but never faults.
+//! A thread may be preempted for any time between reading the address of its slab (block of counters) and counting
+//! there. So a segment's addresses stay mapped for ever. When a session closes, private memory replaces its segment,
+//! and the session after the next reuses the range. A thread preempted for that long counts in another session's slab,
+//! but never faults.
 //!
 //! A range grows at its address. If something else is mapped right after the range, a new one, at least twice as long,
 //! replaces it, and the old range stays mapped.
@@ -13,15 +15,15 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
-/// Only one thread begins and ends sessions, so nothing here races.
+/// Only the thread that begins or ends a session uses these fields.
 pub struct Segments {
     ranges: [SegmentRange; 2],
     turn: AtomicUsize,
-    /// Whether the current session is the first in its range, so that no thread has an address in the range yet.
+    /// Whether the current session is the first in its range, so that no thread has an address there.
     is_fresh: AtomicBool,
 }
 
-/// The addresses for one segment; both words are 0 until the range is first used.
+/// The addresses for one segment. Both words are 0 before the first use.
 struct SegmentRange {
     at: AtomicUsize,
     len: AtomicUsize,
@@ -56,7 +58,6 @@ impl Segments {
         }
     }
 
-    /// Maps a session's segment in the range whose turn it is.
     pub fn map(&self, fd: i32, len: usize) -> Result<usize, Errno> {
         let range = self.range();
         let room = range.len.load(Relaxed);
@@ -90,7 +91,7 @@ impl Segments {
         self.turn.fetch_add(1, Relaxed);
     }
 
-    /// Removes the segment of a session that has not begun. A range that no thread has seen is unmapped.
+    /// Removes the segment of a session that has not begun. Unmaps a range that no thread has seen.
     pub fn give_up(&self, at: usize, len: usize) {
         if self.is_fresh.load(Relaxed) {
             memory::unmap(at, len);

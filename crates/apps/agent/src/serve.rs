@@ -52,7 +52,7 @@ pub fn greet(shared: &Shared, data: &Data) {
     }
 }
 
-/// Serves the newest request. Returns whether the session has ended.
+/// Returns whether the session has ended.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         answer(data, sequence, EINVAL);
@@ -123,7 +123,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Maps the code of `count` return thunks, which tiptoe wrote. For 0, reports how many are in use and how many exist.
+/// Maps the code, which tiptoe wrote, of `count` return thunks, to which some probed calls return. For 0, reports how
+/// many are in use and how many exist.
 fn thunks(shared: &Shared, data: &Data, count: usize) -> u64 {
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
     if count == 0 {
@@ -162,8 +163,8 @@ fn go(shared: &Shared) -> u64 {
     0
 }
 
-/// Changes code while the loader maps nothing. No lock is needed if the other threads are stopped. A forked child must
-/// not wait for the lock, because a thread of the parent may have held it at the fork.
+/// Changes code while the loader maps nothing. If the other threads are stopped, no lock is needed. A forked child must
+/// not wait for the lock, because a thread of the parent may have held the lock at the fork.
 fn patched<R>(shared: &Shared, other_threads: OtherThreads, change: impl FnOnce() -> R) -> R {
     match other_threads {
         OtherThreads::Running if shared.is_home() => shared.libraries.while_mapped(change),
@@ -178,10 +179,10 @@ fn other_threads(plan: &Plan) -> OtherThreads {
     }
 }
 
-/// Patches sites, which must be in ascending order of address.
+/// Patches sites (places in the code), which must be in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    // tiptoe has just written the trampolines, which every CPU must fetch afresh.
+    // tiptoe has just written the trampolines (the patches' code), which every CPU must fetch afresh.
     text.sync();
     let mut sites = (0..count).filter_map(|index| plan.site(index));
     if !sites.all(|site| shared.arenas.add(site.trampoline)) {
@@ -196,7 +197,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     });
     let sites = (0..count).map_while(|index| Some((index, plan.site(index)?)));
     by_batch(sites, |indices, sites| {
-        // Read for each batch, because tiptoe lets the stopped threads run on if the agent's thread is late.
+        // Read for each batch, because tiptoe lets stopped threads continue after a time-out.
         let others = other_threads(plan);
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
@@ -208,7 +209,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Returns the table's sites at the plan's first `count` addresses, with each address's index in the plan.
+/// Returns the sites at the first `count` addresses of tiptoe's plan, with their indices there.
 fn listed(shared: &Shared, plan: &Plan, count: usize) -> impl Iterator<Item = (usize, Site)> {
     (0..count).map_while(|index| {
         let found = shared.table.find(plan.address(index))?;
@@ -244,7 +245,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         let outcomes = patched(shared, others, || patcher::arm(&text, sites, others));
         for (index, outcome) in indices.iter().zip(outcomes) {
             let found = shared.table.find(plan.address(*index));
-            // The patch may still be there, because an earlier session could not remove it.
+            // The patch may be there already, because an earlier session could not remove it.
             let is_patched = found
                 .as_ref()
                 .is_some_and(|found| shared.is_armed(found.index));
@@ -260,7 +261,8 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-/// Restores the sites at the listed addresses. The table must contain them, because the trap handler searches it.
+/// Restores the sites at the plan's addresses. The table must contain these sites, because the trap handler searches
+/// the table.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     by_batch(listed(shared, plan, count), |indices, sites| {
@@ -281,7 +283,7 @@ fn is_still_patched(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
     outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
-/// Several times, restores sites and patches them again. A site is skipped while another tracer's patch covers it.
+/// Restores sites and patches them again, `plan.times()` times. Skips a site while another tracer's patch covers it.
 fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let there = |index| data.result(index) != Outcome::Unmapped as u64;
     let well = |outcome: u64| outcome == 0 && (0..count).all(there);
@@ -294,7 +296,7 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls the resolvers of indirect functions, which have no side effects. The result for any other address is 0.
+/// Calls indirect functions' resolvers, which have no side effects. The result for any other address is 0.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     let mut resolvers = Resolvers::new(&text);
@@ -328,8 +330,8 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because otherwise several calls' arrays would be on
-/// one stack frame.
+/// Calls `act` for at most [`BATCH`] sites at a time. Not inlined, because several calls' arrays would add up in one
+/// stack frame.
 #[inline(never)]
 fn by_batch(all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     let mut all = all.fuse();

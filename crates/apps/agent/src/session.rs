@@ -1,9 +1,10 @@
-//! Begins and ends the state of a session.
+//! Begins and ends the state of a session, one period of tracing.
 //!
 //! The thread that tiptoe borrows, or a command's first thread, begins a session ([`crate::entry`]). The agent's thread
-//! ends the session, or a thread of the program if the agent's thread cannot start again in a new namespace. All of
-//! them hold [`Shared`]'s lock. A forked child ends its copy of the session without the lock. The agent's thread holds
-//! the lock until the kernel has ended that thread. So no former session's thread exists when the next session begins.
+//! ends the session, or a thread of the program if the agent's thread cannot start again in a new namespace. All these
+//! threads hold [`Shared`]'s lock. The agent's thread holds the lock until the kernel has ended that thread. So no
+//! former session's thread exists when the next session begins. A forked child ends its copy of the session without the
+//! lock.
 
 use tiptoe_sys::raw::Errno;
 
@@ -30,13 +31,13 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Ends a session whose thread could not be started. No thread has the addresses of the session's segments.
+/// Ends a session whose agent's thread could not be started, so that no thread has its shared memory's addresses.
 pub fn give_up(shared: &Shared) {
     end_records();
     shared.drop_session();
 }
 
-/// Forgets a parent's session in a forked child, where the segments are not mapped.
+/// Forgets a parent's session in a forked child, where its shared memory is not mapped.
 pub fn forget(shared: &Shared) {
     end_records();
     shared.libraries.free_all_code();

@@ -1,4 +1,4 @@
-//! The agent's state: one block for the life of the process, and the present session.
+//! The agent's state: one block for the life of the process, with the present session's fields.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -24,17 +24,17 @@ mod room;
 use room::PageAllocator;
 
 const MAX_SITES: usize = 1 << 18;
-/// The most threads with a slab at one time.
+/// The most threads that have a slab (a block of counters) at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
-/// Flags in the word with the number of slabs: each slab has a ring; the hits' area follows the slabs.
+/// Flags beside the number of slabs: each slab has a ring of records; breakpoints' hits follow the slabs.
 const RINGS: u32 = 1 << 31;
 const HITS: u32 = 1 << 30;
 
 /// State that outlives a session. A forked child has a copy, in which the words of `lock`, `here`, `gate`,
 /// `signals_owner`, `space`, `regions`, `descriptors` and `claims` are wiped.
 pub struct Shared {
-    /// The process that began the session; in a forked child its parent.
+    /// The process that began the session. A forked child has its parent's number here.
     pub pid: AtomicU32,
     /// INVARIANT: only the thread that holds this lock begins, serves or ends a session: the agent's thread, or one
     /// that has a [`crate::thread::SessionGuard`].
@@ -42,9 +42,9 @@ pub struct Shared {
     pub must_leave: AtomicBool,
     /// Whether a started program may run its constructors.
     pub go: AtomicU32,
-    /// Whether another tracer, which removed its own trap byte, may have overwritten our patch.
+    /// Whether another tracer that removed its trap byte may have overwritten our patch.
     pub must_rearm: AtomicBool,
-    /// The sites of all sessions, patched or not. [`ARMED`] has the layout of a site's word.
+    /// The sites (places in code) of all sessions, patched or not. [`ARMED`] has the layout of a site's word.
     pub table: Table<'static>,
     pub libraries: Libraries,
     pub claims: Claims<'static>,
@@ -65,17 +65,17 @@ pub struct Shared {
     lock_slot: AtomicU32,
     scope_slot: AtomicU32,
     here: &'static AtomicU32,
-    /// Nonzero while a thread's first hit may claim a slab.
+    /// Nonzero while a thread may get a slab at its first hit of a probe.
     gate: &'static AtomicU32,
     pub signals_owner: &'static AtomicU32,
-    /// The address of the space ([`crate::space`]), or 0.
+    /// The address of the agent's list of mappings ([`crate::space`]), or 0.
     pub space: &'static AtomicU64,
     plan: AtomicUsize,
     plan_len: AtomicUsize,
     segments: Segments,
 }
 
-/// The address and number of the table's records, for a later tiptoe that attaches.
+/// The address and number of the sites' records, for a later tiptoe.
 #[unsafe(no_mangle)]
 static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -87,8 +87,8 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns where the pointer to the state is stored. Only in a fork is the same pointer stored there, because the
-/// state's address is random.
+/// Returns where the pointer to the state is stored. The state's address is random, so a process with the same pointer
+/// there is a fork of this one.
 pub fn address_of_pointer() -> u64 {
     (&raw const SHARED) as u64
 }
@@ -184,8 +184,8 @@ fn lay_out(mut room: PageAllocator) -> Result<&'static Shared, Errno> {
     Ok(unsafe { &*block })
 }
 
-/// In a site's word, the bit of an armed site. The bits above it are the number of the site's library plus 1, or 0 if
-/// that library is not tracked.
+/// In a site's word, the bit of a patched site. The higher bits are the number of the site's library plus 1, or 0 if
+/// the library is not tracked.
 const ARMED: u64 = 1;
 /// The library number of sites whose library was closed before tiptoe had read it. No library has this number.
 pub const NOWHERE: usize = libraries::MOST;
@@ -225,7 +225,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether a site's code is still mapped. Otherwise a trap at its address is not ours.
+    /// Returns whether a site's code is still mapped.
     pub fn is_live(&self, index: usize) -> bool {
         let number = self.library_of(index);
         !number.is_some_and(|number| self.libraries.is_closed(number))
@@ -237,7 +237,8 @@ impl Shared {
         count.store(self.table.len() as u64, Ordering::Release); // Release: orders the records before the count
     }
 
-    /// Returns the address of the return thunks' code. Their records are [`THUNK_CODE`] bytes after it.
+    /// Returns the address of return thunks, code to which some probed calls return. The thunks' records are
+    /// [`THUNK_CODE`] bytes after it.
     pub fn thunk_code(&self) -> usize {
         self.thunk_code
     }
@@ -255,7 +256,7 @@ impl Shared {
 
     /// Returns the address of `_Unwind_GetIP` or `_Unwind_GetCFA`.
     pub fn unwinder(&self, number: usize) -> Option<u64> {
-        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: set before its hook is armed
+        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // Relaxed: set before its interception
         (word != 0).then_some(word)
     }
 
@@ -274,7 +275,7 @@ impl Shared {
         agent.contains(&address) || self.thunks.at(address).is_some() || self.arenas.hold(address)
     }
 
-    /// Returns each descriptor's index with the address of its thread's frames, if the thread has frames.
+    /// Returns each descriptor's index with the address of its thread's frames (records of calls), if any.
     pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: as in `Region::give`.
         let bases = self.regions.iter().enumerate().take(self.claims.used());
@@ -286,12 +287,12 @@ impl Shared {
         self.regions.get(index)
     }
 
-    /// Returns how many hits a thread may record before tiptoe grants it more.
+    /// Returns how many hits a thread may record before tiptoe grants more.
     pub fn credit(&self) -> u64 {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Returns the address and length of the memory that outlives a session. The descriptors are first.
+    /// Returns the address and length of memory that outlives sessions.
     pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }
@@ -305,12 +306,12 @@ impl Shared {
     pub fn plan(&self) -> Option<Plan<'static>> {
         let at = self.plan.load(Ordering::Acquire); // pairs with `map_session`
         // SAFETY: the segment was mapped with this length and is sealed against shrinking. Only the thread that holds
-        // `lock` reads or unmaps it.
+        // `lock` reads or unmaps the segment.
         (at != 0)
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// Returns the addresses at which the code after the plan is mapped. Called only by the agent's thread.
+    /// Returns the addresses of the code after the plan (tiptoe's requests). Called only by the agent's thread.
     pub fn code(&self) -> Range<usize> {
         // Relaxed: set before the agent's thread began.
         let plan = self.plan.load(Ordering::Relaxed);
@@ -349,11 +350,11 @@ impl Shared {
 
     /// Returns whether this process, and not its parent, began a session.
     pub fn is_here(&self) -> bool {
-        self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
+        self.here.load(Ordering::Relaxed) != 0 // a fork wipes the word
     }
 
     pub fn set_gate(&self, open: bool) {
-        self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session word decides
+        self.gate.store(open.into(), Ordering::Relaxed); // Relaxed: a hint; the session's number in `claims` decides
     }
 
     pub fn words_of_trampolines(&self) -> (u64, u64) {
@@ -364,14 +365,13 @@ impl Shared {
         core::ptr::from_ref(self.here) as u64
     }
 
-    /// Returns whether the calling process itself has the session. `here` must be checked first, because a forked
-    /// child's seccomp filter may kill the child for the getpid. The process id excludes a child that shares this
-    /// memory.
+    /// Returns whether the calling process itself has the session. Checks `here`, which a fork wipes, first, because a
+    /// forked child's seccomp filter may kill it for getpid. The process id excludes a child that shares this memory.
     pub fn is_home(&self) -> bool {
         self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
-    /// Returns the first slot of a slab's scope records, if the session records scopes.
+    /// Returns the first slot (word index) of a slab's scope records, if the session records scopes.
     pub fn scope_slot(&self) -> Option<u32> {
         let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
         (slot != 0).then_some(slot)
@@ -392,8 +392,7 @@ impl Shared {
         data.geometry().slab_at(offset)
     }
 
-    /// Maps both segments for a new session. Returns the data segment's address, for [`Shared::publish`], and the
-    /// plan.
+    /// Maps both segments for a new session. Returns the data segment's address and the plan.
     pub fn map_session(&self, data_fd: i32, plan_fd: i32) -> Result<(usize, Plan<'static>), Errno> {
         let [all, least] =
             [Plan::CODE_BYTES, Plan::LEAST_CODE_BYTES].map(|code| (Plan::BYTES + code) as usize);

@@ -1,7 +1,8 @@
 //! Takes SIGTRAP and SIGILL over while there are probes, and emulates both signals for the program.
 //!
 //! The kernel kills a process if a thread faults while it blocks the fault's signal. So no thread may block SIGTRAP or
-//! SIGILL in the kernel while a trap byte may exist. The program's requests to block them are only recorded.
+//! SIGILL in the kernel while a trap byte (a one-byte patch) may exist. The program's requests to block them are only
+//! recorded.
 //!
 //! | state of a signal | recorded in | kept by | changes when |
 //! |---|---|---|---|
@@ -17,9 +18,9 @@
 //!
 //! | the signal is | result |
 //! |---|---|
-//! | a breakpoint of ours ([`crate::watches`]) | the hit is recorded |
+//! | a breakpoint of ours ([`crate::watches`]) | the access is recorded |
 //! | a debug trap without a reason | dropped, if breakpoints can have caused it |
-//! | a trap byte of ours | the thread goes to the trampoline, even if the program blocks or ignores the signal |
+//! | a trap byte of ours | the thread goes to the probe's code, even if the program blocks or ignores the signal |
 //! | the program's single step in our code | dropped, or handled as at the original instruction ([`step`]) |
 //! | another fault | the program's handler runs; the program dies if it blocks the signal or is in that handler |
 //! | sent, and wanted by the thread's sigtimedwait | the sigtimedwait returns it |
@@ -30,7 +31,7 @@
 //! [`crate::hooks`] intercepts libc's calls that install a handler, or that block, read or await signals.
 //!
 //! # Guards
-//! *Guards* are the hooks that keep our signals unblocked. They must never need a trap byte themselves
+//! *Guards* are the hooks (patched calls) that keep our signals unblocked. They must never need a trap byte themselves
 //! ([`tiptoe_uprobe::patcher`]).
 //!
 //! | step | action | then |
@@ -44,27 +45,27 @@
 //! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
 //! At step 6 a thread may be inside a hook that has read the old state. So each hook, after it has recorded a request,
-//! checks whether the signals are still owned. If they are not, the hook undoes its change.
+//! checks whether the agent still owns the signals. If not, the hook undoes its change.
 //!
 //! If tiptoe dies, nothing stops the threads. Guards that can be removed only with all threads stopped then stay, and
 //! perform the program's calls. A program that may change masks without passing a guard must have no trap bytes, so
-//! sites whose removal needs trap bytes stay there, too. The next agent must not write trap bytes in such a program
-//! either, so each agent writes none before tiptoe allows them.
+//! patches whose removal needs trap bytes stay there, too. The next agent must not write trap bytes there either, so
+//! each agent writes none before tiptoe allows them.
 //!
 //! What a program could still see:
 //! - A call that sets a handler or mask is not intercepted outside libc, or in a libc whose `syscall` has another shape
 //!   (musl's). If a program's files have such a call that may change a mask, no trap byte is used. Code that is loaded
 //!   later may still block SIGTRAP; a trap byte in that thread then kills the process.
 //! - A signal to the process is held back if the thread that the kernel chose blocks it, even if another thread does
-//!   not. It stays held until a thread waits for it or unblocks it.
+//!   not. The signal stays held until a thread waits for it or unblocks it.
 //! - If all threads block a signal that is sent to the process, one of them still gets it. sigpending shows the signal
 //!   only after that thread has held it back.
 //! - A blocked signal may make a call that takes no mask fail with EINTR: poll always, read if the program's handler
 //!   lacks SA_RESTART.
 //! - A signal of kill or tgkill has code SI_QUEUE if it was held when the session ended, or if another thread's
 //!   sigtimedwait gets it.
-//! - An epoll_pwait may end with EINTR although no handler ran (as it may after SIGCONT), if a signal to another thread
-//!   had been sent, but not handled, when the call began.
+//! - An epoll_pwait may end with EINTR although no handler ran, if a signal to another thread had been sent, but not
+//!   handled, when the call began.
 //! - If a wait's mask blocks one of our signals and the thread's usual mask does not, that signal ends the wait.
 //! - The handlers of other signals do not block ours, though their masks may say so.
 //! - A signalfd reads our signals only if it reads no others and was made during a session ([`fd`]).
@@ -172,7 +173,7 @@ impl Context {
     }
 }
 
-/// What the program requested for one owned signal.
+/// The program's requests for one owned signal.
 struct ProgramSignal {
     ring: [[AtomicU64; 4]; RING],
     newest: AtomicUsize,
@@ -181,7 +182,7 @@ struct ProgramSignal {
     waiter: AtomicU32,
 }
 
-/// What the process requested, from [`own`] to [`disown`].
+/// The process's requests, from [`own`] to [`disown`].
 struct ProcessSignals {
     believed: [ProgramSignal; 2],
     owned: AtomicU64,
@@ -264,7 +265,7 @@ fn our_action(believed: &Action) -> Action {
         handler: on_trap as *const () as u64,
         flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER | kept,
         restorer: tiptoe_restorer as *const () as u64,
-        // All other signals are blocked, because a handler on top of ours could run a trap byte.
+        // All other signals are blocked, because a handler that interrupts ours could run a trap byte.
         mask: !OURS,
     }
 }
@@ -315,7 +316,7 @@ pub fn use_alternate_stacks() {
     }
 }
 
-/// Removes our signals from the masks of the program's handlers, and records which masks had them.
+/// Removes our signals from the masks of the program's handlers, and records which had them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
         let mut found = kernel_action(signal, None).unwrap_or_default();
@@ -436,7 +437,7 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
     })
 }
 
-/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Such a signal would arrive
+/// Waits, at most about 2 s, until no thread has one of our signals pending in the kernel. Otherwise it would arrive
 /// after our handlers were removed.
 pub fn wait_until_none_pending() {
     for _ in 0..100 {

@@ -1,12 +1,12 @@
 //! The *space*: the agent's record of which file's code is where in the program's memory.
 //!
-//! The agent's thread fills the space from /proc/self/maps, and the program's own calls update it
-//! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites at that
-//! offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
+//! The agent's thread fills the space from /proc/self/maps, and hooks (interceptions) of the program's calls update it
+//! (`tiptoe_uprobe::feed`). A trap's address leads to its mapping, then to the file offset, then to the sites (patched
+//! places) at that offset. Each mapping of a file has its own site, so only the site at the trap's address counts.
 //!
-//! The space is *unsure* if it may have missed a change. Even then no hit must be lost, and no trap must wait. So if
-//! the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the trap decide
-//! (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
+//! The space is *unsure* if it may have missed a change. Even then no hit of a probe must be lost, and no trap must
+//! wait. So if the space is unsure, or has other code at a trap's address, the table of sites and the bytes around the
+//! trap decide (`tiptoe_uprobe::window`). Other code is there if the program has copied patched code.
 //!
 //! | thread | action | waits |
 //! |---|---|---|
@@ -50,9 +50,9 @@ const FILES: usize = 1 << 12;
 const LOOKS: u32 = 1 << 10;
 const SLEEPS: u32 = 20;
 const SLEEP_NS: u64 = 1_000_000;
-/// Readings of /proc/self/maps that tiptoe did not request take at most 1/`SHARE` of the time.
+/// Readings that tiptoe did not request take at most 1/`SHARE` of the time.
 const SHARE: u64 = 100;
-/// The agent's thread's sleep before it reads /proc/self/maps again, if the space is still unsure.
+/// The sleep before /proc/self/maps is read again, if the space is still unsure.
 const SOON_NS: u64 = 10_000_000;
 /// The most bytes from a site's start to a trap inside the site, plus one.
 const REACH: u64 = 8;
@@ -80,7 +80,7 @@ fn get() -> Option<&'static Space> {
     unsafe { (at as *const Space).as_ref() }
 }
 
-/// Begins a session. A process without a space, as a forked child, gets one if there is memory for it.
+/// Begins a session. A process without a space, such as a forked child, gets one if there is memory.
 pub fn begin(shared: &Shared) {
     if get().is_none() {
         make();
@@ -178,7 +178,7 @@ impl Space {
         }
     }
 
-    /// Repeats `work` until `work` got the lock. Returns `false` if the lock stays taken too long.
+    /// Repeats `work` until it got the lock; `false` if the lock stays taken too long.
     fn insist(&self, mut work: impl FnMut() -> bool) -> bool {
         (0..SLEEPS).any(|turn| {
             if turn > 0 {
@@ -202,8 +202,7 @@ pub fn read(data: &Data) -> u64 {
     0
 }
 
-/// Reads the list if the space is unsure, but not too often. Returns how long the agent's thread may sleep before the
-/// next try.
+/// Reads the list if the space is unsure, but not too often. Returns the longest sleep before the next try.
 pub fn read_if_unsure(data: &Data) -> Option<u64> {
     let space = get().filter(|space| space.feed.is_unsure())?;
     // Relaxed: as in `is_on`; used only by the agent's thread.
@@ -216,7 +215,7 @@ pub fn read_if_unsure(data: &Data) -> Option<u64> {
     space.feed.is_unsure().then_some(SOON_NS)
 }
 
-/// Adds sites to the space, before they are armed. If there are hooks among the sites, the space becomes unsure,
+/// Adds sites to the space, before they are patched. If there are hooks among the sites, the space becomes unsure,
 /// because new hooks saw no earlier change.
 pub fn add_sites(
     shared: &Shared,
@@ -230,7 +229,7 @@ pub fn add_sites(
     if space.feed.is_unsure() || sites().any(is_unknown) {
         space.read(data);
     }
-    // A site replaces an earlier session's site at the same address, which has another trampoline.
+    // A site replaces an earlier session's site at the same address, which has other generated code.
     let replaces = |other: u32, address: u64| {
         let other = shared.table.site(other as usize);
         other.is_none_or(|other| other.address == address)
@@ -289,7 +288,7 @@ fn find_by_address(shared: &Shared, address: u64, slot: u32) -> Option<TrapSite>
     let page = address / PAGE as u64;
     let window = found.site.address..found.site.address + u64::from(found.site.len);
     let may_be_ours = window::may_be_ours(&found.site, |at| {
-        // Bytes outside the window may belong to another site's patch.
+        // Bytes outside the window (the patch) may belong to another site's patch.
         let other = !window.contains(&at) && shared.table.covers(at);
         // SAFETY: as said above, the page can be read.
         let read = || unsafe { (at as *const u8).read_volatile() };
@@ -304,7 +303,7 @@ pub fn count_fork() {
     }
 }
 
-/// Adds 1 to a slot of the calling thread's slab, claimed if necessary.
+/// Adds 1 to a slot of the calling thread's slab (block of counters), claimed if necessary.
 fn count(shared: &Shared, slot: u32) {
     let index = shared.descriptor_index(tls::descriptor());
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));

@@ -1,7 +1,7 @@
 //! Declares the stubs apart from `asm`, because `asm` uses modules that call the stubs.
 
 unsafe extern "C" {
-    // Only trampolines call or jump to these six.
+    // Only trampolines (generated code) call or jump to these six.
     pub fn tiptoe_cold_entry();
     pub fn tiptoe_hook_entry();
     pub fn tiptoe_clone_cleared();

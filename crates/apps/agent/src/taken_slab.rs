@@ -1,4 +1,4 @@
-//! Clears a dead thread's records in a slab that another thread takes over.
+//! Clears a dead thread's records in a slab (block of counters) that another thread takes over.
 
 use tiptoe_futex::calls::Thread as WaitThread;
 use tiptoe_futex::gaps::Gaps;
@@ -8,7 +8,7 @@ use tiptoe_wire::{Data, Geometry, futex, scopes};
 
 use crate::shared::Shared;
 
-/// Counts the unfinished waits of the slab's ended thread as abandoned.
+/// Counts the unfinished futex waits of the slab's ended thread as abandoned.
 pub fn clear_waits(state: &Shared, data: &Data, slab: u32, tid: u32) {
     let slot = state.lock_slot();
     let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, futex::WIDTH)) else {

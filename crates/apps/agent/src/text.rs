@@ -39,8 +39,7 @@ impl Text for SelfMemory {
             return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
                 && (beyond.is_empty() || write_in_page(address + here as u64, beyond));
         };
-        // SAFETY: the planner proved each patch harmless to any thread at any instruction; see
-        // `tiptoe_uprobe::patcher`.
+        // SAFETY: tiptoe proved each patch harmless to any thread at any instruction; see `tiptoe_uprobe::patcher`.
         unsafe { through(nr::PWRITE64, file.fd(), address, from, bytes.len()) }
     }
 
@@ -50,7 +49,7 @@ impl Text for SelfMemory {
     }
 }
 
-/// Reads memory that may not be mapped. Any thread may call this, because it needs no descriptor.
+/// Reads memory, which may be unmapped, without a descriptor.
 pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours for its whole length.
     unsafe {

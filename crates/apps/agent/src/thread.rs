@@ -1,6 +1,6 @@
 //! The agent's thread, a raw clone. It closes all descriptors in its own table, because it must not keep a file of the
-//! program open. It sleeps on the word that tiptoe holds as a robust futex. tiptoe wakes it for requests. When tiptoe
-//! dies, the kernel marks the word and wakes the thread.
+//! program open. The thread sleeps on the word that tiptoe holds as a robust futex. tiptoe wakes the thread for
+//! requests. When tiptoe dies, the kernel marks the word and wakes the thread.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,7 +42,7 @@ const PR_SET_NAME: usize = 15;
 const LOOK_NS: u64 = 100_000;
 const LOOKS: u32 = 50_000;
 
-/// The session's lock, held until this is dropped.
+/// The session's lock, held until the guard is dropped.
 pub struct SessionGuard(&'static Shared);
 
 impl SessionGuard {
@@ -58,7 +58,7 @@ impl Drop for SessionGuard {
     }
 }
 
-/// Starts the agent's thread for a session, and gives it the lock.
+/// Starts the agent's thread for a session, and gives that thread the lock.
 pub fn start(session: SessionGuard) -> Result<(), (SessionGuard, Errno)> {
     match spawn(session.0.lock.word()) {
         Ok(()) => {
@@ -81,13 +81,14 @@ fn spawn(id: &AtomicU32) -> Result<(), Errno> {
         .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
-/// Makes the agent's thread end the session, and waits for the thread's end, at most about 5 s.
+/// Makes the agent's thread end the session, and waits for that, at most about 5 s.
 pub fn leave(shared: &Shared, why: LeaveReason) {
     if let Some(data) = shared.data() {
         data.set_left(why);
     }
     for _ in 0..LOOKS {
-        // The flag is stored each time, because a session that begins now must end, too. Relaxed: it orders nothing.
+        // The flag is stored each time, because a session that begins meanwhile must end, too. Relaxed: the flag orders
+        // nothing.
         shared.must_leave.store(true, Ordering::Relaxed);
         shared.wake_agents_thread();
         sleep_ns(LOOK_NS);
@@ -97,9 +98,9 @@ pub fn leave(shared: &Shared, why: LeaveReason) {
     }
 }
 
-/// Makes the agent's thread end without ending the session, and locks the session. Returns `None` without a session, if
-/// the calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. On
-/// `None` the caller must start no agent's thread.
+/// Ends the agent's thread, but not the session, and locks the session. Returns `None` without a session, if the
+/// calling thread holds the lock already, or if the agent's thread has not begun to end after about 5 s. On `None` the
+/// caller must start no agent's thread.
 pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     let own = gettid();
     let mut former = 0;
@@ -119,7 +120,7 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
         sleep_ns(LOOK_NS);
     }
     let session = SessionGuard(shared);
-    // The kernel releases the lock a moment before it removes the thread from the process.
+    // The kernel releases the lock a moment before it removes the agent's thread from the process.
     let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
     while former != 0 && thread_alive(pid, former) && looks.next().is_some() {
         sleep_ns(LOOK_NS);
@@ -127,9 +128,9 @@ pub fn retire(shared: &'static Shared) -> Option<SessionGuard> {
     shared.data().map(|_| session)
 }
 
-/// Ends the session on a thread of the program, if the agent's thread cannot start again.
+/// Ends the session on a thread of the program, because the agent's thread cannot start again.
 pub fn end_session_here(session: SessionGuard) {
-    // No signal handler must run here, as in `children::restore`.
+    // Signals are blocked, because a handler could change what is being restored.
     let mask = set_mask(!OURS);
     end(session.0, LeaveReason::Confined);
     drop(session);
@@ -153,8 +154,8 @@ pub extern "C" fn run() {
     let own = gettid();
     data.set_thread(own);
     if data.state() == State::Absent {
-        // The process must be registered for membarrier(2) before the first patch. `entry` does so only in a program
-        // with one thread; a second call does nothing.
+        // The process must be registered for membarrier(2) before the first patch. `entry` registers only programs with
+        // one thread. A second registration does nothing.
         if let Err(Errno(code)) = membarrier::register() {
             serve::answer(&data, 0, code as u64);
             return serve::end(shared);
@@ -174,7 +175,7 @@ pub extern "C" fn run() {
         }
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
-        // Relaxed: it orders nothing.
+        // Relaxed: the flag orders nothing.
         if shared.must_leave.swap(false, Ordering::Relaxed) || !is_owned(word) {
             serve::detach(shared);
             return serve::settle(shared, || OtherThreads::Running, || ());
@@ -191,8 +192,8 @@ pub extern "C" fn run() {
         } else if shared.must_rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else if shared.lock.must_end(own) {
-            // This check is last, so that requests are served even if the program makes every agent's thread end as
-            // soon as it starts.
+            // This check is last, so that requests are served even if the program makes every agent's thread end at
+            // once.
             return;
         } else {
             let pause = confinement.pause(space::read_if_unsure(&data));
@@ -213,7 +214,7 @@ fn sleep_for_good() -> ! {
     }
 }
 
-/// Requests short time slices, so that the agent's thread runs soon even if the program keeps every core busy. Unlike a
+/// Requests short time slices, so that the agent's thread runs soon even if the program uses every core. Unlike a
 /// higher priority, a short slice needs no right (Linux 6.12).
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;

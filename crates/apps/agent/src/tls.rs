@@ -1,21 +1,21 @@
-//! Twenty words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has the words that trampolines and tiptoe
-//! use.
+//! Twenty words of each thread, in the static TLS block. [`tiptoe_wire::tls`] has the words that trampolines (generated
+//! code) and tiptoe use.
 //!
 //! | word | holds |
 //! |---|---|
 //! | 0 | the pointer to the thread's descriptor ([`tiptoe_uprobe::claim`]) |
 //! | 1 | the owned signals that the thread believes it blocks; in the upper half the generation |
-//! | 2 | recall: whether a signal was held back since the last hook of a system call began |
+//! | 2 | recall: whether a signal was held back since the last hook (interception) of a system call began |
 //! | 3, 4 | the present or last wait: the address after the call, with the call's number; the trampoline |
 //! | 5, 6, 7 | signals held for this thread: the thread's id; SIGILL's sender; SIGTRAP's sender |
 //! | 8..16 | two masks for the kernel, each: mask, pointer to it, length, the program's mask |
 //! | 16 | which of the two masks is next |
-//! | 17 | the end of the thread's frames |
+//! | 17 | the end of the thread's frames, our records of its open calls |
 //! | 18 | where the trampoline of a clone or clone3 continues after the call |
 //! | 19 | the end of the frames while the thread may not read the counter ([`crate::forbidden`]), else 0 |
 //!
-//! A *generation* begins when the agent takes the signals over. Records of an earlier generation are invalid.
-//! `thread_local!` would call `__tls_get_addr`, which may allocate.
+//! The agent *owns* SIGTRAP and SIGILL once it has taken them over, which begins a *generation*. Records of an earlier
+//! generation are invalid. `thread_local!` would call `__tls_get_addr`, which may allocate.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -127,7 +127,7 @@ pub fn beginnings() -> [u64; 2] {
 }
 
 /// Whether the C library's blocks contain their own address twice, as glibc's do. Relaxed: a thread of the program
-/// stores it before the first trampoline is armed, and it never changes.
+/// stores it before the first patch, and it never changes.
 static IS_GLIBCS: AtomicBool = AtomicBool::new(false);
 
 pub fn learn_layout() {
@@ -166,7 +166,7 @@ pub fn is_laid_out(block: u64) -> bool {
     words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
-/// Sets the words of a thread that is about to start. They are 0 if libc made the block before it loaded the
+/// Sets the words of a thread that is about to start. The words are 0 if libc made the block before it loaded the
 /// agent.
 ///
 /// # Safety
@@ -179,7 +179,7 @@ pub unsafe fn give_words(block: u64) {
         unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
     };
     let [nobody, noframes] = beginnings();
-    // Relaxed: the thread's creation publishes the words to it.
+    // Relaxed: the thread's creation publishes the words.
     if word(0).load(Ordering::Relaxed) == 0 {
         word(0).store(nobody, Ordering::Relaxed);
         word(FRAMES).store(noframes, Ordering::Relaxed);
@@ -200,7 +200,7 @@ pub fn blocked_of(word: u64) -> u64 {
     if now { word & SIGNALS } else { 0 }
 }
 
-/// Returns the end of this thread's frames; `None` if it has none, or if its words are not set yet.
+/// Returns the end of this thread's frames; `None` if it has none, or if its words are not set.
 pub fn frames() -> Option<u64> {
     let [_, none] = beginnings();
     let end = match load(HIDDEN) {
@@ -259,7 +259,7 @@ pub unsafe fn set_cloned_of(block: u64, return_address: u64) {
     let at = block.wrapping_add_signed(descriptor_offset() + CLONED);
     // SAFETY: as in `give_words`.
     let word = unsafe { &*(at as *const core::sync::atomic::AtomicU64) };
-    // Relaxed: the thread's creation publishes the word to it.
+    // Relaxed: the thread's creation publishes the word.
     word.store(return_address, Ordering::Relaxed);
 }
 

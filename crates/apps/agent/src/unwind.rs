@@ -1,11 +1,12 @@
 //! Describes generated code to unwinders, so that exceptions, cancellation and `backtrace()` work as without the agent.
 //!
-//! A return address may be in a thunk, and a signal may interrupt a thunk, a trampoline, or the agent. An unwinder asks
-//! libc for the object that contains such an address, by `_dl_find_object` or, in older versions, `dl_iterate_phdr`.
-//! Both are intercepted, and return an object of ours for generated code.
+//! Generated code is *trampolines*, which probes jump to, and *thunks*, to which *followed* calls return (their returns
+//! count, too). A return address may be in a thunk, and a signal may interrupt a thunk, a trampoline, or the agent. An
+//! unwinder asks libc for the object that contains such an address, by `_dl_find_object` or, in older versions,
+//! `dl_iterate_phdr`. Both are intercepted, and return an object of ours for generated code.
 //!
-//! A thunk's unwind information computes the caller's stack pointer, and says that the thunk's record has the return
-//! address. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). Some followed
+//! A thunk's unwind information computes the caller's stack pointer, and finds the return address in the thunk's
+//! record. A trampoline's information describes the probed function's frame (`tiptoe-patch`, `unwind`). Some followed
 //! calls return into the trampoline itself, whose information then gives their true return addresses. So any unwinder
 //! works, even one linked into the program.
 //!
@@ -15,8 +16,7 @@
 //! `dlsym` and `dlopen` inspect their return address, which is in a thunk if a followed function tail-calls them. So
 //! the agent first counts that function as returned, and restores the true return address.
 //!
-//! Once calls were followed, these interceptions stay for ever, because calls may return through thunks even after a
-//! detach.
+//! Once calls were followed, these interceptions stay, because calls may return through thunks even after a detach.
 
 use core::cell::Cell;
 
@@ -33,10 +33,11 @@ use crate::program_call::Frame;
 use crate::shared::{self, Shared};
 use crate::unwind_info::{AddressOf, INFO};
 
-/// The distance from the hook's return address to the copy of the displaced instructions (`tiptoe-patch`, `build`).
+/// The distance from an interception's return address to the copy of the displaced (overwritten) instructions
+/// (`tiptoe-patch`, `build`).
 const COPY: u64 = 14;
 
-/// Handles an intercepted function. Returns the value that it must return without running; `None` if it must run.
+/// Handles an intercepted function. Returns what it must return without running; `None` if it must run.
 pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
     match what {
@@ -183,7 +184,7 @@ fn looked_for(shared: &Shared, record: u64) -> Option<UnwindRange> {
     })
 }
 
-/// A walk of `_Unwind_Backtrace`: the program's function, its argument, and the unwinder's `_Unwind_GetIP`.
+/// A walk of `_Unwind_Backtrace`: the program's function, its argument, the unwinder's `_Unwind_GetIP`.
 struct Walk {
     show: u64,
     argument: u64,
@@ -193,8 +194,8 @@ struct Walk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WalkStage {
-    /// A frame of ours. The walk begins there, because the agent calls the unwinder. The trampoline's frame is the
-    /// last.
+    /// A frame of ours. The walk begins there, because the agent calls the unwinder. The last such frame is the
+    /// trampoline's.
     Ours,
     /// The unwinder's own frame, at its entry.
     Unwinder,
@@ -222,8 +223,7 @@ fn filter_backtrace(unwinder: usize, frame: &Frame) -> Option<u64> {
         stage: Cell::new(WalkStage::Ours),
     };
     let original = (frame.back + COPY) as usize;
-    // SAFETY: this is the address of the copy of the function's displaced instructions, which continues in the
-    // function.
+    // SAFETY: this copy of the function's displaced instructions continues in the function.
     let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(original) };
     // SAFETY: the program makes the same call. The record outlives it.
     Some(unsafe { backtrace(show, &walk) } as u64)

@@ -1,4 +1,4 @@
-//! The unwind information of return thunks, as `.eh_frame_hdr` and `.eh_frame`.
+//! The unwind information of return thunks (stubs to which probed calls return), as `.eh_frame_hdr` and `.eh_frame`.
 
 /// The most unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 24;
@@ -17,8 +17,8 @@ const FDE: usize = 100;
 /// An instruction's address without its low five bits is the thunk's address. The first word of the thunk's record is
 /// the true return address. A thunk's frame has only the words of [`PUSHED`].
 ///
-/// The last thunk and the frame to which it returns must not have the same canonical frame address
-/// (`tiptoe_uprobe::thunks`). So the last thunk's address is lower by 8 bytes. This difference is the high half of the
+/// The last thunk and the frame to which it returns must not have the same canonical frame address (CFA;
+/// `tiptoe_uprobe::thunks`). So the last thunk's CFA is lower by 8 bytes. This difference is the high half of the
 /// record's last word.
 pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
     const RETURN_ADDRESS: u8 = 16;
@@ -57,8 +57,8 @@ pub fn info(at: u64, code: u64, len: u64, record_distance: i32) -> [u8; INFO] {
 }
 
 /// The number of words that a thunk has on the stack, in three bits for each byte of its code. At first these are the
-/// return address and the words that its trampoline pushed. Each `pop` removes one; at the end the return address is
-/// there again.
+/// return address and the words that the probe's generated code pushed. Each `pop` removes one; at the end the return
+/// address is there again.
 const PUSHED: u64 = 4 | 3 << 3 | 2 << 6 | 1 << 9 | 1 << 60;
 
 struct Bytes {

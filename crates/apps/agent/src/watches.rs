@@ -1,8 +1,10 @@
-//! Watches variables by breakpoints. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
+//! Watches variables by breakpoints. A hit, an access to the variable, raises SIGTRAP in its thread, and [`hit`]
+//! records the registers.
 //!
-//! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). Meanwhile
-//! [`births`] delays the creation of threads. Later threads inherit the events, forked children do not. Only the
-//! agent's thread has the events' descriptors, so the events end with that thread: at an exec, and when tiptoe ends.
+//! For each thread and variable, the agent's thread opens a breakpoint, an *event* of perf_event_open(2). While it
+//! opens events, [`births`] delays the creation of threads. Later threads inherit the events, forked children do not.
+//! Only the agent's thread has the events' descriptors, so the events end with that thread: at an exec, and when tiptoe
+//! ends.
 //!
 //! | state ([`Watches`]) | changes when |
 //! |---|---|
@@ -11,8 +13,8 @@
 //! | the watched addresses | [`begin`], [`observe`], [`turn`], [`close`] |
 //! | descriptors | [`begin`], [`observe`], [`go_on`], [`close`], [`after_retreat`] |
 //!
-//! *Cost*: the trap, 15 to 35 us where measured, and about 1 us for system calls. One of them reads the variable,
-//! because a read by our own code would be a hit, and a fault if the memory is unmapped.
+//! *Cost*: the trap, 15 to 35 us, and about 1 us for system calls. One call reads the variable, because a read by our
+//! own code would be a hit, and a fault if the memory is unmapped.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,12 +45,11 @@ const REGISTERS: usize = 4;
 const MOST: usize = 1 << 16;
 /// Marks the signal data of our events. The low 16 bits are the variable's number.
 const OURS: u64 = 0x7469_7074_6f65 << 16;
-/// How many waits for room in a full ring may time out before a hit is dropped: several, because tiptoe may lack a CPU.
+/// How many waits for a free cell may time out before a hit is dropped: several, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
 const ROUNDS: u32 = 20;
-/// How many readings of the list of threads must show no new thread, because a thread in creation may not be listed
-/// yet.
+/// How many readings of the list of threads must show no new one, because a thread in creation may be missing.
 const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
@@ -63,21 +64,21 @@ const ETIMEDOUT: Errno = Errno(110);
 
 const NUMBER: u32 = 28;
 
-/// What a session watches. [`begin`] resets all but `cpus`, `targets` and `events`, which are unused while `count` and
-/// `open` are 0.
+/// The variables that a session watches. [`begin`] resets all but `cpus`, `targets` and `events`, whose values are
+/// unused while `count` and `open` are 0.
 struct Watches {
     is_on: AtomicBool,
     cpus: AtomicU32,
     count: AtomicUsize,
     targets: [[AtomicU64; WatchTarget::WORDS]; REGISTERS],
-    /// The address of [`MOST`] words: an event's descriptor, and the variable's number from bit [`NUMBER`] on. The
-    /// memory is mapped when first needed, because it takes 256 KiB.
+    /// The address of [`MOST`] words, mapped when first needed: an event's descriptor, and the variable's number from
+    /// bit [`NUMBER`] on.
     events: AtomicPtr<AtomicU32>,
     open: AtomicUsize,
     has_room: AtomicBool,
-    /// Whether the agent's thread must disable the events, because this window of time has had its allowed hits.
+    /// Whether the agent's thread must disable the events, because this period's allowed hits are used up.
     must_rest: AtomicBool,
-    /// 0 after the agent's thread has ended, until its successor has opened the events.
+    /// 0 after the agent's thread has ended, until the next agent's thread has opened the events.
     is_back: AtomicU32,
 }
 
@@ -124,7 +125,7 @@ pub fn begin() {
     WATCHES.is_back.store(1, Relaxed);
 }
 
-/// Begins to watch variables. The plan lists the number of CPUs, then the variables.
+/// Begins to watch variables. tiptoe's plan lists the number of CPUs, then the variables.
 pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     if count > REGISTERS {
         return EINVAL;
@@ -136,12 +137,12 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created all the same,
-/// the kernel does not report which events it inherited, so all must be closed and opened again.
+/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created nevertheless,
+/// all events are closed and opened again, because the kernel does not report which events that thread inherited.
 ///
 /// Opening only the missing events could give a thread an event twice, because the kernel swaps inherited events
-/// between threads. A thread with an event too many can create no more threads (clone(2) fails with ENOSPC, seen on
-/// Linux 6.18).
+/// between threads. A thread with too many events can create no more threads (clone(2) fails with ENOSPC, seen on Linux
+/// 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let Some(hits) = hits(data) else {
         return EINVAL;
@@ -172,7 +173,7 @@ fn open_all(shared: &Shared, data: &Data) -> u64 {
     EAGAIN
 }
 
-/// Disables events that must rest, or serves a request of tiptoe in the data segment. Returns whether there was work.
+/// Disables events whose allowed hits are used up, or serves a request. Returns whether there was work.
 pub fn tend(shared: &Shared, data: &Data) -> bool {
     let Some(hits) = hits(data) else { return false };
     // Relaxed: the flag guards no memory, only the kernel's events.
@@ -196,13 +197,13 @@ pub fn are_inherited() -> bool {
     WATCHES.count.load(Relaxed) != 0
 }
 
-/// Enables or disables the events that this thread opened, and those inherited from them.
+/// Enables or disables this thread's events, and those inherited from them.
 fn switch(what: usize) {
     // SAFETY: the call changes only events of this thread.
     let _ = unsafe { call(nr::PRCTL, [what, 0, 0, 0, 0, 0]) };
 }
 
-/// Opens the events again in a thread that replaced the agent's.
+/// Opens the events again in the thread that replaced the agent's thread.
 pub fn go_on(shared: &Shared, data: &Data) {
     if WATCHES.count.load(Relaxed) != 0
         && let Some(hits) = hits(data)
@@ -216,7 +217,7 @@ pub fn go_on(shared: &Shared, data: &Data) {
     raw::futex::wake(&WATCHES.is_back, u32::MAX);
 }
 
-/// Records that the agent's thread has ended, which closed its descriptors.
+/// Records the end of the agent's thread, which closed its descriptors.
 pub fn after_retreat() {
     WATCHES.open.store(0, Relaxed); // Relaxed: published by the start of the next agent's thread
     WATCHES.is_back.store(0, Relaxed); // Relaxed: likewise
@@ -284,7 +285,7 @@ fn open_events(tid: u32) -> Result<(), Errno> {
 }
 
 fn events_made() -> &'static [AtomicU32] {
-    let at = WATCHES.events.load(Relaxed); // Relaxed: only the holder of the session's lock uses it
+    let at = WATCHES.events.load(Relaxed); // Relaxed: only the holder of the session's lock uses this memory
     match at.is_null() {
         true => &[],
         // SAFETY: `make_events` mapped zeroed memory of that length there, for good.
@@ -347,14 +348,13 @@ pub fn close() {
     WATCHES.count.store(0, Relaxed);
 }
 
-/// Closes all events, which also closes those that threads inherited.
+/// Closes all events, and so those that threads inherited.
 fn close_events() {
     for event in events_made().iter().take(WATCHES.open.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
 }
 
-/// Records that the program is about to call exec, or that exec failed.
 pub fn note_exec(execs: bool) {
     if let Some(shared) = shared::at_home()
         && let Some(hits) = shared.data().as_ref().and_then(hits)
@@ -392,7 +392,7 @@ fn note(shared: &Shared, trapped: &TrapData) -> Option<()> {
     Some(())
 }
 
-/// Returns a free cell. If none is free, waits until tiptoe has freed cells, but not if the last call got none.
+/// Returns a free cell for a hit. Waits for one, unless the last call found none.
 fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     let mut patience = if WATCHES.has_room.load(Relaxed) {
         PATIENCE
@@ -404,7 +404,7 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
         && patience > 0
         && let Some((futex, seen)) = hits.wait()
     {
-        // If a wait did not time out, tiptoe has probably freed cells, but other threads may have taken them.
+        // Without a time-out tiptoe has probably freed cells, but other threads may have taken them.
         if raw::futex::wait(futex, seen, Some(WAIT_NS)) == Err(ETIMEDOUT) {
             patience -= 1;
         }

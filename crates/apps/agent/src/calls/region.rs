@@ -1,4 +1,4 @@
-//! The memory of a thread's frames.
+//! The memory of a thread's frames (records of calls whose returns count, too).
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,13 +14,13 @@ use crate::memory::{self, PAGE};
 use crate::shared::Shared;
 use crate::tls;
 
-/// The bytes of a thread's region, for 131,000 nested calls. Untouched pages cost nothing.
+/// The bytes of a thread's region, for 131,000 nested calls.
 const REGION: usize = 4 << 20;
 
 /// A thread's memory for frames, aligned to its own length.
 ///
-/// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has the thread's
-/// records of forced unwinding instead of frames.
+/// The first frame is unused, except that its word 1 is the [height](Region::height). The last page has records of
+/// forced unwinding instead of frames.
 #[derive(Clone, Copy)]
 pub struct Region {
     base: u64,
@@ -43,7 +43,7 @@ impl Region {
         (base != 0).then_some(Region { base, end: base })
     }
 
-    /// Gives the calling thread the region of its slab's previous thread, which is dead, or else a new region.
+    /// Gives the calling thread the region of the dead thread that had its slab (block of counters), or a new one.
     pub fn give(here: &CallSession, index: usize) -> Option<Region> {
         let word = here.shared.region(index)?;
         // Relaxed, here and below: only the slab's owner changes the region's address. Other threads find zeroes or
@@ -65,7 +65,7 @@ impl Region {
     }
 
     pub fn bury(&self, here: &CallSession) {
-        // If the dead thread was not in this session, each frame's `part` is of an earlier session.
+        // If the dead thread was not in this session, each frame's `part` (index of a value) is of an earlier session.
         if here.data.slab_owner(here.slab).is_none() {
             self.frames().forget_parts(self.height());
         }
@@ -106,8 +106,8 @@ impl Region {
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Moves the end up. The height is rounded up to a page, because trampolines push frames by themselves until the
-    /// page is full.
+    /// Moves the end up. The height is rounded up to a page, because trampolines (generated code) fill the page by
+    /// themselves.
     pub fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
         let height = end.next_multiple_of(page) + 1;
@@ -136,7 +136,7 @@ pub fn forced() -> Option<Records<'static>> {
     Some(Region::of_caller()?.forced())
 }
 
-/// Takes over the slab of a dead thread, and counts that thread's open calls as left.
+/// Takes over a dead thread's slab, and counts that thread's open calls as left (ended without a return).
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
     if let Some(region) = Region::of(shared, index) {
         region.bury(&CallSession::of(shared, data, index));

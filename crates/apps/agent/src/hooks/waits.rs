@@ -1,9 +1,9 @@
 //! Prepares a system call in which the thread waits for signals (sigtimedwait), or waits under another signal mask
 //! (ppoll).
 //!
-//! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), because
-//! it must stay valid until the kernel has read it, even if the call is restarted. The hook records the call for the
-//! signal handler ([`signals`]).
+//! The kernel gets a copy of the mask without SIGILL and SIGTRAP. The copy is in thread-local words ([`tls`]), where it
+//! stays valid even if the call is restarted. The hook, which runs before the call, records it for the signal handler
+//! ([`signals`]).
 
 use super::Frame;
 use crate::mask::OURS;
@@ -11,8 +11,8 @@ use crate::signals::{self, MaskLocation};
 use crate::tls::{self, Call, Mask};
 
 const EINTR: i64 = -4;
-/// The distance from the hook's return address to the end of the trampoline's jump to the system call. The last 4 bytes
-/// of the jump are its displacement.
+/// The distance from the hook's return address in its trampoline (generated code) to the end of the jump to the system
+/// call. The jump's last 4 bytes are its displacement.
 const JUMP_END: u64 = 24;
 const SYSCALL: u64 = 2;
 

@@ -1,5 +1,5 @@
-//! Removes first the probes, then the hooks, and last the *guards*, the hooks that keep our signals unblocked
-//! ([`signals`]).
+//! Removes first the probes, then the *hooks* (intercepted calls), and last the *guards*, the hooks that keep SIGTRAP
+//! and SIGILL unblocked ([`signals`]).
 
 use core::sync::atomic::Ordering;
 
@@ -17,8 +17,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe; [`settle`] removes the hooks. Takes the slabs away from all threads and lets none claim
-/// another, so that a probe that cannot be removed counts nowhere.
+/// Removes every probe; [`settle`] removes the hooks. Takes all threads' slabs (blocks of counters) away and lets none
+/// claim another, so that a probe that cannot be removed counts nowhere.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -27,7 +27,7 @@ pub fn detach(shared: &Shared) -> u64 {
     let whole = restore(shared, &text, OtherThreads::Running, probes);
     shared.claims.end();
     shared.set_gate(false);
-    // If trap bytes are not allowed, `settle` restores the remaining sites with the threads stopped.
+    // If trap bytes (one-byte patches) are not allowed, `settle` restores the remaining sites with the threads stopped.
     if whole || is_quiet(shared) { 0 } else { EIO }
 }
 
@@ -35,7 +35,7 @@ fn is_quiet(shared: &Shared) -> bool {
     !shared.plan().is_some_and(|plan| plan.allows_trap_bytes())
 }
 
-/// Restores the armed sites that `which` selects. Returns whether all are restored.
+/// Restores the armed sites (patched places) that `which` selects. Returns whether all are restored.
 fn restore(
     shared: &Shared,
     text: &SelfMemory,
@@ -77,7 +77,7 @@ pub(super) fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [O
     outcomes
 }
 
-/// Restores the guards for which threads need not be stopped. The next session takes over the rest.
+/// Restores the guards whose removal needs no stopped threads. The next session takes over the rest.
 fn restore_guards(shared: &Shared, text: &SelfMemory) {
     restore(shared, text, OtherThreads::Running, |site| {
         site.is_guard() && site.fits_word()
@@ -149,9 +149,9 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
     OtherThreads::Running
 }
 
-/// Restores what a forked child inherited, and gives its signals back. Afterwards the child runs none of our code,
-/// except return thunks of open calls and sites that stay between sessions. If the child has several threads, one may
-/// be inside a patch, so sites whose removal needs trap bytes stay, too.
+/// Removes the patches that a forked child inherited, and gives its signals back. Afterwards the child runs none of our
+/// code, except sites that stay between sessions and open calls' return stubs. If the child has several threads, one
+/// may be inside a patch, so sites whose removal needs trap bytes stay, too.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();
@@ -166,7 +166,7 @@ pub fn restore_forked(shared: &Shared) {
     }
 }
 
-/// Restores what a forked child inherited, when tiptoe attaches to that child.
+/// Removes the patches that a forked child inherited, when tiptoe attaches to that child.
 pub fn restore_attached(shared: &Shared) {
     let text = SelfMemory::open();
     restore(shared, &text, OtherThreads::Running, |site| {

@@ -1,4 +1,4 @@
-//! The part of [`crate::libraries`] that runs on the agent's thread.
+//! Records and patches the sites (places to patch) of loaded libraries, on the agent's thread.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
 
-/// Forgets an earlier session's libraries, except that sites of closed libraries stay marked as not mapped.
+/// Forgets an earlier session's libraries. Only the sites of closed libraries stay marked as not mapped.
 pub fn begin(shared: &Shared) {
     let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
     for index in tagged {
@@ -26,7 +26,7 @@ pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
     0
 }
 
-/// Records each site's library. An empty range of code means that the library was closed before tiptoe read it.
+/// Records each site's library. An empty range means that the library was closed before tiptoe read its file.
 pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
     for index in 0..count {
         let here = plan.library(index);
@@ -61,10 +61,10 @@ pub fn patch(shared: &Shared, data: &Data) {
     answered(data);
 }
 
-/// Returns `false` if other libraries' sites were recorded at these addresses meanwhile.
+/// Returns `false` if another library's sites were recorded at these addresses meanwhile.
 fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
     let [start, end, count] =
-        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: own words
+        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // Relaxed: our words
     let own = |index: &usize| shared.library_of(*index) == Some(number);
     let indices = || shared.table.between(start, end).filter(own);
     if indices().count() as u64 != count {

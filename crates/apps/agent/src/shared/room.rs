@@ -6,8 +6,7 @@ use tiptoe_sys::raw::Errno;
 
 use crate::memory::{self, PAGE};
 
-/// A mapping that is handed out page by page. All state is in one mapping, so that a process without room for the state
-/// stays unchanged.
+/// One mapping for all state, handed out in pages. If it cannot be made, the process stays unchanged.
 pub(super) struct PageAllocator {
     pub(super) at: usize,
     left: usize,

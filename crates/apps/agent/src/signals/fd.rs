@@ -3,8 +3,8 @@
 //!
 //! The kernel gives these signals to our handlers and does not keep them pending, so an emulated signalfd is a pipe.
 //! Its one descriptor is also open for writing, because otherwise a read would find the end of file. A record in the
-//! pipe *is* the pending signal. Only our handlers write records, so handlers and hooks outlive the session in a
-//! program with such a pipe.
+//! pipe *is* the pending signal. Only our handlers write records, so with such a pipe our handlers and interceptions
+//! outlive the session.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ static FEEDS: [Feed; 2] = [const {
 /// The process that made the pipes. A forked child must not write to them.
 static MAKER: AtomicU32 = AtomicU32::new(0);
 
-/// Handles a signalfd call; `None` if the kernel must make it.
+/// Handles a signalfd call; `None` if the program must make the call itself.
 pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
     let ours = set & OURS != 0 && set & !OURS == 0 && super::owned();
     if fd != -1 || !ours || flags & !NONBLOCK_CLOEXEC != 0 {
@@ -115,7 +115,7 @@ fn inode(fd: i32) -> Option<u64> {
     stat.get(1).copied()
 }
 
-/// Returns the descriptor of a signal's pipe; `None` if there is none, or if the program has closed or reused the
+/// Returns the descriptor of a signal's pipe; `None` without a pipe, or if the program has closed or reused the
 /// descriptor.
 fn feed(signal: usize) -> Option<i32> {
     let [ill, trap] = &FEEDS;
@@ -125,7 +125,7 @@ fn feed(signal: usize) -> Option<i32> {
     (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
 }
 
-/// Writes a held signal to its pipe, unless it is pending there already. Returns `false` if the signal has no pipe.
+/// Writes a held signal to its pipe, unless the pipe has the signal already. Returns `false` if there is no pipe.
 pub(super) fn offer(info: &Info) -> bool {
     let signal = info.signal as usize;
     let Some(fd) = feed(signal) else { return false };

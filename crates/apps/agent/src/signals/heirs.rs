@@ -4,7 +4,7 @@ use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_acti
 use crate::mask::set_mask;
 use crate::tls;
 
-/// Blocks and ignores signals in the kernel as the program requested, because a new program inherits that. Returns the
+/// Blocks and ignores signals in the kernel as the program requested, because a new program inherits both. Returns the
 /// argument for [`after_failed_exec`].
 pub fn before_exec() -> u64 {
     let blocked = tls::blocked();
@@ -55,7 +55,7 @@ pub fn after_clear() {
 }
 
 /// Blocks the signals that the thread recorded as blocked, because the agent gave them back while the thread was inside
-/// a hook.
+/// an intercepted call.
 pub fn block_as_believed() {
     let believed = tls::blocked();
     tls::set_blocked(0);

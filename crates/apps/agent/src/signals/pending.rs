@@ -2,8 +2,8 @@
 //! because the kernel does not block it ([`super`]).
 //!
 //! A thread that holds a signal back races with a thread that begins to wait. The holder stores the signal, then reads
-//! the waiter. The waiter stores its id, then looks for the signal. With a SeqCst fence between the two steps, at least
-//! one thread sees the other's store.
+//! the waiter. The waiter stores its id, then looks for the signal. With SeqCst fences between the steps, at least one
+//! sees the other's store.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -183,7 +183,7 @@ impl ProgramSignal {
     pub(super) fn hold_back(&self, info: &Info) {
         let signal = info.signal as usize;
         if fd::offer(info) {
-            // The reader of the pipe, or the thread that unblocks the signal, takes it from the pipe.
+            // The reader of the pipe, or the thread that unblocks the signal, takes the record from the pipe.
         } else if info.code == SI_TKILL {
             tls::hold(signal, info.sender());
         } else {

@@ -1,10 +1,11 @@
 //! Handles a program that single-steps itself: while a thread's trap flag is set, each instruction raises SIGTRAP.
 //!
-//! The thread then steps through trampolines and the agent, too. The program must see each of its own instructions
-//! once, at the original address. So a step that ends at the copy of a displaced instruction calls the program's
-//! handler with the original's address. A step that ends at any other instruction of ours calls no handler.
+//! The thread then steps through our code and trampolines (generated code), too. The program must see each of its own
+//! instructions once, at the original address. So a step that ends at the copy of a displaced (overwritten) instruction
+//! calls the program's handler with the original's address. A step that ends at any other instruction of ours calls no
+//! handler.
 //!
-//! *Cost*: a step in a trampoline searches all sites.
+//! *Cost*: a step in a trampoline searches all sites (patched places).
 
 use tiptoe_wire::Site;
 
@@ -45,8 +46,8 @@ fn end(info: &Info, here: u64) -> End {
     copied(shared, here).map_or(End::Ours, End::Copy)
 }
 
-/// Returns the address of the instruction whose copy begins here. A site's first instruction is excluded, because its
-/// step was already shown at the site, before the jump.
+/// Returns the address of the instruction whose copy begins at `here`. A site's first instruction is excluded, because
+/// its step was already shown at the site, before the jump.
 fn copied(shared: &Shared, here: u64) -> Option<u64> {
     let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
     let site = sites.find(|site| code(site).contains(&here))?;

@@ -1,7 +1,7 @@
 //! Sends each thread its held signals ([`tls`]) at a session's end.
 //!
-//! A thread's block is found from its robust list, which libc puts at a fixed offset in the block. The block must be
-//! accessed through the kernel ([`SelfMemory`]), because it may be unmapped at any time.
+//! A thread's block is found from its robust list, which libc puts at a fixed offset in the block. The block may be
+//! unmapped at any time, so it must be accessed through the kernel ([`SelfMemory`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +14,12 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::tls;
 
-/// The robust list's offset in a thread's block, plus 1; 0 if unknown. libc never changes the offset, so it outlives
-/// sessions.
+/// The robust list's offset in a thread's block, plus 1; 0 if unknown. The word outlives sessions, because libc never
+/// changes the offset.
 static LAYOUT: AtomicU64 = AtomicU64::new(0);
 const BLOCK: u64 = 4096;
 
-/// Records the offset of the robust list. Called by a thread of the program.
+/// Called by a thread of the program.
 pub fn learn_layout() {
     let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
     if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {

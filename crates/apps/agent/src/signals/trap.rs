@@ -124,9 +124,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     if !shared.is_armed(found.index) {
         return true;
     }
-    // A trap at an inner byte of a site is usually no hit, because the thread was preempted there before the site was
-    // patched. But if the first byte is not ours, another tracer has put a trap byte there, and has executed the
-    // original instruction for the thread. Then the trap is a hit.
+    // A trap at an inner byte of a site (a patch) is usually no hit of the probe, because the thread was preempted
+    // there before the patch. But if the first byte is not ours, another tracer has put a trap byte there, and has
+    // executed the original instruction for the thread. Then the trap is a hit.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
@@ -139,7 +139,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 }
 
 fn ask_rearm(shared: &shared::Shared) {
-    // A forked child has no segment, and no tiptoe to wake.
+    // A forked child has no tiptoe to wake.
     if shared.is_home()
         && !shared.must_rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
@@ -170,7 +170,7 @@ fn chain(believed: &ProgramSignal, signal: i32, info: &Info, context: &mut Conte
 }
 
 /// Calls the program's handler with its requested mask and `mask` blocked. Does not return if the handler jumps away by
-/// siglongjmp, whose change of the mask our hook handles.
+/// siglongjmp, whose change of the mask we intercept.
 fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let own = match action.flags & SA_NODEFER {
         0 => bit(signal as usize),
@@ -185,7 +185,7 @@ fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context
         unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
     // The handler may have changed `context.mask`, which becomes the thread's mask when our handler returns. If the
-    // session has ended meanwhile, the kernel must get the program's whole mask.
+    // session has ended, the kernel must get the program's whole mask.
     if super::owned() {
         tls::set_blocked(context.mask & OURS);
         context.mask &= !OURS;

@@ -2,7 +2,7 @@
 //!
 //! | the thread is | stage | what the handler does with the signal |
 //! |---|---|---|
-//! | in the hook, or before it | none | may hold the signal back, because the hook finds held signals |
+//! | in our hook of the call, or before it | none | may hold the signal back, because the hook finds held signals |
 //! | after the hook, up to the `syscall` | before | may skip the call, and set its result |
 //! | after the `syscall`, with EINTR | interrupted | lets the call end, or makes it again |
 

@@ -1,9 +1,9 @@
 //! Accounts for the debug registers of the program's threads, in memory shared with tiptoe. The agent's thread does so
-//! when it opens a thread's events. A thread that inherits events does so itself before its own code ([`born`]) or, if
-//! libc did not create it, at its first hit.
+//! when it opens a thread's events (breakpoints). A thread that inherits events does so before its own code ([`born`])
+//! or, if libc did not create it, at its first hit.
 //!
 //! A new thread must not wait. A signal handler must not wait either, because it would deadlock if it interrupted a
-//! reservation of its thread. So the agent's thread is woken to reserve what cannot be reserved at once.
+//! reservation of its thread. So the agent's thread is woken to reserve the registers that cannot be reserved at once.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,8 @@ impl Wait for Futex {
     }
 }
 
-/// Releases the registers of ended threads. Reserves for the other threads what they could not reserve without waiting.
+/// Releases ended threads' registers. Reserves for other threads the registers that could not be reserved without
+/// waiting.
 pub fn look(shared: &Shared, hits: &Hits) {
     let pid = shared.pid.load(Relaxed); // constant within a session
     let all = registers();
@@ -66,12 +67,12 @@ pub fn born() {
     }
 }
 
-/// As [`meet`]. Returns whether this was the first time.
+/// As [`meet`]. Returns whether this was the thread's first time.
 pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }
 
-/// As [`meet`], for the calling thread. Wakes the agent's thread for what cannot be reserved at once.
+/// As [`meet`], for the calling thread. Wakes the agent's thread if some registers cannot be reserved at once.
 pub fn meet_self(data: &Data, hits: &Hits, tid: u32) -> Meeting<bool> {
     let met = meet(hits, tid);
     if let Meeting::New(false) = met
@@ -104,7 +105,7 @@ fn registers() -> u8 {
 
 type Accounts<'a> = Accounting<'a, Futex>;
 
-/// Reserves or releases a thread's registers by `act`. Returns those for which that succeeded.
+/// Reserves or releases a thread's registers by `act`. Returns the registers for which `act` succeeded.
 fn account(
     hits: &Hits,
     tid: u32,

@@ -1,9 +1,9 @@
 //! Delays the creation of threads while breakpoints are opened. Otherwise a thread created meanwhile would inherit only
-//! some of its parent's events.
+//! some of its parent's events (breakpoints).
 //!
 //! Before a hooked clone, the thread waits in [`before`]. Nothing reports the end of creations that began earlier. So
 //! the list of threads is read until it has not changed for a while. A thread whose creation took longer, or was not
-//! hooked, is found later, and all events are then opened again.
+//! hooked, is found later. Then all events are opened again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -12,18 +12,18 @@ use tiptoe_sys::raw::{futex, sleep_ns};
 use crate::shared::{self, Shared};
 use crate::tasks;
 
-/// Nonzero while a [`CreationHold`] exists. [`begin`] clears it, because an agent's thread that
-/// was killed may have left it set.
+/// Nonzero while a [`CreationHold`] exists. [`begin`] clears the word, because an agent's thread that was killed may
+/// have left it set.
 static ON_HOLD: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a creation, in pieces of [`PIECE_NS`].
 const PIECES: u32 = 25;
 const PIECE_NS: u64 = 10_000_000;
-/// The interval of readings of the list. [`LOOKS`] readings in a row must show no change: 10 ms.
+/// The interval of readings of the list of threads. [`LOOKS`] readings in a row must show no change: 10 ms.
 const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// While this exists, hooked clones wait, at most 250 ms.
+/// While this value exists, hooked clones wait, at most 250 ms.
 pub struct CreationHold;
 
 impl CreationHold {
@@ -31,7 +31,7 @@ impl CreationHold {
         // SeqCst: orders the store before the readings of the list in `settle`. A thread whose load in `before` misses
         // the store creates its thread at once, so the readings find the new thread.
         ON_HOLD.store(1, SeqCst);
-        // A program that is held before its start has one thread, which waits for the agent, so it creates none.
+        // Before a command starts, its only thread waits for the agent, so no thread is being created.
         if shared.go.load(Relaxed) != 0 || !is_alone() {
             settle();
         }
@@ -60,7 +60,6 @@ pub fn before() {
     }
 }
 
-/// Returns whether the program has one thread beside the agent's.
 pub(super) fn is_alone() -> bool {
     tasks::count() <= 2
 }

@@ -1,4 +1,4 @@
-//! Handles debug traps for which the processor reported no reason. They were seen in a virtual machine, for a few
+//! Handles debug traps for which the processor reported no reason. Such traps were seen in a virtual machine, for a few
 //! accesses in a million, with 100 threads on two CPUs. The kernel takes such a trap for the instruction `int1`, and
 //! its SIGTRAP would end the program.
 

@@ -18,8 +18,8 @@ pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     }
 }
 
-/// Corrects two sums of a timed function. The longest time must be a maximum. A thread's last call must move from index
-/// 0 to the index of its duration ([`words::PENDING`]).
+/// Corrects two sums of a timed function. The longest time must be a maximum. A thread's last call is still
+/// counted at index 0 of the durations, and must move to the index in [`words::PENDING`].
 pub fn correct(sums: &mut [u64], own: &[u64]) {
     let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
     let longest = word(words::LONGEST);

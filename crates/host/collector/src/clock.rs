@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tiptoe_sys::raw::monotonic_ns;
 
-/// The pause between two polls of an instrument that serves an agent.
+/// The pause between two polls of an instrument (a way to count) that serves an agent (tiptoe's library).
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,6 @@ impl RunClock {
         self.start_ns < other.start_ns
     }
 
-    /// Returns the time from the start to `at_ns`; zero if `at_ns` is earlier.
     pub(crate) fn until(self, at_ns: u64) -> Duration {
         Duration::from_nanos(at_ns.saturating_sub(self.start_ns))
     }

@@ -1,6 +1,6 @@
-//! Reads counts from slabs; each slab has one thread's counters, indexed by *slot*. Slabs must be read through the
-//! memfd's descriptor, because a hole then reads as zeroes, whereas reading the mapping would allocate a page. The
-//! target may have written anything, so no number read here may be used as an index.
+//! Reads counts from slabs; each slab has one thread's counters, indexed by *slot*. Slabs must be read
+//! through the descriptor of their memfd, where a hole reads as zeroes; a read through the mapping would
+//! allocate a page. The target can write to slabs, so no number read from a slab may be used as an index.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,9 +21,9 @@ pub struct Counts {
     pub totals: Vec<u64>,
     /// The counts of each thread or thread name, by slot.
     pub parts: BTreeMap<String, Vec<u64>>,
-    /// The values of an argument, by first slot.
+    /// The values of an argument, by the first of their slots.
     pub values: BTreeMap<u32, Values>,
-    /// The timed calls for each value of an argument, by first slot.
+    /// The timed calls for each value of an argument, by the first of their slots.
     pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
@@ -106,8 +106,7 @@ pub fn each_slab(
     Ok(())
 }
 
-/// Sets the words at `slots` to zero in each slab. Zero words are not written, because a write into a hole would
-/// allocate a page.
+/// Zero words are not written, because a write into a hole would allocate a page.
 pub fn clear(link: &Link, slots: &[u32]) -> std::io::Result<()> {
     if slots.is_empty() {
         return Ok(());
@@ -150,7 +149,6 @@ pub struct SlabOwner {
 }
 
 impl SlabOwner {
-    /// Reads a directory entry; `None` if no thread has used the slab.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
         let comm = plain(&entry[8..24]);
@@ -165,12 +163,12 @@ impl SlabOwner {
     }
 }
 
-/// Holds the words of one slab at a time. Most of a large slab is a hole, which is neither read nor summed.
+/// The words of one slab. Most of a large slab is a hole, which is neither read nor summed.
 struct SlabWords<'a> {
     file: &'a File,
     geometry: Geometry,
     slots: Range<u32>,
-    /// The words in the slab's holes are zero. `stretches` are the ranges outside the holes.
+    /// Zero in the slab's holes, which are outside `stretches`.
     words: Vec<u64>,
     stretches: Vec<Range<usize>>,
     bytes: Vec<u8>,
@@ -248,7 +246,6 @@ fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u
     match seek(from, libc::SEEK_DATA) {
         Ok(data) if data >= end => Ok(None),
         Ok(data) => Ok(Some((data, seek(data, libc::SEEK_HOLE)?.min(end)))),
-        // The rest of the file is a hole.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,11 +1,13 @@
-//! The only loop of a run. An [`Instrument`] counts until its targets end, the duration is over, or the user stops the
-//! run. All times are measured from the beginning of counting, by CLOCK_MONOTONIC ([`RunClock`]).
+//! The only loop of a run. It calls an [`Instrument`], one way to count, until the targets end, the duration
+//! is over, or the user stops the run. All times are measured from the beginning of counting, by
+//! CLOCK_MONOTONIC ([`RunClock`]).
 //!
-//! One wait of the loop covers the ends of processes, signals, the doorbells of agents, the instrument's next turn, the
-//! interval and the duration. INVARIANT: no wake-up is lost. Every event is checked before a wait. An event after the
-//! check ends the wait. The exception is a wait for doorbells (futexes of agents): ends and signals do not end it, but
-//! it lasts at most [`TICK`]. A signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd
-//! stays readable after its process has ended.
+//! A wait of the loop ends when a process ends, a signal arrives, or an agent (tiptoe's library in a target) rings;
+//! and when the instrument's next call, an interval's end or the run's end is due. INVARIANT: no wake-up is lost.
+//! Every event is checked before a wait. An event after the check ends the wait. The exception is a wait for
+//! doorbells (futexes that agents wake): no signal and no end of a process ends it, but it lasts at most [`TICK`]. A
+//! signal handler sets `stop` before it writes to the pipe that the wait reads. A pidfd stays readable after its
+//! process has ended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +34,7 @@ pub(crate) use targets::Targets;
 use timers::Timers;
 use wakes::Wakes;
 
-/// The longest wait of the loop, because nothing ends a wait when another thread sets `stop`.
+/// The longest wait of the loop. A thread that sets `stop` ends no wait, so the loop must read the flag this often.
 const LOOK: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 
@@ -49,23 +51,23 @@ pub(crate) enum Next {
 
 pub(crate) struct Turn<'a> {
     pub(crate) at: &'a mut Targets,
-    /// The clock of the run, or of the delay.
+    /// The clock of the run; before counting begins, the clock of the delay.
     pub(crate) clock: RunClock,
     pub(crate) is_delay: bool,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// One way to count. Its functions must never wait, because nothing else would be served meanwhile.
+/// One way to count. Its functions must never wait, because the loop would serve nothing else during the
+/// wait.
 pub(crate) trait Instrument {
     /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
     /// the clock's start. A command among the targets does not run yet, unless there was a delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
-    /// Reads data that would be lost later, and reports what the user must see now. The loop also calls this during the
-    /// delay, because a command already runs then.
+    /// Reads data that would be lost later, and reports what the user must see during the run. The loop calls
+    /// this during the delay too, because a command already runs then.
     fn poll(&mut self, turn: &mut Turn<'_>) -> Result<Next, Error>;
 
-    /// Returns the counts of an interval, which the loop reports.
     fn count_interval(
         &mut self,
         _span: Span,
@@ -74,18 +76,19 @@ pub(crate) trait Instrument {
         Ok(None)
     }
 
-    /// Returns whether the last interval is reported even if it is shorter, so that intervals sum to the total.
+    /// Returns whether the last interval is reported even if it is shorter than the others. If so, the
+    /// intervals sum to the total.
     fn reports_rest(&self) -> bool {
         false
     }
 
-    /// Returns the counts and the cost so far. `cpu_ns` is the targets' CPU time so far.
+    /// `cpu_ns` is the targets' CPU time so far.
     fn progress(&mut self, _cpu_ns: u64, _turn: &mut Turn<'_>) -> Result<Option<Progress>, Error> {
         Ok(None)
     }
 
-    /// Ends counting, detaches from the targets, and returns how long the instrument counted. The loop calls this even
-    /// after a failure, because nothing may stay in the targets.
+    /// Ends counting, detaches from the targets, and returns how long the instrument counted. The loop calls
+    /// this even after a failure, because nothing of tiptoe may stay in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
     /// Adds the counts to the session. Returns the cost of counting.
@@ -100,8 +103,8 @@ pub(crate) struct RunEnd {
     pub(crate) has_ended: bool,
 }
 
-/// Runs an instrument, makes the session, and waits for the end of a started command. `own` must have begun before the
-/// attach, so that tiptoe's own CPU time includes the attach.
+/// Runs an instrument, makes the session (the run's results), and waits for the end of a started command.
+/// `own` must have begun before the attach, so that tiptoe's own CPU time includes the attach.
 pub(crate) fn run(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -124,7 +127,6 @@ pub(crate) fn run(
     })
 }
 
-/// Counts from now, or from the end of the delay, until the run ends.
 pub(crate) fn drive(
     instrument: &mut dyn Instrument,
     options: &RunOptions,
@@ -192,7 +194,8 @@ impl Driven<'_> {
         }
         self.release()?;
         loop {
-            // Must be checked before the poll, so that the last poll reads all that an ended command did.
+            // The ends must be checked before the poll. Otherwise a command could end after the last poll, and its
+            // last hits would not be read.
             let have_ended = self.turn.at.have_ended();
             let next = self.instrument.poll(&mut self.turn)?;
             let elapsed = self.turn.clock.elapsed();
@@ -219,7 +222,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Lets a command begin that was held at its start; fails if the user has stopped the run.
+    /// Lets a command run that was held at its start; fails if the user has stopped the run.
     fn release(&mut self) -> Result<(), Error> {
         if self.turn.at.iter_mut().any(|target| target.is_held()) {
             if is_set(&self.options.stop) {
@@ -230,7 +233,8 @@ impl Driven<'_> {
         Ok(self.turn.at.release()?)
     }
 
-    /// Waits before counting begins. Returns the same as [`pause`].
+    /// Waits for `time` before counting begins. Returns false if the run is stopped or nothing is left to
+    /// count.
     fn wait(&mut self, time: Duration, wakes: &mut Wakes) -> Result<bool, Error> {
         self.turn.clock = RunClock::start();
         while !is_set(&self.options.stop) && !self.turn.at.have_ended() {
@@ -272,7 +276,8 @@ impl Driven<'_> {
     }
 }
 
-/// Waits for `time` before the attach. Returns false if `stop` is set or all targets end earlier.
+/// Waits for `time` before the attach. Returns false if `stop` is set or all targets end before `time` has
+/// passed.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool, targets: &Targets) -> bool {
     let clock = RunClock::start();
     let mut wakes = Wakes::of(targets);

@@ -61,7 +61,7 @@ pub enum Error {
         pid: u32,
         binary: String,
         mapped: Vec<String>,
-        /// Whether the target is a command that has not begun, so its libraries are not loaded yet.
+        /// Whether the target is a command that has not begun.
         is_new: bool,
     },
     #[error("{}: {error}", path.display())]

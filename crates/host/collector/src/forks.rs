@@ -1,10 +1,10 @@
 //! Estimates how much tiptoe adds to the cost of a traced process's forks. Because of tiptoe, a fork also copies the
-//! mappings of the agent and its arenas, their page tables, and patched pages of code. Only the parent's time is
-//! priced, because the child is not traced.
+//! mappings of the agent (tiptoe's library) and of its trampolines, their page tables, and patched pages of code.
+//! Only the parent's time is estimated, because the child is not traced.
 //!
-//! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape, and
-//! forks alternately with that memory and without it (`MADV_DONTFORK`). This takes about 50 ms, so it is done only if a
-//! target forked. The resident pages of code change while the program runs, so the result is an estimate.
+//! One fork cannot be timed both with and without these copies. So a child of tiptoe maps memory of the same shape,
+//! and its forks alternately copy that memory and leave it out (`MADV_DONTFORK`). The measurement takes about 50 ms,
+//! so it is done only if a target forked.
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use tiptoe_price::own::used_by;
 use tiptoe_price::{Child, median};
 
 const PAGE: u64 = 4096;
-/// The most pages to read of one mapping, because a mapping may be huge.
+/// At most this many pages of a mapping are looked up, because a mapping may be huge.
 const MOST_PAGES: u64 = 1 << 15;
 const FORKS: u32 = 16;
 const ROUNDS: usize = 5;
@@ -34,7 +34,6 @@ const BY_PAGE: f64 = 200.0;
 const CHEAPER: f64 = 0.5;
 const DEARER: f64 = 2.0;
 
-/// Memory of the target that a fork copies because of tiptoe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CopiedMemory {
     parts: Vec<MappingPages>,
@@ -44,8 +43,7 @@ pub struct CopiedMemory {
 struct MappingPages {
     start: u64,
     pages: u64,
-    /// Whether this maps a file. A fork copies the page-table entries of such a mapping only if a page was written,
-    /// here by tiptoe.
+    /// A fork copies the page-table entries of a file's mapping only if a page of that mapping was written.
     is_file: bool,
     /// The indexes of private pages, which tiptoe wrote.
     written: Vec<u64>,
@@ -54,8 +52,8 @@ struct MappingPages {
 }
 
 impl CopiedMemory {
-    /// Finds the copied memory in a process whose agent keeps its tables in `tables`. `None` if the process may not be
-    /// read.
+    /// Finds the copied memory in a process whose agent keeps its tables in the address range `tables`. `None` if the
+    /// process may not be read.
     pub fn of(
         process: Process,
         tables: Range<u64>,
@@ -82,7 +80,6 @@ impl CopiedMemory {
     }
 
     pub fn cost(&self) -> Cost {
-        // On a busy machine, noise may make the measured difference negative.
         let measured = self.measure().filter(|ns| *ns > 0.0);
         let ns = measured.unwrap_or_else(|| self.guess());
         Cost::between(ns * CHEAPER, ns, ns * DEARER)
@@ -167,7 +164,7 @@ const WITHOUT: u8 = 1;
 const WITH: u8 = 2;
 
 /// Runs in the child: maps the plan's memory, or returns the CPU time of a fork in ns. Must take no lock and allocate
-/// nothing, because another thread may have held a lock at the fork.
+/// nothing: if another thread held a lock at the fork, nothing in the child releases that lock.
 fn answer(question: u8) -> f64 {
     // SAFETY: the parent stored the address of a live plan, and this child has a copy at the same address.
     let Some(plan) = (unsafe { PLAN.load(Relaxed).as_mut() }) else {

@@ -1,13 +1,14 @@
 //! Counts a list of events in a target, and returns a session.
 //!
-//! [`run`](mod@run) picks the instruments of a [`request`], and [`drive`](mod@drive) calls them in the one loop:
+//! [`run`](mod@run) picks the instruments (ways to count) for a [`request`], and the loop in [`drive`](mod@drive)
+//! calls them:
 //! - [`probes`] counts functions, scopes and the locks of programs ([`ulocks`]): [`start`] attaches to each process
 //!   ([`tracee`]), [`resolve`] finds functions in its files ([`module`]), and [`planner`] plans patches;
 //! - [`locks`](mod@locks) counts waits for the kernel's locks, [`watch`](mod@watch) accesses to variables;
 //! - [`stat`](mod@stat) counts events by perf's names.
 //!
-//! Data that a target can write is hostile. So sizes must come from the memory layout that tiptoe chose, and addresses
-//! that an agent reports must be used only in the agent's process.
+//! Data that a target can write is hostile. So sizes must come from the memory layout that tiptoe chose. Addresses
+//! that an agent (tiptoe's library in a target) reports must be used only in that target.
 #![warn(missing_docs)]
 
 mod call_sums;

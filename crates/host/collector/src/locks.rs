@@ -1,7 +1,7 @@
-//! Counts waits for the kernel's locks with BPF programs, as an [`Instrument`].
+//! Counts waits for the kernel's locks with BPF programs, as an [`Instrument`] of the run's loop.
 //!
-//! Every process hits the kernel's tracepoints, so the BPF programs filter by process. An interval has only the number
-//! of waits, because rows are read at the end.
+//! Every process hits the kernel's tracepoints, so the BPF programs filter by process. An interval has only the
+//! number of waits, because the sums by lock and call site are read at the end.
 
 use std::time::Duration;
 

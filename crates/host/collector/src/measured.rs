@@ -23,8 +23,7 @@ impl Measured {
         }
     }
 
-    /// Subtracts the counts from before the start. A timed call that was in progress at the start still counts, because
-    /// its end and its duration are counted.
+    /// A timed call that was in progress at the start still counts, because its end and its duration are counted.
     pub fn since(&mut self, earlier: &Measured) {
         self.reading = self.reading.since(earlier.reading);
         if let (Some(_), Some(ends)) = (self.reading.latency, earlier.reading.ends) {

@@ -36,8 +36,8 @@ pub struct Object {
     code: Content,
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
-    /// For each function, by link-time address: how its return address is read (`resolve::readers`); `None` if it is
-    /// not read.
+    /// By a function's link-time address: how its return address is read (`resolve::readers`); `None` if nothing
+    /// reads that address.
     pub read_returns: RefCell<HashMap<u64, Option<Reason>>>,
     /// Must stay open, because uprobes are placed by its descriptor.
     pub file: Rc<File>,
@@ -76,13 +76,12 @@ pub struct Module {
     pub object: Rc<Object>,
     pub name: String,
     pub path: PathBuf,
-    /// The run-time address minus the link-time address.
     pub bias: u64,
     pub text: Vec<Range<u64>>,
     pub is_program: bool,
 }
 
-/// Parsed files, so that a run reads each once.
+/// The parsed files of a run, by device and inode.
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
@@ -205,8 +204,8 @@ impl Object {
         self.image.origins(&self.content(), &self.source, ask)
     }
 
-    /// Returns where debug information says that a function was inlined. Ignores a library's separate debug file,
-    /// because reading a C library's takes longer than many programs run.
+    /// Returns where a function was inlined. Ignores a library's separate debug file, because reading that of a C
+    /// library takes longer than many programs run.
     pub fn inlined_places(
         &self,
         function: &Function,
@@ -219,7 +218,7 @@ impl Object {
         Ok(places.get(&function.address))
     }
 
-    /// Does the same as [`Object::inlined_places`], for functions of this name without code of their own.
+    /// Returns the places where functions of this name without code of their own were inlined.
     pub fn inlined_everywhere(&self, name: &str, is_program: bool) -> Option<InlinedPlaces> {
         let (image, source) = (&self.image, self.source(is_program));
         let found = image.inlined_everywhere(name, &self.content(), source);
@@ -298,7 +297,6 @@ impl Module {
         self.text.iter().any(|text| text.contains(&address))
     }
 
-    /// Returns the index of the function that begins at a run-time address.
     pub fn function_at(&self, address: u64) -> Option<usize> {
         let linked = address.wrapping_sub(self.bias);
         let functions = self.object.image.functions();
@@ -357,7 +355,7 @@ impl Module {
 
 const LIBRARY_DISTANCE: u64 = 1 << 40;
 
-/// Asks the loader for the libraries that it would map, as ldd(1) does.
+/// Lists the libraries that the loader would map, as ldd(1) does.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     let mut list = std::process::Command::new(loader);
     list.arg("--list").arg(program);
@@ -398,7 +396,7 @@ impl Cache {
         self.0.entry(key).or_insert_with(open).clone()
     }
 
-    /// Returns the modules of a process except the agent's, the program first.
+    /// Returns the modules of a process, the program first, without the agent (tiptoe's library).
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe()?;
         let mut modules: Vec<Module> = Vec::new();
@@ -407,7 +405,7 @@ impl Cache {
             .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
         {
             let Some(path) = mapping.file() else { continue };
-            // Our own code must not be probed, because it runs on each hit.
+            // The agent's code must not be probed, because it runs on each hit.
             if is_ours(path) {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Plans the patches of probes: the address and the bytes of each. A patched place is a *site*. Sites of earlier
-//! sessions are reused, so that a thousand attaches need no more memory than one.
+//! Plans the patches of probes: the address and the bytes of each. A patched place is a *site*. Its patch leads to a
+//! *trampoline* (code that counts and runs the displaced instructions) in an *arena* (memory near the code). Sites of
+//! earlier sessions are reused, so that a thousand attaches need no more memory than one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -40,7 +41,7 @@ pub use wrappers::{is_of_libc, wrappers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookLocation {
     Libc,
-    /// In other code. The agent works without this hook.
+    /// In other code. The agent (tiptoe's library) works without this hook.
     Elsewhere,
     /// In other code, at a call that may give a thread another thread-local block.
     Storage,
@@ -55,8 +56,8 @@ pub struct PlannedSite {
     /// The address after the hooked system call; 0 for other sites.
     pub after_syscall: u64,
     pub location: HookLocation,
-    /// Whether the agent's table has other sites at this address. If so, `Link::recall` must select this one before
-    /// the address is armed again.
+    /// Whether the agent's table has other sites at this address. If so, `Link::recall` must select this site before
+    /// the address is patched again.
     pub has_others: bool,
     /// Where the trampoline saves return addresses; 0 if it saves none.
     pub callers: u64,
@@ -119,7 +120,8 @@ struct Draft<'a> {
     /// The agent's sites by address, the latest last.
     sites_by_address: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
-    /// The number of the next probe whose calls are followed ([`Follow`]). Such numbers are never reused.
+    /// The number of the next probe whose calls are followed ([`Follow`]). The number of an earlier probe is never
+    /// reused.
     next_call: u32,
 }
 
@@ -168,7 +170,7 @@ pub fn plan(state: &ProcessState, modules: &[Module], probes: &[Probe]) -> Patch
     };
     plan.probes = probes.map(draw).collect();
     if !state.follows {
-        // Must be planned after the probes, because probes need the room near the code more.
+        // These hooks must be planned after the probes, because probes need the room near the code more.
         draft.interceptions(modules, false, &mut plan);
     }
     plan.ranges = draft.planner.new_ranges();
@@ -220,8 +222,7 @@ pub fn is_libc(module: &Module) -> bool {
     NAMES.iter().any(|name| module.name.starts_with(name))
 }
 
-/// Returns whether a module belongs to the runtime of C or C++. A wait's call site is in the code that calls the
-/// runtime.
+/// Returns whether a module belongs to the runtime of C or C++.
 pub fn is_runtime(module: &Module) -> bool {
     const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
     is_libc(module) || OTHERS.iter().any(|name| module.name.starts_with(name))
@@ -261,7 +262,7 @@ impl Draft<'_> {
     }
 
     /// Returns the latest `wanted` site for `shape`. The site must have the shape's original bytes, because another
-    /// library may have been mapped at its address.
+    /// library may have been mapped at the address since.
     fn reusable(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<PlannedSite> {
         self.reusable_at(shape.site(), |site| {
             site.original == shape.original() && wanted(site)
@@ -283,7 +284,7 @@ impl Draft<'_> {
         Ok(planned(patch, 0, body))
     }
 
-    /// Plans a probe. If its calls cannot be timed, plans to count only its entries.
+    /// If a probe's calls cannot be timed, plans to count only its entries.
     fn probe(&mut self, probe: &Probe) -> Result<PlannedSite, Reason> {
         match self.probe_as_requested(probe) {
             Err(why) if probe.follow.is_timed() => {
@@ -379,16 +380,15 @@ fn body_hash(body: &Body) -> u32 {
     hash(&text)
 }
 
-/// Returns the FNV-1a hash. Later versions of tiptoe with the same protocol must compute the same hash, because it
-/// identifies a site's body.
+/// Returns the FNV-1a hash. Later versions of tiptoe with the same protocol must compute the same hash. It identifies
+/// the [`Body`] of a site that an earlier session left in a target.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ byte as u32).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Returns what to write for a patch: its trampoline, its unwind information, and the index entry by which unwinders
-/// find that information.
+/// Returns the code and unwind information of a patch, and the index entry by which unwinders find that information.
 fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
     let unit = (patch.unwind.address % arena::LEN / arena::UNIT) as u16;
     vec![

@@ -1,4 +1,5 @@
-//! Counts hits of probes, waits for programs' locks, and scopes, as an [`Instrument`]. Agents or the kernel count.
+//! Counts hits of probes, waits for programs' locks, and scopes (parts of a run that a program names), as an
+//! [`Instrument`] of the run's loop. Agents (tiptoe's library in each target) or the kernel count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -107,7 +108,7 @@ struct CountsSoFar {
     end: Option<Events>,
 }
 
-/// Counts a request's probes, locks and scopes. `others` makes instruments that count in the same processes.
+/// `others` makes instruments that count in the same processes.
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     observer: &mut dyn Observer,
@@ -127,7 +128,8 @@ pub(crate) fn run<'a>(
             attached.tracees
         }
         RequestTarget::Command(command) => match options.delay.filter(|_| plan.locks()) {
-            // Waits for locks during the delay could not be subtracted, so tiptoe attaches after the delay.
+            // Waits for locks during the delay could not be subtracted from the results, so tiptoe attaches after the
+            // delay.
             Some(delay) => {
                 options.delay = None;
                 start_and_attach(command, delay, &options.stop, &plan, &mut cache)?
@@ -137,7 +139,8 @@ pub(crate) fn run<'a>(
         RequestTarget::System => return Err(Error::NothingCounted),
     };
     let mut at = Targets::traced(traced);
-    // A failed run must leave nothing in any target. A held command needs no detach, because it is killed.
+    // A failed run must leave nothing in any target. A command that is held (has not begun to run) needs no detach,
+    // because it is killed.
     let mut others = others(&at).inspect_err(|_| {
         let running = at.traced.iter().filter(|one| !one.process.target.is_held());
         running.for_each(|one| drop(one.process.detach()));
@@ -157,8 +160,8 @@ pub(crate) fn run<'a>(
     Ok(outcome)
 }
 
-/// Removes and writes the probes of each running process `times` times, which shows that patching is safe. Returns the
-/// number of times, summed over the processes; `stop` ends the loop early.
+/// Removes and writes the probes of each running process `times` times, to show that patching is safe. Returns the
+/// number of times, summed over the processes; `stop` ends the loop.
 pub fn toggle(request: &Request<'_>, times: u64) -> Result<u64, Error> {
     let RequestTarget::Pids(pids) = &request.target else {
         return Err(Error::IsCommand);
@@ -259,7 +262,7 @@ impl<'a> Probes<'a> {
         self.events_by(self.request.hit_split(), at, clock)
     }
 
-    /// Reads the last counts, and returns how long the run counted.
+    /// Returns how long the run counted.
     fn count_last(&mut self, at: &mut Targets, clock: RunClock) -> Result<Duration, Error> {
         let traced = at.traced.iter();
         traced.for_each(|one| one.agent.bury_dead_threads(&one.process));
@@ -311,11 +314,11 @@ impl Instrument for Probes<'_> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes are attached one after another, so they get a common start. Earlier waits for locks could
-        // not be subtracted.
+        // Several processes are attached one after another, so they get a common start, and counts before it are
+        // subtracted. Waits for locks cannot be subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
-        // A command may end before the first turn's checks are due.
+        // The first checks are made here, because a command may end before the first poll.
         look_at_copied(at);
         self.look_for_names(at);
         if let Some(first) = first.filter(|_| is_running)
@@ -356,7 +359,7 @@ impl Instrument for Probes<'_> {
             self.look_at_traps(at, observer);
         }
         if is_due(&mut self.looks.ends, now, EXEC_TICK) {
-            // Must be read often, because the CPU time since the last read is lost when a process ends.
+            // CPU times must be read often, because the time since the last read is lost when a process ends.
             at.fetch_cpu_times();
             look_at_copied(at);
             let is_empty = at.traced.iter().all(|one| one.process.only_agent_left());

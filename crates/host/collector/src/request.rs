@@ -45,7 +45,7 @@ pub struct Request<'a> {
 pub struct CallOptions<'a> {
     /// Which hits count; all if `None`.
     pub filter: Option<Filter>,
-    /// Count only calls below this function, on the same thread.
+    /// Count only hits during a call of this function, on the same thread.
     pub under: Option<ProbeSpec<'a>>,
     /// Whether calls are timed from their entry to their return.
     pub latency: bool,
@@ -53,7 +53,7 @@ pub struct CallOptions<'a> {
     pub slower_ns: Option<u64>,
     /// Whether each call is recorded, and reported during the trace.
     pub record: bool,
-    /// Whether the agent looks up a trap's probe only under its lock, never speculatively. A bench compares both ways.
+    /// Whether the agent looks up a trap's probe only under a lock, never speculatively; for benchmarks.
     pub locked_lookups: bool,
 }
 
@@ -113,7 +113,7 @@ pub enum Split {
     Comm,
     /// Each value of this argument.
     Argument(u8),
-    /// Each scope that the program enters.
+    /// Each scope (part of its run that the program names).
     Scope,
     /// Each lock.
     Lock,
@@ -239,8 +239,8 @@ pub struct RunOptions {
     pub interval: Option<Duration>,
     /// Set by the caller to end the run and get the results.
     pub stop: Arc<AtomicBool>,
-    /// Set by the caller to the signal that set `stop`. A started command gets this signal, too, because it would
-    /// otherwise run on untraced.
+    /// Set by the caller to the signal that set `stop`. A started command gets this signal, too. Otherwise the
+    /// command would run on untraced.
     pub hand_on: Arc<AtomicUsize>,
     /// Is notified when counting has begun.
     pub ready: Ready,
@@ -282,7 +282,7 @@ pub trait Observer {
     fn wants_calls(&self) -> bool {
         true
     }
-    /// Returns whether to report the progress now. Must be cheap, because the loop calls this in each turn.
+    /// Returns whether to report the progress now. Must be cheap, because the run's loop calls this after each wait.
     fn wants_progress(&mut self) -> bool {
         false
     }
@@ -290,7 +290,7 @@ pub trait Observer {
     fn progress(&mut self, _progress: &Progress) {}
     /// Receives what a run of `stat` has counted so far.
     fn counts_so_far(&mut self, _counts: &[Count]) {}
-    /// Receives a note for the user to see now.
+    /// Receives a note (a message about the results' limits) to print at once.
     fn note(&mut self, note: &Note);
 }
 

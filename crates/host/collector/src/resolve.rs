@@ -51,7 +51,8 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns a probe that counts only entries. In Go, this probe is after the function's stack check.
+    /// Returns a probe that counts only entries. In Go, this probe is after the function's stack check, which may
+    /// begin the function again.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);
@@ -84,7 +85,7 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Limits the number of functions that are timed by value, because they need much room.
+    /// Limits the number of functions that are timed by value, because such functions need many counters.
     fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
         self.by_value += usize::from(follow == Follow::TimedValues);
         if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
@@ -96,8 +97,8 @@ impl Resolution {
     }
 }
 
-/// Resolves specs in a process's modules. `entries` says what to record of each entry of a function. With
-/// `may_match_later`, a spec that only a later library may match is no error.
+/// `entries` says what to record of each entry of a function. With `may_match_later`, a spec that only a later
+/// library may match is no error.
 pub fn resolve(
     specs: &[ProbeSpec<'_>],
     entries: Follow,
@@ -162,7 +163,7 @@ fn resolve_all(
     }
 }
 
-/// Adds the matches of a spec; fails if it has none.
+/// Fails if the spec has no match.
 fn find(
     resolved: &mut Resolution,
     spec: &Spec,
@@ -203,9 +204,9 @@ fn wanted(spec: &Spec) -> String {
     }
 }
 
-/// Returns whether a module is the named binary. The name may be a path (links are followed), a file name, a soname, a
-/// displayed name, or a glob of these. For the program, the name may also be the comm, or that by which the program was
-/// started.
+/// Returns whether a module is the named binary. The name may be a path (links are followed), a file name, a soname,
+/// a displayed name, or a glob of these. For the program, the name may also be the comm, or the name by which the
+/// program was started.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
@@ -309,8 +310,8 @@ fn add(
     note_stripped(resolved, spec, module);
 }
 
-/// Returns whether the probe's place is not in this mapping of the module's file, but in another. Node.js maps some
-/// pages of its text a second time, at other addresses.
+/// Returns whether the probe's address is not in this mapping of the module's file, but in another mapping of the
+/// file. Node.js maps some pages of its text a second time, at other addresses.
 fn is_mapped_elsewhere(probe: &Probe, module: &Module, modules: &[Module]) -> bool {
     let has = |module: &Module| module.contains(probe.place_in_file().wrapping_add(module.bias));
     let mut others = modules
@@ -387,7 +388,7 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<InsteadOfFunction> {
     (!specs.is_empty()).then_some(InsteadOfFunction::Elsewhere(specs))
 }
 
-/// Returns a spec to paste into a shell. It must be quoted, because the program chose its libraries' names.
+/// Returns a spec to paste into a shell. The spec must be quoted, because the program chose its libraries' names.
 fn spec_word(home: &str, name: &str) -> String {
     format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }

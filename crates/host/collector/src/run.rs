@@ -1,4 +1,4 @@
-//! Picks the instruments that a request's events need.
+//! Picks the instruments (ways to count) that a request's events need.
 //!
 //! | events | instrument |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | locks of the kernel | `locks` |
 //! | counters without scopes | `stat`, which counts alone |
 //!
-//! Several instruments count in the same processes, with one agent and one segment of shared memory.
+//! Several instruments count in the same processes, with one agent (tiptoe's library) and one segment of shared
+//! memory in each process.
 
 use tiptoe_event::Event;
 

@@ -1,5 +1,6 @@
-//! Reads the names of a program's scopes, and the time spent in them, from the agent's slabs. The target may have
-//! written anything there, so names must be escaped, and no number may be relied on.
+//! Reads the names of a program's scopes (parts of its run that it names), and the time spent in scopes, from slabs;
+//! each slab has one thread's counters. The target can write to slabs, so names must be escaped, and no number may be
+//! relied on.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ impl Tree {
         Tree(names)
     }
 
-    /// Returns the path of a node through its parents: `checkout/payment`.
+    /// Returns the path of a node (a scope inside its parents): `checkout/payment`.
     pub fn name(&self, number: u64) -> String {
         let named = u32::try_from(number).ok();
         let named = named.and_then(|number| self.0.get(&number));
@@ -54,8 +55,7 @@ pub struct ScopeTimes {
 }
 
 impl ScopeTimes {
-    /// Adds a thread's words. `is_in` is the thread's present node, and the ticks spent there that the words do not
-    /// contain yet.
+    /// `is_in` is the thread's present node, and the ticks spent there that the words do not contain yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
@@ -71,7 +71,6 @@ impl ScopeTimes {
         }
     }
 
-    /// Returns how often threads entered or resumed a scope.
     pub fn visits(&self) -> u64 {
         let entries = self.nodes.values().map(|scope| scope.entries);
         entries.fold(self.resumed, u64::saturating_add)

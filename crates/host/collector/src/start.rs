@@ -29,7 +29,7 @@ use crate::tracee::{Plan, Tracee, ended_in_attach, short_of_room, unpatchable};
 use crate::ulocks::Names;
 use crate::words::processes;
 
-/// How long a started program may take to reach the agent's constructor.
+/// How long a started program may take to reach the constructor of the agent (tiptoe's library).
 const REACH: Duration = Duration::from_secs(10);
 /// The most probes in a command whose libraries are not known yet.
 const COMMAND_PROBES: u32 = 1 << 16;
@@ -62,7 +62,8 @@ pub(crate) fn signal_of(request: &Request) -> i32 {
     request.options.hand_on.load(Ordering::Relaxed) as i32
 }
 
-/// Returns a note if a signal interrupted the attach. The run then ends at once, and reports what is attached.
+/// Returns a note if a signal interrupted the attach. The run then ends at once, and reports the hits in the attached
+/// processes.
 pub(crate) fn broken_off(
     request: &Request,
     tracees: &[Tracee],
@@ -83,7 +84,7 @@ pub(crate) fn broken_off(
     })
 }
 
-/// Attaches to processes, except those that end before their attach; fails if no others are left.
+/// Skips processes that end before their attach; fails if all end.
 fn attach_until_stopped(
     pids: &[u32],
     plan: &Plan,
@@ -119,7 +120,6 @@ fn attach_until_stopped(
     }
 }
 
-/// Starts a command without tiptoe, and attaches to it after `delay`.
 pub(crate) fn start_and_attach(
     command: &[std::ffi::OsString],
     delay: Duration,
@@ -140,7 +140,8 @@ pub(crate) fn start_and_attach(
     tracees.collect()
 }
 
-/// Starts a command with the agent, or under the kernel's probes if the agent cannot enter. The command is held.
+/// Starts a command with the agent, or under the kernel's probes if the agent cannot enter. The command does not run
+/// until it is released.
 pub(crate) fn start(
     command: &[std::ffi::OsString],
     plan: &Plan,
@@ -216,7 +217,8 @@ fn start_with_agent(
     let layout = Layout::of(&plan.needs(0, probes));
     let offer = Offer::new(layout.geometry)?;
     let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
-    // If the agent cannot serve, it keeps the program from starting until the link is dropped.
+    // If the agent cannot serve, it keeps the program from starting until the link (its shared memory with tiptoe) is
+    // dropped.
     match lead_in(&mut target, &offer, &plan.terms(&layout)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // Only a killed command counts as ended. A command that exited was no program, or its loader failed.
@@ -274,7 +276,7 @@ fn is_past_preloading(process: Process) -> bool {
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }
 
-/// Counts in the kernel, because the agent cannot serve. The command already runs, or the agent holds it.
+/// The command already runs, or the agent holds it.
 fn without_agent(mut target: Attached, why: Reason, plan: &Plan) -> Result<Tracee, Error> {
     if plan.request.via == Via::Agent || target.link.as_ref().is_none_or(Link::has_lost_target) {
         return Err(Error::NothingCounted);

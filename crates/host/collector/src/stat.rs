@@ -1,4 +1,5 @@
-//! Counts perf's events, as an [`Instrument`]. tiptoe reads only the kernel's sums, at the end or at each interval.
+//! Counts perf's events, as an [`Instrument`] of the run's loop. tiptoe reads only the kernel's sums, at the end or
+//! at each interval.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -32,8 +33,8 @@ pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
-/// The pause between two reads of the target's CPU time and context switches. If the target ends, those since the last
-/// read are lost.
+/// The pause between two reads of the target's CPU time and context switches. If the target ends, the time and
+/// switches since the last read are lost.
 const LOOK: Duration = Duration::from_millis(100);
 
 struct CounterRequest<'a> {
@@ -207,7 +208,6 @@ fn events(sums: &Sums) -> Vec<Event> {
     counted.map(event).collect()
 }
 
-/// Returns the command that tiptoe starts, counted or not.
 fn command<'a>(request: &'a Request<'_>) -> Option<&'a [OsString]> {
     match &request.target {
         RequestTarget::Command(command) => Some(command),

@@ -1,6 +1,6 @@
-//! One traced process, in three parts: the attached process ([`process`]), what the agent counts ([`agent`]), and what
-//! the kernel counts instead ([`kernel`]). Both agent and kernel record waits for locks ([`contended_locks`]) and
-//! events in scopes ([`scope_ports`]).
+//! One traced process, in three parts: the attached process ([`process`]), what the agent (tiptoe's library in the
+//! process) counts ([`agent`]), and what the kernel counts instead ([`kernel`]). The agent and the kernel record
+//! waits for locks ([`contended_locks`]) and events in scopes, named parts of a run ([`scope_ports`]).
 
 use tiptoe_attach::Attached;
 use tiptoe_attach::doorbell::Bell;
@@ -87,15 +87,15 @@ impl Tracee {
         }
     }
 
-    /// Attaches to a running command after its delay. If the command ends first, nothing of it is counted.
+    /// If the command has ended, nothing is counted.
     pub fn attach_late(target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(target);
         let entered = tracee.enter(plan, cache);
         tracee.unless_ended(entered, plan, ProcessNote::EndedInDelay)
     }
 
-    /// Lets the kernel count the command if the agent failed. If the command has ended, nothing is counted, and the
-    /// note `ended` says so.
+    /// Lets the kernel count the command if the agent failed. If the command has ended, nothing is counted, and
+    /// `ended` is reported.
     fn unless_ended(
         self,
         entered: Result<Option<AgentFailure>, Error>,
@@ -119,7 +119,7 @@ impl Tracee {
         tracee
     }
 
-    /// Begins to count in a running process. Returns the agent's failure, after which the kernel must count.
+    /// Returns the agent's failure, after which the kernel must count.
     fn enter(&mut self, plan: &Plan, cache: &mut Cache) -> Result<Option<AgentFailure>, Error> {
         let process = self.process.target.process;
         let pid = process.pid();
@@ -196,7 +196,7 @@ impl Tracee {
         Ok(None)
     }
 
-    /// Counts in the kernel alone: on request, or because the agent cannot enter, for the reason `left_out`.
+    /// `left_out` is why the agent cannot enter; `None` if the request excludes the agent.
     pub fn kernel_only(
         target: Attached,
         modules: &[Module],
@@ -213,7 +213,7 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Patches what the agent can patch, opens the other probes in the kernel, and starts the clock.
+    /// Lets the agent patch all probes that it can, opens the other probes in the kernel, and starts the clock.
     fn begin(&mut self, plan: &Plan, found: Resolution, modules: &[Module]) -> Result<(), Error> {
         let Resolution {
             mut probes,
@@ -285,8 +285,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts in the kernel after the agent failed. Returns the agent's error if the kernel cannot serve the request,
-    /// or the agent has not restored the program.
+    /// Returns the agent's error if the kernel cannot serve the request, or the agent has not restored the program.
     fn leave_to_kernel(self, plan: &Plan, failure: AgentFailure) -> Result<Tracee, Error> {
         let AgentFailure { modules, error } = failure;
         let may = plan.request.via != Via::Agent
@@ -340,8 +339,8 @@ impl Tracee {
         }
     }
 
-    /// Returns a note at the end if another tracer's probe was removed from our sites, or if the kernel continued to
-    /// count after an exec.
+    /// Returns a note at the end if another tracer's probe was removed from code that tiptoe patched, or if the
+    /// kernel continued to count after an exec.
     pub fn came_and_went(&self) -> Option<Note> {
         match &self.process.target.link {
             Some(link) => came_and_went(link, self.process.target.process),

@@ -1,5 +1,5 @@
-//! Sums up and names the waits for locks that threads recorded. The words are hostile data from the target: none may be
-//! used as an index.
+//! Sums up and names the waits for locks that threads recorded. A thread's words (its counters) are hostile data from
+//! the target: none may be used as an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,8 @@ const UNKNOWN_SCOPE: &str = "(scope not known)";
 struct Key {
     address: u64,
     site: u64,
-    /// The outermost address in libc, with the futex operation in the high bits.
+    /// The outermost address in libc, with the futex operation in the high bits. For a lock that a library reports:
+    /// the address of its name, and its mode.
     via: u64,
 }
 
@@ -63,7 +64,7 @@ struct Waits {
     readers: u64,
     most_readers: u64,
     times: Times,
-    /// By the waker's call site: how many waits it ended, and their nanoseconds.
+    /// By the waker's call site: how many waits were ended there, and the nanoseconds of these waits.
     wakers: BTreeMap<u64, (u64, u64)>,
     holders: Holders,
 }
@@ -157,12 +158,12 @@ pub struct WaitRecords {
     waits: BTreeMap<(Key, String), Waits>,
     /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
-    /// The holds of the lock of `--hold`, by the lock's address and the call site that took it.
+    /// The holds of the lock of `--hold`, by the lock's address and the call site that took the lock.
     holds: BTreeMap<(u64, u64), Waits>,
     /// The hold that was in progress when the trace began: the lock, the thread, and the observed ns.
     early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
-    /// The names that libraries give their locks, by `via`, which contains the lock's label.
+    /// The names that libraries give their locks, by `via`.
     reported: BTreeMap<u64, String>,
     threads: BTreeMap<u32, String>,
     all_waits: u64,

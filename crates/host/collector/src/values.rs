@@ -15,7 +15,7 @@ const MOST: usize = 1 << 16;
 pub struct Values(BTreeMap<u64, u64>);
 
 impl Values {
-    /// Adds one thread's words for a probe, and ignores words after these.
+    /// Ignores words after those of the probe.
     pub fn add(&mut self, words: &[u64]) {
         let own = words.get(..WIDTH as usize).unwrap_or(words);
         for (value, hits) in decode(own) {

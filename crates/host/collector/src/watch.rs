@@ -1,4 +1,4 @@
-//! Watches accesses to variables of a process by breakpoints, as an [`Instrument`].
+//! Watches accesses to variables of a process by breakpoints, as an [`Instrument`] of the run's loop.
 //!
 //! A BPF program counts each access, in the thread that makes it. No code is patched. From an instruction's first hit,
 //! the watch learns what the instruction stores, and how to find its callers. If this user may not open the kernel's
@@ -55,8 +55,8 @@ use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// For this time after the start, each turn learns about code, because most code is new then, and a program may end
-/// soon.
+/// For this time after the start, each poll learns about the code of hits, because most of that code is new, and a
+/// program may end soon.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Starting windows takes at most 1/`SWITCHING` of the time.
@@ -104,7 +104,7 @@ pub(crate) fn watch(request: &Request<'_>, observer: &mut dyn Observer) -> Resul
     run(&mut watch, &request.options, &mut at, &own, observer)
 }
 
-/// Fails if an agent that also counts other events cannot watch the variables.
+/// Fails if an agent (tiptoe's library) that also counts other events cannot watch the variables.
 pub(crate) fn may_be_beside(request: &Request<'_>) -> Result<(), Error> {
     match &request.target {
         _ if request.via == Via::Kernel => Err(Error::VariablesInKernel),
@@ -286,8 +286,8 @@ impl Instrument for Run<'_> {
         self.window_end = WINDOW;
         self.form.start(at, &self.target)?;
         self.turns.start();
-        // In a running program, the first breakpoints count before the last are enabled, so the clock has started
-        // above. A held command makes no access yet, so its clock starts now.
+        // In a running program, the first breakpoints count before the last breakpoints are enabled, so the clock has
+        // started above. A command that is held makes no access yet, so its clock starts now.
         let is_held = at.counted().all(Attached::is_held);
         Ok(if is_held { at.start_clock() } else { clock })
     }
@@ -304,7 +304,8 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // Must read the clock again: until the registers change, the time counts for the variables that have them now.
+        // The clock must be read again. Until the registers change, the time counts for the variables that have the
+        // registers now.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;

@@ -15,7 +15,7 @@ pub fn few(all: &[String]) -> String {
     }
 }
 
-/// Returns processes with their names, which are empty for ended processes.
+/// The names of ended processes are empty.
 pub fn processes(pids: &[u32]) -> impl Iterator<Item = tiptoe_session::Process> {
     let name = |pid: u32| Process::new(pid).and_then(Process::comm);
     pids.iter()

@@ -13,12 +13,12 @@ use tiptoe_sys::host::ends::Ends;
 use super::LOOK;
 use crate::request::Observer;
 
-/// If a command still runs this long after the trace, a note explains why tiptoe waits.
+/// If a command still runs this long after counting ended, a message explains why tiptoe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until the command among the targets ends, and returns its status; `None` without a command. Forwards the first
-/// signal that tiptoe gets. At a second signal, adds a note and returns the status that a process killed by that signal
-/// has.
+/// Returns the status of the command among the targets; `None` without a command. Forwards the first signal that
+/// tiptoe gets. At a second signal, adds a note to the report, and returns the exit status of a process that this
+/// signal killed.
 pub fn wait_for_end<'a>(
     targets: impl IntoIterator<Item = &'a mut Attached>,
     hand_on: &AtomicUsize,

@@ -1,4 +1,5 @@
-//! Combines several instruments of a run into one [`Instrument`]. The run ends when none has anything left to count.
+//! Combines several instruments (ways to count) into one [`Instrument`]. The run ends when no instrument has anything
+//! left to count.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::{Instrument, IntervalCounts, Next, RunClock, RunEnd, Span, Targets, T
 use crate::error::Error;
 use crate::request::Progress;
 
-/// If an instrument detaches an agent, that instrument must be the first.
+/// An instrument that detaches an agent (tiptoe's library) must be the first.
 pub(crate) struct Several<'a> {
     all: Vec<&'a mut dyn Instrument>,
     ended: Vec<bool>,
@@ -25,7 +26,7 @@ impl<'a> Several<'a> {
 impl Instrument for Several<'_> {
     /// Returns the clock of the instrument that began first. The targets' CPU time is counted from the same moment.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
-        self.ended.fill(false); // an instrument may have ended in the delay
+        self.ended.fill(false); // a poll during the delay may have set these
         let mut first: Option<(RunClock, Vec<Duration>)> = None;
         for one in &mut self.all {
             let clock = one.start(at)?;
@@ -77,7 +78,8 @@ impl Instrument for Several<'_> {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
-        // All must stop, even if one fails. The first instrument stops last, because it detaches the agent.
+        // Every instrument must stop, even if another fails. The first instrument stops last, because it detaches the
+        // agent, which the others may use until they stop.
         let stopped = self.all.iter_mut().rev().map(|one| one.stop(turn));
         let stopped: Vec<Result<Duration, Error>> = stopped.collect();
         let mut longest = Duration::ZERO;

@@ -18,7 +18,7 @@ use crate::tracee::Tracee;
 pub(crate) struct Targets {
     /// Counted processes without an agent.
     pub(crate) alone: Vec<Attached>,
-    /// Counted processes that may have an agent.
+    /// Counted processes that may have an agent (tiptoe's library).
     pub(crate) traced: Vec<Tracee>,
     /// A command that is not counted, but whose end ends the run.
     pub(crate) meanwhile: Option<Attached>,
@@ -26,8 +26,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Attaches to the processes of a request, and starts its command, which is held. `refused` makes the error of a
-    /// failed attach.
+    /// Starts the request's command, which is held. `refused` makes the error of a failed attach.
     pub(crate) fn of_request(
         request: &Request<'_>,
         refused: fn(AttachError) -> Error,
@@ -125,7 +124,8 @@ impl Targets {
     }
 
     pub(crate) fn ends(&self) -> Ends {
-        // Without enough file descriptors, the loop sees some ends only in its next turn.
+        // If this fails and descriptors run out, some ends of processes do not end the loop's wait. The loop
+        // sees them after the wait.
         let _ = limits::reserve_open_files(self.ending().count() as u64);
         Ends::of(self.ending().map(|target| target.process.pid()))
     }

@@ -6,7 +6,7 @@ use super::Span;
 
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// The length of an interval, and the end of the present one.
+    /// The length of an interval, and the time when the present interval ends.
     interval: Option<(Duration, Duration)>,
     last: Duration,
     duration: Option<Duration>,
@@ -27,7 +27,7 @@ impl Timers {
         if elapsed < *end {
             return None;
         }
-        // If tiptoe is late, this interval is longer, and missed intervals are dropped.
+        // If tiptoe is late, this interval is longer, and intervals that passed meanwhile are not reported.
         *end = (*end + *length).max(elapsed);
         self.rest(elapsed)
     }

@@ -1,4 +1,4 @@
-//! The waits of the loop.
+//! The waits of the loop that runs a trace.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use tiptoe_sys::host::ends::Ends;
 
 use super::{TICK, Targets};
 
-/// If this many waits in a row end because an agent rings, doorbells are answered only once per [`FLOOD_PAUSE`].
+/// After this many waits in a row that an agent (tiptoe's library) ended by its doorbell, doorbells are answered only
+/// once per [`FLOOD_PAUSE`].
 const RINGS: u32 = 1000;
 const FLOOD_PAUSE: Duration = Duration::from_millis(5);
 
@@ -24,9 +25,9 @@ impl Wakes {
         }
     }
 
-    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex, and no
-    /// system call waits for futexes and descriptors together. So a wait for doorbells ignores ends and signals, and
-    /// takes at most [`TICK`].
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex,
+    /// and no system call waits for futexes and descriptors together. So the end of a process or a signal
+    /// does not end a wait for doorbells, which lasts at most [`TICK`].
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

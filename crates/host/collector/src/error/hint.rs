@@ -10,7 +10,7 @@ use crate::words::{few, few_processes};
 const NOT_BEGUN: &str =
     "before a command begins, its libraries are not loaded: `-p PID` watches a running program";
 
-/// What the kernel can observe instead if the agent cannot enter.
+/// What the kernel can observe instead if the agent (tiptoe's library) cannot enter a target.
 #[derive(Clone, Copy, Debug)]
 pub enum AgentSubstitute {
     Functions,

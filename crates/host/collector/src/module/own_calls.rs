@@ -5,18 +5,18 @@ use tiptoe_patch::{FunctionCode, may_change_masks, may_replace_block};
 use super::Object;
 
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// arch_prctl may give a thread another thread-local block.
+/// arch_prctl may give a thread another thread-local block (what %fs points to).
 pub const ARCH_PRCTL: u32 = 158;
-/// The calls of `planner::hooks` that must be hooked in all code, because they move code, copy, replace or trace a
-/// process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read structures that the
-/// caller passes. So those calls are hooked only in libc, which is known to pass valid structures.
+/// The calls of `planner::hooks` that the agent (tiptoe's library) must see first in all code. They move code, copy,
+/// replace or trace a process, change what threads may do, or lock memory. Hooks of other calls, such as clone3, read
+/// structures that the caller passes. So those calls are hooked only in libc, which is known to pass valid
+/// structures.
 pub const HOOKED_EVERYWHERE: &[u32] = &[
     25, 56, 57, 58, 59, 101, 151, 157, ARCH_PRCTL, 272, 308, 317, 322,
 ];
 
 #[derive(Debug, Default)]
 pub struct OwnCalls {
-    /// Functions that may make a call of [`HOOKED_EVERYWHERE`].
     pub functions: Vec<u64>,
     /// The first function that may block signals by a system call that no hook sees.
     pub blocks_signals: Option<String>,
@@ -84,8 +84,9 @@ pub fn may_call(code: &FunctionCode<'_>, numbers: &[u32]) -> bool {
         && four.any(|four| numbers.contains(&u32::from_le_bytes(four)))
 }
 
-/// Extends a function whose known size ends just before its `syscall`. The size of a function without a name is that of
-/// its unwind information, which for clone3 ends before the `syscall`, because the child cannot be unwound afterwards.
+/// Extends a function whose known size ends just before its `syscall`. The size of a function without a name comes
+/// from its unwind information. The unwind information of clone3 ends before the `syscall`, because the child cannot
+/// be unwound after it.
 pub fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
     let split = code.bytes.split_at_checked(code.size);
     let is_cut = split.is_some_and(|(own, next)| {

@@ -1,4 +1,4 @@
-//! What is recorded of each hit. If a call is *followed*, its return is recorded, too.
+//! What is recorded of each hit of a probe. If a call is *followed*, its return is recorded, too.
 
 use tiptoe_wire::calls::words;
 use tiptoe_wire::{ring, timed_values, values};
@@ -6,8 +6,8 @@ use tiptoe_wire::{ring, timed_values, values};
 /// The most functions whose calls are timed separately for each value of an argument.
 pub const MOST_BY_VALUE: usize = 280;
 
-/// The most counters of a thread for calls timed by value. They are limited because each thread's are all mapped, 226
-/// KB for each function.
+/// The most counters of a thread for calls timed by value. They are limited because all of them are mapped for each
+/// thread, 226 KB for each function.
 const MOST_TIMED_VALUES: u32 = 1 << 23;
 // Timed values must leave room for functions that are only counted.
 const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VALUES - (1 << 18));
@@ -26,8 +26,8 @@ pub enum Follow {
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,
-    /// Hits of the gate, which is the function of `--under`. Its calls are followed, so that the agent knows which
-    /// threads are inside.
+    /// Hits of the gate, which is the function of `--under`. Its calls are followed, so that the agent (tiptoe's
+    /// library) knows which threads are inside.
     Gate,
 }
 

@@ -1,5 +1,5 @@
-//! Patches the C library's functions that take and release locks. The patches' trampolines compare the function's lock
-//! with that of `--hold`.
+//! Patches the C library's functions that take and release locks. The generated code of a patch compares the lock in
+//! the call's arguments with that of `--hold`.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, shape, transfers};
@@ -61,7 +61,7 @@ fn body(turn: i32, lock: u64) -> Option<Body> {
 
 impl Draft<'_> {
     pub(super) fn holds(&mut self, modules: &[Module], lock: u64, locks: &mut Locks) {
-        // If libpthread is a separate library, libc only forwards to it.
+        // If libpthread is a separate library, libc's functions of the same names only call it.
         let threads = modules.iter().any(|m| m.name.starts_with("libpthread"));
         let theirs = |m: &&Module| is_libc(m) && (!threads || m.name.starts_with("libpthread"));
         for module in modules.iter().filter(theirs) {

@@ -10,8 +10,8 @@ use super::{Draft, HookLocation, Locks, PatchPlan, PlannedSite, body_hash, hash,
 use crate::module::{ARCH_PRCTL, HOOKED_EVERYWHERE, Module, SYSCALL, may_call, with_last_call};
 use crate::resolve::Probe;
 
-/// The agent must see these calls before the kernel does. Where no reason is beside a number, the hook keeps tiptoe
-/// from changing the program's signals or namespaces.
+/// The calls that the agent (tiptoe's library) must see before the kernel does. For numbers without a reason in their
+/// comment, the hook keeps the agent from disturbing the program's signals or namespaces.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
@@ -21,7 +21,7 @@ const HOOKED: &[u32] = &[
     59, 322, // execve, execveat: the new program inherits the blocked signals
     272, 308, // unshare, setns
     56, 57, 58,
-    435, // clone, fork, vfork, clone3: the child must not find its parent's slab, and forks are counted
+    435, // clone, fork, vfork, clone3: the child must not find its parent's counters, and forks are counted
     101, // ptrace: a forked child's tracer would see the signals of trap bytes
     157, 317, // prctl, seccomp: may put the program under a filter
     158, // arch_prctl: changes the thread-local block
@@ -89,8 +89,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans a hook, or reuses a known site if the code up to the system call is the same. Otherwise another library is
-    /// mapped there now.
+    /// Plans a hook, or reuses the site (patched place) of an earlier session if the code up to the system call is
+    /// the same. If the code differs, another library has been mapped since.
     fn hook_elsewhere(
         &mut self,
         code: &FunctionCode<'_>,

@@ -1,5 +1,5 @@
-//! Hooks functions that unwind the stack, look for their caller, or end calls without a return. Such functions must be
-//! hooked because the stack may contain addresses of our code.
+//! Hooks functions that unwind the stack, look for their caller, or end calls without a return. Such functions must
+//! be hooked because the stack may contain return addresses into tiptoe's generated code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -9,7 +9,8 @@ use tiptoe_wire::{Site, SiteFlags};
 use super::{Draft, PatchPlan, PlannedSite, body_hash, planned};
 use crate::module::Module;
 
-/// Functions whose hooks stay after the session if calls are followed, and the agent's numbers for these functions.
+/// Functions whose hooks stay after the session if calls are followed, and the numbers by which the agent (tiptoe's
+/// library) knows the functions.
 const LASTING: &[(&str, u32)] = &[
     ("_dl_find_object", intercepted::FIND_OBJECT),
     ("dl_iterate_phdr", intercepted::ITERATE),
@@ -20,7 +21,7 @@ const LASTING: &[(&str, u32)] = &[
     ("_Unwind_Backtrace", intercepted::BACKTRACE),
     ("_Unwind_ForcedUnwind", intercepted::FORCED),
 ];
-/// Functions that end calls without a return. Only `--under` needs their hooks, to see when calls of its function end.
+/// Functions that end calls without a return. Only `--under F` needs their hooks, to see when calls of `F` end.
 const LEAVING: &[(&str, u32)] = &[
     ("longjmp", intercepted::JUMP),
     ("__longjmp_chk", intercepted::JUMP),
@@ -32,7 +33,6 @@ pub fn is_intercepted(name: &str) -> bool {
 }
 
 impl Draft<'_> {
-    /// Plans the hooks of unwinders and, with `--under`, of functions that end calls.
     pub(super) fn interceptions(
         &mut self,
         modules: &[Module],
@@ -60,7 +60,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the hook of a function, or reuses a known site.
+    /// Plans the hook of a function, or reuses its site (patched place) of an earlier session.
     pub(super) fn interception(
         &mut self,
         module: &Module,

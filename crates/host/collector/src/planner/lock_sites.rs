@@ -1,4 +1,4 @@
-//! The sites where threads wait for locks: futex calls in all modules.
+//! The sites (places to patch) where threads wait for locks: futex calls in all modules.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Calls {
     }
 }
 
-/// Returns the unwind rules before and after a call. If either is unknown, returns both as unknown.
+/// If either rule is unknown, returns both as unknown.
 fn rules_around(module: &Module, site: &FutexSite) -> [Rule; 2] {
     let front = site.call.address;
     let after = site.after_call.as_ref().map_or(front, Shape::site);
@@ -94,7 +94,7 @@ fn name(module: &Module, address: u64) -> String {
     }
 }
 
-/// Prefixes of libc's functions that wait for a lock which records its holder.
+/// Prefixes of the functions of [`owners`].
 const OWNERS: [(&str, u64); 5] = [
     ("pthread_rwlock_", owner::RWLOCK),
     ("pthread_mutex_", owner::MUTEX),
@@ -145,7 +145,7 @@ pub fn owners(module: &Module) -> Vec<(Range<u64>, u64)> {
         let Function { address, size, .. } = functions[at];
         let [start, end] = [address, address + size].map(|linked| linked.wrapping_add(module.bias));
         match ranges.last_mut() {
-            // Neighbours are one range, because the agent has little room.
+            // Neighbours are one range, because the agent (tiptoe's library) has room for few ranges.
             Some((range, same)) if last.wrapping_add(1) == at && *same == owner => range.end = end,
             _ => ranges.push((start..end, owner)),
         }
@@ -171,8 +171,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Plans the site after a call. Returns the notice (what a trampoline passes to the agent) for the site before the
-    /// call. The notice says whether the wait is timed, which needs both sites.
+    /// Plans the site after a call. Returns the notice (what the generated code passes to the agent) for the site
+    /// before the call. The notice says whether the wait is timed, which needs both sites.
     fn notice(
         &mut self,
         module: &Module,

@@ -1,8 +1,8 @@
 //! Decides which pages of a file's code get their own mappings, so that forks copy less.
 //!
-//! If no page of a file's mapping was written, a fork copies none of its page-table entries, because the child can read
-//! the file. One patched page makes the fork copy the entries of all resident pages of its mapping. So patched pages
-//! close to each other get their own mapping.
+//! If no page of a file's mapping was written, a fork copies none of the mapping's page-table entries, because the
+//! child can read the file. One patched page makes the fork copy the entries of all resident pages of its mapping. So
+//! patched pages close to each other get their own mapping.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use tiptoe_wire::Site;
 
 const PAGE: u64 = 4096;
 /// The most unpatched pages between two patched pages of one mapping. Giving these pages a mapping of their own would
-/// add two mappings, whose copies cost each fork and child's end 3 us in all. A resident page costs 0.1 us.
+/// add two mappings, whose copies cost each fork and child's end 3 us in all. Copying a resident page's entry costs
+/// 0.1 us.
 const MOST_BETWEEN: u64 = 40;
 
 pub(super) fn ranges<'a>(
@@ -45,7 +46,6 @@ fn within(mapping: &Mapping, pages: &[Range<u64>]) -> Vec<Range<u64>> {
             _ => found.push(range.clone()),
         }
     }
-    // A short unpatched rest at either end is included, as a short gap is.
     if let Some(first) = found.first_mut().filter(|f| f.start - mapping.start <= far) {
         first.start = mapping.start;
     }

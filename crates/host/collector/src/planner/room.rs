@@ -1,4 +1,4 @@
-//! Finds room for trampolines.
+//! Finds room for trampolines, the generated code to which patches jump.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,8 @@ const NEXT_ROOM: u64 = 256 << 20;
 /// The kernel maps nothing between this address and its vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Returns where trampolines' arenas may be. Existing arenas can be written only if this session mapped them.
+/// Returns where arenas (memory for trampolines) may be. Existing arenas can be written only if this session mapped
+/// them.
 pub(super) fn space(state: &ProcessState) -> Space {
     let [seed] = random::words();
     let mut arenas = arenas_of(state.agent_sites);

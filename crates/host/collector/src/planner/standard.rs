@@ -9,7 +9,7 @@ use tiptoe_symbol::Function;
 use super::{is_libc, is_runtime};
 use crate::module::Module;
 
-/// If not all functions fit, those whose names contain one of these words are kept, because they may wait.
+/// A table without room for all functions gets those whose names contain one of these words, because they may wait.
 const MAY_WAIT: [&str; 20] = [
     "wait",
     "notify",

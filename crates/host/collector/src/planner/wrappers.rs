@@ -1,5 +1,5 @@
-//! The functions between a user's code and a futex call. The BPF programs skip these functions of the C library, of
-//! Go's runtime, and of the standard libraries of C++ and Rust, to find the user's call site.
+//! The functions between a user's code and a futex call. To find the user's call site, the BPF programs skip these
+//! functions on the stack: those of the C library, of Go's runtime, and of the standard libraries of C++ and Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +123,8 @@ fn depth(rule: Rule) -> Option<Depth> {
     bytes.map(Depth::Bytes)
 }
 
-/// Returns the return addresses of calls to the functions of `level`, to their callers, and so on.
+/// Returns the return addresses of calls by `inner` functions: to the functions of `level`, to these callers, and so
+/// on.
 fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) -> bool) -> Vec<u64> {
     let functions = module.object.image.functions();
     let mut callers: BTreeMap<usize, Vec<(usize, Option<u64>)>> = BTreeMap::new();
@@ -150,7 +151,8 @@ fn returns(module: &Module, mut level: BTreeSet<usize>, inner: impl Fn(usize) ->
     returns
 }
 
-/// Returns whether code contains a system call whose number the caller sets, because nothing in the code may set it.
+/// Returns whether code contains a system call, and no instruction that may set its number (its caller sets the
+/// number).
 fn makes_any_call(code: &[u8]) -> bool {
     const MOV_EAX: u8 = 0xb8;
     const XOR_EAX_EAX: [u8; 2] = [0x31, 0xc0];

@@ -1,4 +1,4 @@
-//! Notes the ends of processes and traces.
+//! Adds notes to the report about ended processes and traces.
 
 use super::Probes;
 use crate::drive::Targets;

@@ -9,7 +9,8 @@ use super::event_sums::Events;
 use super::prices::{Prices, prices_wanted};
 use crate::drive::Targets;
 
-/// A BPF program's call and return may cost as much as the program itself.
+/// A BPF program's call and return are not measured, and may cost as much as its measured run. So the highest cost is
+/// this multiple of the measured cost.
 const CALLED: f64 = 2.0;
 
 impl Probes<'_> {
@@ -113,7 +114,7 @@ pub(super) fn price_forks(at: &Targets, cost: &mut SessionCost, cpu_ns: u64) {
         .map(|tracee| (tracee, tracee.agent.forks.count(&tracee.process.target)));
     let forked: Vec<_> = forks.filter(|(_, forks)| *forks > 0).collect();
     let count: u64 = forked.iter().map(|(_, forks)| forks).sum();
-    // Targets are mostly copies of one program, so one target's price is used for all.
+    // Targets are mostly copies of one program, so the price of the target with the most forks is used for all.
     let most = forked.iter().max_by_key(|(_, forks)| *forks);
     if let Some(each) = most.and_then(|(tracee, _)| tracee.agent.forks.cost()) {
         cost.add_forks(count, each, cpu_ns);

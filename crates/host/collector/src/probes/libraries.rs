@@ -1,4 +1,4 @@
-//! Handles libraries that targets load while they are traced.
+//! Handles libraries that traced targets load.
 
 use tiptoe_session::{FunctionNote, Note};
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
-/// Notes the specs that matched nothing. Fails if nothing at all matched.
+/// Adds notes about the specs (the user's words for events) that matched nothing. Fails if no spec matched.
 pub(super) fn note_unmatched(at: &Targets, notes: &mut Vec<Note>) -> Result<(), Error> {
     let is_unread = at.traced.iter().any(|tracee| missed(tracee).is_some());
     let mut specs = waiting(at).cloned();
@@ -43,8 +43,7 @@ impl Probes<'_> {
         }
     }
 
-    /// Looks for the libraries of commands that have just begun without an agent. Returns whether any command still
-    /// loads libraries.
+    /// Returns whether any command without an agent (tiptoe's library) still loads libraries.
     pub(super) fn catch_starts(&mut self, at: &mut Targets) -> bool {
         let catch = |is_any, tracee: &mut Tracee| {
             let Tracee { locks, process, .. } = tracee;

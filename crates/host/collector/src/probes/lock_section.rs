@@ -17,8 +17,8 @@ use crate::ulocks::{self, WaitTotals};
 use crate::words::session_target;
 
 impl Probes<'_> {
-    /// Reads the mappings and stacks by which locks are named. Must run early, because a process may have ended when
-    /// its locks are reported.
+    /// Reads the mappings and stacks by which locks are named. Must be called during the run, because a process may
+    /// have ended when its locks are reported.
     pub(super) fn look_for_names(&mut self, at: &mut Targets) {
         if !self.plan.locks() {
             return;
@@ -53,7 +53,7 @@ impl Probes<'_> {
         cost
     }
 
-    /// Reads the locks of all processes, and returns for how long their waits were counted.
+    /// Returns for how long waits were counted.
     pub(super) fn read_locks(
         &mut self,
         by: Split,
@@ -99,7 +99,7 @@ impl Probes<'_> {
     }
 }
 
-/// Returns the cost of counting; `None` while the price of the agent's hooks is unknown.
+/// Returns the cost of counting; `None` while the price of an agent's hooks (tiptoe's patches) is unknown.
 pub(super) fn cost(
     at: &Targets,
     all: WaitTotals,

@@ -8,7 +8,7 @@ use tiptoe_sys::host::procfs::Process;
 use crate::drive::Targets;
 use crate::tracee::Tracee;
 
-/// The most threads of a process whose children are read, because each thread costs a file read.
+/// The children of at most this many threads of a process are read, because each thread costs a file read.
 const THREADS: usize = 64;
 
 #[derive(Default)]

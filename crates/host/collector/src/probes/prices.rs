@@ -1,4 +1,4 @@
-//! The price of events.
+//! Estimates what the counted events cost their targets.
 
 use tiptoe_event::Cost;
 use tiptoe_price::{CostRequest, UnitCosts, followed, gate, recorded, timed, valued};
@@ -58,8 +58,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of a counted hit. With a filter, the cost is at least the larger of two costs (an unfiltered
-    /// hit's and a rejected hit's), and at most their sum.
+    /// With a filter, a counted hit costs at least the larger of an unfiltered hit's and a rejected hit's cost, and
+    /// at most their sum.
     fn counted(&self, gap_ns: f64) -> Cost {
         let count = self.costs.count.at(gap_ns);
         if !self.filtered {
@@ -85,7 +85,6 @@ impl Prices {
         }
     }
 
-    /// Returns the average time between two hits; infinite if unknown.
     fn gap_ns(&self, hits: u64) -> f64 {
         match (self.cpu_ns, hits) {
             (0, _) | (_, 0) => f64::INFINITY,
@@ -101,7 +100,6 @@ impl Prices {
         }
     }
 
-    /// Limits a sum of costs to the targets' CPU time.
     pub fn capped(&self, costs: Cost) -> Cost {
         match self.cpu_ns {
             0 => costs,

@@ -15,8 +15,7 @@ use crate::ulocks::WaitTotals;
 
 const STACK: usize = 1 << 20;
 
-/// The prices of hits and waits while a run counts. Separate threads measure these prices, because that may take 0.1 s,
-/// and the loop must not wait.
+/// Separate threads measure the prices, because measuring may take 0.1 s, and the loop must not wait.
 #[derive(Default)]
 pub(super) struct RunPrices {
     hits: Option<Arc<OnceLock<UnitCosts>>>,

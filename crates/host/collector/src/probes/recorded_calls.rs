@@ -1,4 +1,4 @@
-//! Reads recorded calls, and limits the CPU time for this.
+//! Reads recorded calls, and limits the CPU time that reading takes.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::drive::Targets;
 use crate::request::Observer;
 use crate::tracee::{PATIENCE, RecordedCall};
 
-/// With this pause, a ring has room for 1.6 million calls a second; further calls are counted as lost.
+/// With this pause, a thread's ring of records has room for 1.6 million calls a second; further calls are counted as
+/// lost.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(5);
 /// Reading and reporting records takes at most 1/`SHARE` of one CPU's time.
 const SHARE: u32 = 8;
@@ -18,8 +19,7 @@ pub(super) fn pause_after(took: Duration) -> Duration {
     READ_PAUSE.max(took * SHARE)
 }
 
-/// Reads the recorded calls, and reports them to the observer; drops them without an observer. Returns the CPU time
-/// used.
+/// Drops the recorded calls if there is no observer. Returns the CPU time used.
 pub(super) fn serve(
     at: &Targets,
     clock: RunClock,

@@ -1,4 +1,4 @@
-//! The session's scopes.
+//! The session's scopes, which are parts of a run that a program names.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl NamedScopes {
 #[derive(Default)]
 pub(super) struct ScopeSection {
     pub(super) visits: u64,
-    /// The sums at the start of counting, if the processes were attached before.
+    /// The sums at the start of counting, if the processes were attached before the start.
     first: NamedScopes,
     last: Option<Scopes>,
     /// The scopes at the end of the run, kept for the last interval's report.
@@ -104,7 +104,7 @@ impl ScopeSection {
         Ok(())
     }
 
-    /// Returns the scopes, if they are requested. If a thread is still in a scope, its time there counts.
+    /// If a thread is still in a scope, its time in the scope counts.
     pub(super) fn read(
         &mut self,
         request: &Request,
@@ -166,7 +166,6 @@ fn sums(request: &Request, at: &Targets) -> Result<NamedScopes, Error> {
     Ok(all)
 }
 
-/// Returns what rows have counted since `before`.
 fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     let none = Scope::default();
     let since = |row: &Scope| {
@@ -197,7 +196,7 @@ fn rows_since(before: &[Scope], now: &[Scope]) -> Vec<Scope> {
     rows
 }
 
-/// Returns a row for each scope, and one with the CPU time outside all scopes.
+/// Returns a row for each scope, and a row with the CPU time outside all scopes.
 fn rows(names: BTreeMap<String, ScopeSum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
     let mut left = cpu_ns;
     let mut rows: Vec<Scope> = Vec::new();

@@ -1,4 +1,4 @@
-//! Specs that may match libraries not loaded yet.
+//! Specs (the user's words for events) that may match libraries not loaded yet.
 
 use tiptoe_event::spec::{ProbeSpec, Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
@@ -7,8 +7,9 @@ use super::{Resolution, find, followable, matches};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Returns whether a library that is loaded later may match: a new one, or a loaded one that is closed and loaded
-/// again. A command that has not begun (`held`) does not close its libraries, because it is linked to them.
+/// Returns whether a library that is loaded later may match: a new library, or a loaded library that is closed and
+/// loaded again. A command that has not begun (`held`) has only libraries that it is linked to, and does not close
+/// them.
 pub fn may_come_later(
     specs: &[ProbeSpec<'_>],
     process: Process,
@@ -36,7 +37,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 
-/// Resolves specs in newly loaded libraries, where a spec without a match is no error.
+/// In newly loaded libraries, a spec without a match is no error.
 pub fn later(
     specs: &[ProbeSpec<'_>],
     entries: Follow,

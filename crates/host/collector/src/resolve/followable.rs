@@ -26,7 +26,8 @@ const TWICE: [&str; 8] = [
 /// Functions whose instructions do not show how they use their return address.
 const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
-/// Returns what a spec records of each hit; `entries` is what the request records of each entry.
+/// Returns what a spec (the user's word for an event) records of each hit; `entries` is what the request records of
+/// each entry.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     match (spec.kind, entries) {
         (_, timed) if timed.is_timed() && spec.offset != 0 => timed.entries(),
@@ -88,7 +89,6 @@ impl<'m> Limits<'m> {
         })
     }
 
-    /// Returns why the calls of a function cannot be followed.
     fn against(&self, function: &Function) -> Option<Reason> {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
@@ -108,8 +108,8 @@ impl<'m> Limits<'m> {
         }
     }
 
-    /// Returns why a function may be entered without its return address on top of the stack. The
-    /// linkage table, for example, enters the loader's resolver with two more words there.
+    /// Returns why a function may be entered without its return address on top of the stack. The linkage table, for
+    /// example, pushes two more words before it enters the loader's resolver.
     fn is_entered_otherwise(&self, function: &Function) -> Option<Reason> {
         let rule = self.module.object.unwind_table().rule(function.address);
         if Some(rule) == Rule::new(Base::Sp, 8, None) {

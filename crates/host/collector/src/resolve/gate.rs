@@ -8,7 +8,7 @@ use crate::error::{Error, Reason};
 use crate::module::Module;
 use crate::planner::Follow;
 
-/// Adds the gate's probes, and refuses other probes at their addresses, because one patch does one thing.
+/// Adds the gate's probes, and refuses other probes at the gate's addresses, because a patch serves only one probe.
 pub fn below(
     mut resolved: Resolution,
     function: ProbeSpec<'_>,

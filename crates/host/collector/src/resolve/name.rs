@@ -7,7 +7,7 @@ use tiptoe_event::spec::{Function as FunctionSpec, Kind, Spec};
 use tiptoe_symbol::Function;
 
 /// Returns a name for each function. Functions that share a name (overloads, an old version of a symbol) get a longer
-/// name or another symbol, if that is unique. An IFUNC keeps the name by which programs call it.
+/// name or another symbol, if that name is unique. An IFUNC keeps the name by which programs call it.
 pub fn of<F: Borrow<Function>>(spec: &Spec, functions: &[F]) -> Vec<String> {
     let short: Vec<String> = functions
         .iter()
@@ -52,7 +52,7 @@ pub fn others(function: &Function, shown: &str) -> Vec<String> {
     }
 }
 
-/// Returns the displayed name; it has parameters if the request had them.
+/// The name has parameters if the spec has them.
 fn short(spec: &Spec, function: &Function) -> String {
     match spec.function {
         FunctionSpec::Name(name) if name.contains('(') => name.to_owned(),

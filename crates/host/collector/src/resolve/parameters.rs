@@ -4,8 +4,9 @@ use super::{Probe, Resolution};
 use crate::planner::Follow;
 
 impl Resolution {
-    /// Must be called before the probes are installed, because it may take a second, in which recorded calls would be
-    /// lost. Must not be called for libraries that are loaded later, because the loading thread waits for the probes.
+    /// Must be called before the probes are installed. Reading may take a second, in which tiptoe fetches no recorded
+    /// calls, so calls would be lost. Must not be called for libraries that are loaded later, because the loading
+    /// thread waits for the probes.
     pub fn read_parameters(&self) {
         let all = self.probes.iter().chain(&self.ifuncs);
         let is_recorded = |probe: &&Probe| probe.follow == Follow::Record && probe.offset == 0;

@@ -1,6 +1,7 @@
-//! Finds functions whose return address is read: by themselves, by a function that they jump to, or by one that they
-//! call. During a followed call, the return address is that of the agent's thunk, which `dladdr`, for example, does not
-//! know. So calls of these functions are counted, not followed (`tiptoe_patch::return_reads`).
+//! Finds functions whose return address is read: by themselves, by a function that they jump to, or by a function
+//! that they call. During a followed call, the return address is that of a stub that tiptoe generated (the thunk),
+//! which `dladdr`, for example, does not know. So calls of these functions are counted, not followed
+//! (`tiptoe_patch::return_reads`).
 //!
 //! A jump or call through a linkage table is resolved by name, in all files that the process has
 //! mapped. Functions reached through a pointer are not checked.
@@ -42,8 +43,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read, which is why calls cannot be followed; `None` if it is not
-    /// read.
+    /// Returns how a function's return address is read; `None` if nothing reads that address.
     pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);
@@ -65,7 +65,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns whether a function of `first`, or one reached from there by jumps, reads a return address of these
+    /// Returns whether a function of `first`, or a function reached from it by jumps, reads a return address of these
     /// `levels`. Bit 0 is the function's own return address, bit 1 its caller's.
     fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
         let mut seen = Vec::new();
@@ -126,7 +126,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns the functions whose address the loader may write to a module's word: those with the word's symbol.
+    /// Returns the functions with the symbol of a module's word.
     fn slot_targets(&self, home: usize, slot: u64) -> Rc<[FunctionAddress]> {
         let look = || {
             let name = self.names(home).get(&slot).copied();
@@ -149,8 +149,8 @@ impl<'m> Readers<'m> {
     }
 }
 
-/// Returns whether a function's code shows what it reads. An IFUNC's code is unknown, and intercepted functions get
-/// their return address from the agent.
+/// Returns whether a function's code shows what it reads. An IFUNC's code is unknown. Intercepted functions get their
+/// true return address from the agent (tiptoe's library).
 fn is_readable(function: &&Function) -> bool {
     let intercepted = function.names.iter().any(|name| is_intercepted(name));
     !function.is_ifunc && !intercepted

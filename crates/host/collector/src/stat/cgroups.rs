@@ -17,8 +17,8 @@ use super::choice::{Choice, name};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
-/// At most this many removed cgroups are kept, and at most half as many as slots are free. Beyond this, all removed
-/// cgroups are forgotten, and the nearest existing ancestor of each gets its counts.
+/// At most this many removed cgroups are kept, and at most half the number of free slots in the BPF programs' table.
+/// Beyond this, all removed cgroups are forgotten, and the nearest existing ancestor of each gets its counts.
 const MOST_REMOVED: usize = 512;
 
 type Field = fn(&TaskLine) -> u64;

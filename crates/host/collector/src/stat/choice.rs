@@ -40,7 +40,7 @@ impl Choice {
         self.chosen.iter().copied()
     }
 
-    /// Adds new matches after the earlier ones, ordered by pattern, then by name.
+    /// Adds new matches after earlier matches, ordered by pattern, then by name.
     pub(super) fn choose(&mut self, tree: &Tree) {
         let place = |path: &str| {
             let mut patterns = self.patterns.iter();

@@ -1,5 +1,5 @@
 //! Estimates the cost of counting. The kernel disables and enables a task's events at each context switch, and runs
-//! code at each hit of a tracepoint. Both costs are measured after the run, on threads of our own, with the same
+//! code at each hit of a tracepoint. Both costs are measured after the run, on tiptoe's threads, with the same
 //! events.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -17,9 +17,9 @@ use tiptoe_sys::raw::gettid;
 use super::CounterRequest;
 use crate::request::RequestTarget;
 
-/// How many measurements are made with the events, and without.
+/// The number of measurements with the events, and of those without them.
 const PAIRS: usize = 9;
-/// Round trips between two threads. Each has two switches.
+/// Round trips between two threads. Each trip has two context switches.
 const TRIPS: u32 = 200;
 const CALLS: u32 = 5_000;
 const PASSED: &str = "syscalls:sys_enter_getppid";
@@ -75,7 +75,7 @@ pub(super) fn put(
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds the times of BPF programs. At switches, only a sample of their runs is timed.
+/// Of the BPF programs' runs at context switches, only a sample is timed.
 pub(super) fn add_times(stat: &mut Stat, all: Times) {
     let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {

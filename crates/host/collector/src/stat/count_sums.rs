@@ -24,7 +24,7 @@ pub(super) trait CountSource {
         true
     }
 
-    /// Frees what is no longer needed. The loop calls this in each turn.
+    /// Frees what is no longer needed. The run's loop calls this after each wait.
     fn tidy(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -61,7 +61,8 @@ impl CountSource for CounterSet {
 #[derive(Debug, Default)]
 pub(super) struct Sums(pub(super) Vec<EventSum>);
 
-/// Identifies a row in several readings. An index would not, because cgroups are created and removed in between.
+/// Identifies a row in several readings. A row's index may change, because cgroups are created and removed between
+/// readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     pub(super) cgroup: Option<u64>,
@@ -147,7 +148,6 @@ impl Sums {
 }
 
 impl EventSum {
-    /// Returns a row with one CPU's counts, which this row has at `place`.
     pub(super) fn of_cpu(&self, place: usize, cpu: u32) -> EventSum {
         let places = self.places.iter().filter(|(at, _)| *at == place);
         EventSum {
@@ -217,7 +217,6 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// `used` is the CPU use of a command that ended in the run.
     pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<CpuUse>) {
         self.counts.push(sums.counts(None));
         self.tracepoint_hits += sums.tracepoint_hits();
@@ -263,7 +262,7 @@ impl Runs {
 }
 
 /// Groups the counts of all runs by cgroup, event and CPU, in the order of first appearance. If a run has several
-/// counts in a group, the n-th is in the group's n-th row. A cgroup's mean is over the runs that counted the cgroup.
+/// counts in a group, the n-th is in the group's n-th row.
 fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
     let mut places = BTreeMap::new();
     let mut rows: Vec<Vec<&Count>> = Vec::new();

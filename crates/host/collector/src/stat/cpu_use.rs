@@ -23,14 +23,14 @@ impl Meter {
         }
     }
 
-    /// Reads the switches again. An ended process keeps its last reading.
+    /// An ended process keeps its last reading.
     pub(super) fn look(&mut self, targets: &Targets) {
         for ([_, last], now) in self.switches.iter_mut().zip(switches(targets)) {
             *last = now.map_or(*last, |now| now.max(*last));
         }
     }
 
-    /// Returns what the target used. User and system time are those of the command, which must have been reaped.
+    /// User and system time are those of the command, which must have been reaped.
     pub(super) fn used(&self, whom: &RequestTarget) -> CpuUse {
         let (before, after) = (self.children, CpuUse::fetch(RUSAGE_CHILDREN));
         let switches = self.switches.iter();

@@ -109,7 +109,7 @@ impl ByFiles {
         !self.read().iter().flatten().any(Option::is_some)
     }
 
-    /// Returns the counts by cgroup and event; `None` if the cgroup's files lack a count.
+    /// The counts are by cgroup and event; `None` if the cgroup's files lack a count.
     fn read(&self) -> Vec<Vec<Option<u64>>> {
         let read = |(_, path): &(Option<String>, PathBuf)| {
             let used = used(path);

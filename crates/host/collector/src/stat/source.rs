@@ -13,7 +13,6 @@ use super::count_sums::CountSource;
 use super::fallback::{ByFiles, BySets};
 use crate::error::Error;
 
-/// Opens the source of the requested counts, without enabling it.
 pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,
@@ -76,7 +75,6 @@ pub(super) fn add(notes: &mut Vec<Note>, note: StatNote) {
     }
 }
 
-/// Fails if no event is available. If only some are missing, their rows say so.
 fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
     let mut events = set.events();
     if events.any(|(_, support)| support != Support::None) {

@@ -1,4 +1,4 @@
-//! What the agent counts in a process.
+//! What the agent (tiptoe's library) counts.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl InProcess {
             && self.patches.follows_calls()
             && process.has_serving_agent()
         {
-            // On failure the calls stay counted as inside.
+            // On failure, the calls stay counted as unfinished.
             let _ = link.bury();
         }
     }

@@ -1,4 +1,4 @@
-//! Puts hooks and probes into a process that has the agent.
+//! Puts hooks and probes into a process that has the agent (tiptoe's library).
 
 use super::{
     Arming, Candidate, FirstHooks, Plan, PlanState, Tracee, costly_traps, described_code,
@@ -58,8 +58,8 @@ impl Tracee {
             self.locks
                 .watch_sites(on, locks, outcomes, armed, modules)?;
         }
-        // The agent must watch before the first probe is installed, so that it reports every library loaded from then
-        // on.
+        // The agent must watch the loader before probes are installed. Otherwise a library loaded in between would
+        // get no probes.
         if let Some((record, _)) = record {
             patches.later.watch(on.link, record, modules)?;
         }

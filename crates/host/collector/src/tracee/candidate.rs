@@ -1,4 +1,4 @@
-//! A probe that the kernel should count, because the agent does not.
+//! A probe that the kernel should count, because the agent (tiptoe's library) does not.
 
 use tiptoe_kernel::Step;
 
@@ -37,8 +37,8 @@ pub fn step_at(probe: &Probe) -> Step {
 }
 
 pub fn against(probe: &Probe) -> Option<Reason> {
-    // A cold part is entered by a jump from the middle of its function, whose variables may be below the stack pointer,
-    // where the kernel's probe may write.
+    // A cold part is entered by a jump from the middle of its function. The function's variables may be below the
+    // stack pointer, where the kernel's probe may write.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
     match instruction(probe) {
         Some(code) => tiptoe_kernel::unprobeable(code, at_entry).map(Reason::Unprobeable),

@@ -1,4 +1,4 @@
-//! Watches the contended locks of one process.
+//! Watches the contended locks of one process, by the agent (tiptoe's library) or the kernel.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub struct LockWatch {
 }
 
 /// Makes the agent's stack walks skip the functions of standard libraries that were compiled into a module. Functions
-/// that find no room count as the user's.
+/// for which the agent has no room count as the user's.
 fn walk_over_standard(frames: &Frames, module: &Module) {
     for extent in [Extent::All, Extent::MayWait] {
         let Some((rows, code)) = planner::standard_rows(module, extent) else {
@@ -70,7 +70,7 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl LockWatch {
-    /// Makes the agent's stack walks skip the frames of runtimes, to find the user's call site.
+    /// Makes the agent's stack walks skip the frames of the runtimes of C and C++, to find the user's call site.
     pub fn walk_over(&mut self, link: &Link, modules: &[Module]) {
         let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
             return;
@@ -94,7 +94,7 @@ impl LockWatch {
                     },
                 };
                 let frames = Frames::new(words);
-                // `add_owner` must be called before `add`.
+                // Must be called before `add`, because later walks cache paths with the functions' kinds.
                 for (functions, owner) in planner::owners(module) {
                     frames.add_owner(functions, owner);
                 }
@@ -109,7 +109,7 @@ impl LockWatch {
         }
     }
 
-    /// Records the waits in progress, whose beginnings no hook saw.
+    /// Records the waits in progress, which began before the hooks were in place.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name in `--hold` is reported later, when the lock is watched.
@@ -119,8 +119,8 @@ impl LockWatch {
         }
     }
 
-    /// Watches the planned sites of futex calls. The kernel watches the other calls. `outcomes` say why sites are not
-    /// armed; `armed` are the addresses of armed hooks.
+    /// Watches the planned sites (patched places) of futex calls. The kernel watches the other calls. `outcomes` say
+    /// why sites are not patched; `armed` are the addresses of hooks in place.
     pub fn watch_sites(
         &mut self,
         on: &mut Arming,
@@ -230,7 +230,7 @@ impl LockWatch {
             return true;
         }
         self.starting = None;
-        // Fails only if the process has ended. There are no sites, because no agent is in the command.
+        // Fails only if the process has ended. Without an agent in the command, there are no sites.
         let _ = self.look_for_names(process, &[], cache);
         false
     }

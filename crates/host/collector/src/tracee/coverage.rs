@@ -1,4 +1,4 @@
-//! What is not counted of a process, and what else the user must know.
+//! What is not counted of a process and why, and notes for the user.
 
 use tiptoe_attach::Attached;
 use tiptoe_session::{KernelNote, Note, ProcessNote};
@@ -12,7 +12,7 @@ use crate::words::session_target;
 pub struct Coverage {
     pub refused: Vec<(String, Reason)>,
     pub notes: Vec<Note>,
-    /// Why the agent did not enter, if it should have.
+    /// Why the agent (tiptoe's library) did not enter, although the request allows it.
     pub left_out: Option<Reason>,
     /// Functions that are missing because the user interrupted the attach.
     pub unattached: usize,

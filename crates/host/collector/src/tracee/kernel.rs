@@ -1,4 +1,4 @@
-//! The probes of a process that the kernel counts instead of the agent.
+//! The probes of a process that the kernel counts instead of the agent (tiptoe's library).
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub struct KernelCounter {
 pub struct KernelProbes {
     uprobes: Option<Uprobes>,
     pub counters: Vec<KernelCounter>,
-    /// Places whose uprobes count wherever the file is mapped.
+    /// Places in files whose uprobes count in all mappings of the file.
     pub places: HashSet<(FileKey, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl KernelProbes {
         self.uprobes.as_ref().is_some_and(|all| all.is_throttled)
     }
 
-    /// Halves the budget, if there is one. Returns whether there is.
+    /// Returns whether the probes have a budget.
     pub fn halve_budget(&mut self) -> bool {
         let throttle = self.uprobes.as_mut().and_then(|all| all.throttle.as_mut());
         throttle.map(Throttle::halve_budget).is_some()
@@ -74,8 +74,8 @@ impl KernelProbes {
         }
     }
 
-    /// Returns a note if the process called exec. Without an agent the trace does not end there, so the new program was
-    /// counted, too.
+    /// Returns a note if the process called exec. Without an agent, the trace does not end at the exec, so the new
+    /// program was counted, too.
     pub fn went_on(&self, target: &Attached) -> Option<Note> {
         let uprobes = self.uprobes.as_ref()?;
         let process = || session_target(target);

@@ -1,10 +1,10 @@
 //! Probes libraries that a program loads while it is traced.
 //!
-//! A thread that loads a library notifies tiptoe and waits under the loader's lock: up to 0.5 s for an unwinder, 20 ms
-//! for other libraries. Beyond these 20 ms, all waits of a trace share a reserve of 0.3 s, because a busy machine runs
-//! tiptoe late. Meanwhile tiptoe resolves the specs and plans patches, and the agent's thread applies them before the
-//! library's code runs. If a known library is closed and loaded again at its address, the agent patches it without
-//! tiptoe.
+//! A thread that loads a library notifies tiptoe and waits under the loader's lock: up to 0.5 s for an unwinder, 20
+//! ms for other libraries. Beyond these 20 ms, all waits of a trace share a reserve of 0.3 s, because a busy machine
+//! runs tiptoe late. Meanwhile tiptoe finds the requested functions and plans patches. The thread of the agent
+//! (tiptoe's library) writes the patches before the loaded library's code runs. If a known library is closed and
+//! loaded again at its address, the agent patches the library without tiptoe.
 
 use std::time::Duration;
 
@@ -25,7 +25,6 @@ pub struct LibraryResults {
 }
 
 impl Tracee {
-    /// Probes the libraries that the agent reported, and lets the loading thread continue.
     pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> LibraryResults {
         let mut results = LibraryResults::default();
         let watched = self.agent.patches.later.watched(&self.process);
@@ -37,7 +36,6 @@ impl Tracee {
         let is_serving = |link: &Link| link.data().state() == State::Serving;
         if !has_left && self.process.link().is_ok_and(is_serving) {
             let done = self.serve_changes(plan, cache, &mut results);
-            // Installing probes may have added refusals.
             results.refused.append(&mut self.coverage.refused);
             let is_lost = self.process.link().is_ok_and(Link::has_lost_target);
             let failed = done.err().filter(|_| !is_lost);
@@ -46,7 +44,7 @@ impl Tracee {
             });
             results.notes.extend(note.map(Note::from));
         }
-        // Must be done on failure, too, because the loading thread waits for it.
+        // The answer is needed on failure, too, because the loading thread waits for it.
         self.agent.patches.later.served = reported;
         if let Ok(link) = self.process.link() {
             link.answer_loader(reported);
@@ -66,7 +64,8 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = process.target.process.maps()?;
         let mut modules = cache.modules(process.target.process, &maps)?;
-        // Ports of all modules are opened, because known libraries may have been closed and loaded again.
+        // Ports (tables by which a library calls the agent) of all modules are opened, because known libraries may
+        // have been closed and loaded again.
         self.scopes.open_ports(process, plan, &modules)?;
         if plan.follow().is_followed() {
             link.describe(&described_code::of(&modules))?;

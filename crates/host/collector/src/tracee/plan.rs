@@ -63,13 +63,11 @@ impl<'a> Plan<'a> {
         self.locks() && self.request.user_lock_split() == Split::Thread
     }
 
-    /// Returns whether variables are watched.
     pub fn breakpoints(&self) -> bool {
         self.request.variables().next().is_some()
     }
 
-    /// Finds the requested functions, and the function of `--under`, in a process. With `may_wait`, a spec that only a
-    /// later library may match is no error.
+    /// With `may_wait`, a spec that only a later library may match is no error.
     pub fn resolve(
         &self,
         process: Process,
@@ -142,7 +140,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `known` is the number of slots that an earlier session's sites use.
+    /// `known` is the number of counters that an earlier session's patches use.
     pub fn needs(&self, known: u32, counters: u32) -> Needs {
         Needs {
             known,
@@ -158,7 +156,8 @@ impl<'a> Plan<'a> {
         Terms {
             lock_slot: layout.lock_slot,
             scope_slot: layout.scope_slot,
-            // A thread's name is stored with its slab, so no other thread may take the slab over.
+            // A thread's name is stored with its slab (the thread's counters), so no other thread may take the slab
+            // over.
             keep_slabs: self.lock_threads()
                 || matches!(self.request.hit_split(), Some(Split::Thread | Split::Comm)),
             clock: Clock {

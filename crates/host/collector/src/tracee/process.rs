@@ -1,4 +1,4 @@
-//! One attached process, the agent's presence there, and how the trace ends.
+//! One attached process, the presence of the agent (tiptoe's library) in the process, and how the trace ends.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl TracedProcess {
     }
 
     /// Waits for the agent's first message, and finds the agent's thread. Fails if that thread has not given up its
-    /// rights.
+    /// capabilities.
     pub fn greet(&mut self) -> Result<Hello, Error> {
         let (process, link) = (self.target.process, self.link()?);
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
@@ -75,15 +75,15 @@ impl TracedProcess {
             }
         })?;
         link.is_in(process, self.presence.program);
-        // A list of threads that is read while threads start and end may lack some.
+        // A list that is read while threads start and end may lack threads.
         let agent = || agent_thread(process, link.data().thread());
         self.presence.thread = (0..LISTS).find_map(|_| agent());
         self.presence.check_confined(process)?;
         Ok(hello)
     }
 
-    /// Decides whether trap bytes may be written, and returns the signals that the agent owns.
-    /// `tls` is the offset of the agent's thread-local words.
+    /// Decides whether trap bytes may be written, and returns the signals that the agent handles. `tls` is the offset
+    /// of the agent's thread-local words.
     pub fn own_signals(
         &mut self,
         tls: i64,
@@ -143,7 +143,7 @@ impl TracedProcess {
         lock.transpose().map_err(|why| Error::BadHold { pid, why })
     }
 
-    /// The counts stay readable.
+    /// Makes the agent remove its patches and leave. The counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.target.link {
             Some(link) if self.has_serving_agent() => {
@@ -161,8 +161,8 @@ impl TracedProcess {
         }
     }
 
-    /// Returns the agent's statistics of its copy of the address space. They may only be displayed, because the target
-    /// can write anything there.
+    /// Returns the agent's statistics of its copy of the address space. The statistics may only be displayed, because
+    /// the target can write to them.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.target.link.as_ref()?;
         if self.has_serving_agent() {

@@ -1,4 +1,5 @@
-//! The scopes of one process: finds its libraries' ports ([`tiptoe_port`]), and reads the sums of its threads.
+//! The scopes (named parts of the run) of one process: finds its libraries' ports, the tables by which a library
+//! calls the agent ([`tiptoe_port`]), and reads the sums of the process's threads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,7 +38,7 @@ pub struct ScopeWatch {
 }
 
 impl ScopeWatch {
-    /// Returns what the kernel charged to scopes until `now`, in ns.
+    /// `now` is in ns.
     pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
@@ -51,7 +52,7 @@ impl ScopeWatch {
         Some((charging.times().ok()?, charging.times_of_all()))
     }
 
-    /// Makes ports call the agent when threads enter scopes or wait for locks.
+    /// Makes ports call the agent (tiptoe's library) when threads enter scopes or wait for locks.
     pub fn open_ports(
         &mut self,
         process: &TracedProcess,
@@ -192,7 +193,8 @@ pub fn scope_times(process: &TracedProcess, now: u64) -> Result<ScopeTimes, Erro
         return Ok(sums);
     };
     let threads = process.target.process.threads().unwrap_or_default();
-    // The slab's own words, which contain the present node, are before the scopes' words.
+    // The first words of a slab (a thread's counters), with the node of the thread's present scope, are before the
+    // scopes' words.
     let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
     let own = (link.scope_slot - Geometry::SCOPE) as usize;
     let each = |owner: Option<&SlabOwner>, words: &[u64]| {

@@ -36,8 +36,9 @@ impl Holders {
         *sum = sum.saturating_add(ns);
     }
 
-    /// Returns the holders by name, longest first, and the ns without a known holder; `None` if these are too much of
-    /// `total_ns`. A holder's id counts only if it is in `threads`, because the id is whatever the lock contained.
+    /// Returns the holders by name, longest first, and the ns without a known holder; `None` if these ns are too
+    /// large a part of `total_ns`. A holder's id counts only if it is in `threads`, because the id is whatever the
+    /// lock contained.
     pub(super) fn by_name(
         &self,
         names: &Names,
@@ -92,7 +93,7 @@ impl Holders {
 }
 
 impl Waits {
-    /// Returns the call sites that woke the waiters, those that ended the longest waits first.
+    /// The call sites that ended the longest waits are first.
     pub(super) fn blame(&self, names: &Names) -> Vec<Blame> {
         let wakers = self.wakers.iter();
         let mut blame: Vec<Blame> = wakers

@@ -1,7 +1,8 @@
-//! Waits that were in progress when the trace began. No hook sees their beginnings or ends.
+//! Waits that were in progress when the trace began. No hook of a futex call sees their beginnings or ends.
 //!
-//! tiptoe looks at the process before it patches anything, and again from time to time. A wait lasts at least until the
-//! last look that finds its thread in the same call, without a context switch in between. So its time is a lower bound.
+//! tiptoe looks at the process before it patches anything, and again from time to time. A wait lasts at least until
+//! the last look that finds its thread in the same call, without a context switch in between. So the reported time is
+//! a lower bound.
 
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,8 @@ struct EarlyWait {
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach. Earlier ones do not count, because the attach
-    /// wakes the thread.
+    /// The thread's context switches at the first look after the attach. Earlier switches do not count, because the
+    /// attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }

@@ -19,7 +19,7 @@ impl WaitRecords {
             })
             .collect();
         if let Some((lock, thread, ns)) = &self.early_hold {
-            // If there were other holds, this one ended before them at an unknown time.
+            // If there were other holds, this hold ended before them at an unknown time.
             let total_ns = if holds.is_empty() { *ns } else { 0 };
             holds.push(Hold {
                 lock: name(*lock),

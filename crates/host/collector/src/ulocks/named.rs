@@ -5,8 +5,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use crate::error::Reason;
 use crate::module::Module;
 
-/// Accepts `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`. Text after `0xADDRESS` is ignored, because
-/// tiptoe prints a description there.
+/// Accepts `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`. Text after `0xADDRESS` is ignored,
+/// because tiptoe prints a description after an address.
 pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, Reason> {
     let first = lock.split_whitespace().next().unwrap_or_default();
     let (word, address) = match number(first) {

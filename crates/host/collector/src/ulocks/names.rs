@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::module::{Cache, Module};
 use crate::planner::is_of_libc;
 
-/// The bits of `via` that are an address.
+/// The bits of a wait's `via` ([`Names::kind`]) that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ impl Stacks {
         }
     }
 
-    /// Forgets the stacks of ended threads, because other memory may be mapped there now.
+    /// Forgets the stacks of ended threads, because other memory may be mapped at their addresses.
     pub fn forget_ended(&mut self, threads: &[u32]) {
         self.looked_at.retain(|tid, _| threads.contains(tid));
         let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
@@ -101,8 +101,8 @@ impl Names {
     }
 
     /// Returns the kind of an awaited lock. `via` has the outermost address in libc, and the operation. `itself` is
-    /// whether the caller knows that the system call was made there. An address in a trampoline or after a `syscall`
-    /// also proves this.
+    /// whether the caller knows that the system call was made at this address. An address in a trampoline (the
+    /// generated code of a patch) or after a `syscall` also proves this.
     pub fn kind(&self, via: u64, itself: bool) -> LockKind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
         if operation == REPORTED {
@@ -164,8 +164,8 @@ impl Names {
         Some((module, function))
     }
 
-    /// Returns the address after the first byte of the site whose trampoline contains `address`, as if that byte were a
-    /// call.
+    /// Returns the address after the first byte of the site (patched place) whose trampoline contains `address`, as
+    /// if that byte were a call.
     fn patched(&self, address: u64) -> Option<u64> {
         let ours = self.sites.iter().find(|site| {
             let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
@@ -203,8 +203,7 @@ impl Names {
         atomic.unwrap_or_else(|| self.lock(at, kind, stacks))
     }
 
-    /// Names the lock that a thread waits for at an address. Threads' stacks are searched in `stacks` and
-    /// `self.stacks`.
+    /// Threads' stacks are searched in `stacks` and `self.stacks`.
     pub fn lock(&self, waited_at: u64, kind: &LockKind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
         if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
@@ -229,7 +228,7 @@ impl Names {
         modules.find(|module| self.is_of(module, address))
     }
 
-    /// Names the variable at an address. `within` turns the offset in the variable into the reported offset.
+    /// `within` turns the offset in the variable into the reported offset.
     pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
         let module = self.module_of(address)?;
         let linked = address.wrapping_sub(module.bias);

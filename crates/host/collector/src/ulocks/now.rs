@@ -1,5 +1,5 @@
-//! Reads which thread waits for which lock now, and which thread holds the lock. No thread is stopped, so even a hung
-//! process can be read.
+//! Reads which thread waits for which lock now, and which thread holds the lock. Reads only files in /proc, and stops
+//! no thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -75,7 +75,7 @@ pub(super) struct WaitReader<'n> {
     names: &'n Names,
     memory: File,
     ids: ThreadIds,
-    /// The agent's code, whose waits are not the program's.
+    /// The code of the agent (tiptoe's library), whose waits are not the program's.
     agent: [u64; 2],
 }
 

@@ -11,7 +11,7 @@ use super::Names;
 const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
 
 impl Names {
-    /// Returns the name of the atomic for which `site` waits; `None` if `site` does not wait on the table.
+    /// `None` if `site` does not wait on the table.
     pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
         let module = self.module_of(waited_at)?;
         let linked = waited_at.wrapping_sub(module.bias);

@@ -24,8 +24,9 @@ pub(super) fn without_word(wait: WaitingThread) -> WaitingThread {
     }
 }
 
-/// Finds the holders of unknown mutexes. A refused wait would have closed a cycle, so the mutex's holder waits for the
-/// refused thread, directly or through other threads. If only one thread does, that thread is the holder.
+/// Finds the holders of unknown mutexes. A refused wait would have closed a cycle, so the mutex's holder waits for
+/// the refused thread, directly or through other threads. If only one thread waits for the refused thread, that
+/// thread is the holder.
 pub(super) fn find_holders(waits: &mut [WaitingThread]) {
     let refused: Vec<usize> = (0..waits.len())
         .filter(|index| waits[*index].lock == MUTEX)

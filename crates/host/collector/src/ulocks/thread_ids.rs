@@ -1,5 +1,5 @@
-//! The ids of a process's threads. In a nested PID namespace, such as a container's, locks and slabs contain other ids
-//! than tiptoe's /proc.
+//! The ids of a process's threads. In a nested PID namespace, such as a container's, locks and slabs (threads'
+//! counters) contain other ids than tiptoe's /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,7 @@ impl ThreadIds {
         }
     }
 
-    /// Returns the id in tiptoe's /proc of the thread with the id `own` in its namespace; `None` if no look has seen
-    /// the thread.
+    /// `own` is the thread's id in its namespace. `None` if no look has seen the thread.
     pub fn outer(&self, own: u32) -> Option<u32> {
         match &self.outer {
             Some(outer) => outer.get(&own).copied(),

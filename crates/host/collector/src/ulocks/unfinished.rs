@@ -7,7 +7,7 @@ use tiptoe_session::Unfinished;
 use super::{Key, WaitRecords};
 
 impl WaitRecords {
-    /// Returns empty records for words that are read at `now`, in ticks.
+    /// `now` is when the words are read, in ticks.
     pub fn at(now: u64) -> WaitRecords {
         WaitRecords {
             now,
@@ -41,7 +41,7 @@ impl WaitRecords {
     }
 }
 
-/// Returns the ns between two times in ticks; 0 if the second is earlier.
+/// The times are in ticks.
 pub fn ns_between(since: u64, now: u64) -> u64 {
     let ticks = now.saturating_sub(since);
     let ns = (u128::from(ticks) * u128::from(clock::ns_per_tick())) >> 32;

@@ -18,7 +18,7 @@ impl WaitTotals {
         self.holds = self.holds.saturating_add(more.holds);
     }
 
-    /// Returns how many pairs of hooks ran: one pair for each wait and each hold.
+    /// One pair of hooks ran for each wait and each hold.
     pub fn hooked(&self) -> u64 {
         self.waits.saturating_add(self.holds)
     }

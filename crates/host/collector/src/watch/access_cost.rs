@@ -3,8 +3,7 @@
 use tiptoe_event::Cost as HitCost;
 use tiptoe_session::{Cost, Event, Variable};
 
-/// Returns the cost of all hits, and sets each event's part. The parts sum to at most `cpu_ns`, the time that the
-/// process used.
+/// Sets each event's part of the cost. The parts sum to at most `cpu_ns`, the time that the process used.
 pub(super) fn share_out(
     events: &mut [Event],
     variables: &[Variable],

@@ -138,8 +138,8 @@ impl AccessRow<'_> {
                 add(row.callers.clone(), false, row.count);
                 continue;
             }
-            // A partial row saved the stack of its first hit only. Its other hits may have other callers, unless every
-            // complete walk found this stack.
+            // The stack walks of a partial row ended early, and only the first hit's stack was saved. Other hits may
+            // have other callers, unless every complete walk found this stack.
             let callers = target.unwind(row.key.ip, &row.first);
             let is_only = whole.len() == 1 && whole.contains(&*callers);
             let others = if is_only {

@@ -135,8 +135,8 @@ impl AccessSums {
         }
     }
 
-    /// Returns the values that follow from the instruction and the registers. An unknown new value is read from memory,
-    /// and an unknown old value is the previous hit's.
+    /// Returns the values that follow from the instruction and the registers. An unknown new value is read from
+    /// memory, and an unknown old value is the previous hit's new value.
     fn values(
         &mut self,
         index: usize,

@@ -28,17 +28,16 @@ pub(super) struct Target {
     pub(super) process: Process,
     /// The command line after the exec. A script's command line begins with the interpreter.
     pub(super) command: Vec<String>,
-    /// Whether the process was a held command.
+    /// Whether the process was a command that had not begun.
     pub(super) is_new: bool,
     pub(super) names: Names,
     cache: Cache,
     strange: HashSet<u64>,
-    /// When the maps were read.
     looked: RunClock,
     memory: File,
 }
 
-/// Attaches to a process, or starts a command. The command is held after its exec, before its code runs.
+/// A command is held after its exec, before its code runs.
 pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
     match target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
@@ -86,7 +85,7 @@ impl Target {
         }
     }
 
-    /// Reads the maps, but keeps the old ones if the process has ended or runs another program.
+    /// Reads the maps, but keeps the old maps if the process has ended or runs another program.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();
         let is_same = |mapping: &Mapping| {

@@ -16,7 +16,7 @@ use crate::error::{Error, Reason};
 
 /// A form of breakpoints. `at` is the process, and `target` its memory.
 pub(super) trait Breakpoints {
-    /// Returns how many hits the budget allows in a window; `None` without a budget.
+    /// Returns how many hits the budget allows in a window (a period of the budget); `None` without a budget.
     fn allowance(&mut self) -> Option<u64>;
 
     /// Supplies the decoded store instructions and the unwind rules that the first hits need.
@@ -28,8 +28,8 @@ pub(super) trait Breakpoints {
 
     fn start(&mut self, at: &Targets, target: &Target) -> Result<(), Error>;
 
-    /// Reads data that would be lost later, and learns about the code that caused hits. Returns the longest time until
-    /// the next turn.
+    /// Reads data that would be lost later, and learns about the code that caused hits. Returns the longest time
+    /// until the next poll.
     fn poll(&mut self, at: &Targets, target: &mut Target, now: Duration)
     -> Result<Duration, Error>;
 
@@ -38,7 +38,8 @@ pub(super) trait Breakpoints {
 
     fn window(&mut self, at: &Targets) -> Result<Window, Error>;
 
-    /// Makes a slot watch another variable or another address. Returns the result of the window so far.
+    /// Makes a slot (debug register) watch another variable or another address. Returns the result of the window so
+    /// far.
     fn serve(
         &mut self,
         slot: usize,
@@ -52,8 +53,8 @@ pub(super) trait Breakpoints {
         Ok(())
     }
 
-    /// Moves breakpoints from all CPUs to the process's threads. Returns the reason if they must stay. On an error
-    /// nothing is watched.
+    /// Moves breakpoints from all CPUs to the process's threads. Returns the reason if the breakpoints must stay. On
+    /// an error, nothing is watched.
     fn move_to_threads(&mut self) -> Result<Result<(), Reason>, Error> {
         Ok(Ok(()))
     }

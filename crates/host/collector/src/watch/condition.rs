@@ -11,8 +11,8 @@ use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
 
 use crate::error::{Error, WhenFault};
 
-/// Each operator with the one that compares the other way round. Operators of two characters must be first, because `<`
-/// is a part of `<=`.
+/// Each operator with the operator that gives the same result for exchanged operands. Operators of two characters
+/// must be first, because `<` is a part of `<=`.
 const OPERATORS: [(&str, Operator, Operator); 7] = [
     ("==", Operator::Equal, Operator::Equal),
     ("!=", Operator::Different, Operator::Different),

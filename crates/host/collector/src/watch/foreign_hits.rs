@@ -1,4 +1,5 @@
-//! Handles hits by other processes, which use up the allowance of a watch on all CPUs.
+//! Handles hits by other processes. A watch on all CPUs allows them as many hits in a window (a period of the budget)
+//! as the watched process.
 
 use tiptoe_event::Via;
 use tiptoe_session::{Note, WatchNote};
@@ -11,7 +12,7 @@ use crate::request::Observer;
 pub(super) struct ForeignHits {
     /// How many windows other processes' hits used up.
     windows: u64,
-    /// Whether the watch moved to threads, or why it could not.
+    /// Whether the watch moved to threads, or why it could not move.
     moved: Option<Result<(), Reason>>,
 }
 

@@ -27,7 +27,6 @@ pub(super) fn is_denied(error: &Error) -> bool {
 /// The breakpoints, and why they are not on all CPUs.
 pub(super) type OpenedWatch = (Box<dyn Breakpoints>, Option<Reason>);
 
-/// Opens the kernel's breakpoints, in the requested form or the best available one.
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],

@@ -1,8 +1,8 @@
 //! Notices that an object watched by address or through a pointer may have been freed.
 //!
-//! Only the allocator knows where objects begin and end, and it reports nothing. But it writes its lists into freed
-//! objects, or into memory that it is about to return, and never into a live object. The callers of an access show
-//! whether the allocator made it.
+//! Only the allocator knows where objects begin and end, and it reports nothing. But the allocator writes its lists
+//! into freed objects, or into memory that it is about to return, and never into a live object. The callers of an
+//! access show whether the allocator made the access.
 
 use tiptoe_session::{Accesses, Note, WatchNote};
 

@@ -1,4 +1,4 @@
-//! The kernel's breakpoints, on all CPUs or on the process's threads. Each hit runs our BPF program.
+//! The kernel's breakpoints, on all CPUs or on the process's threads. Each hit runs tiptoe's BPF program.
 
 use std::time::Duration;
 
@@ -17,15 +17,16 @@ use crate::clock::TICK;
 use crate::drive::Targets;
 use crate::error::{Error, Reason};
 
-/// While no new code is hit, only every `SELDOM`th turn learns.
+/// While no new code is hit, only every `SELDOM`th poll learns about code.
 const SELDOM: u32 = 10;
-/// The pause between two checks whether events on threads have used up the allowance.
+/// The pause between two checks whether events on threads have used up the allowance (the hits that the budget allows
+/// in a period).
 const REST_TICK: Duration = Duration::from_millis(1);
 
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// Threads whose registers are not accounted for.
+    /// Threads whose debug registers are not accounted for.
     unreserved: Unreserved,
     /// The threads with breakpoints; `None` for all CPUs. This is kept, because the events no longer exist when the
     /// counts are read.
@@ -54,8 +55,8 @@ impl KernelBreakpoints {
         Ok(())
     }
 
-    /// Disables threads' events if the allowance is used up; on all CPUs, the BPF program does so. Returns the time
-    /// until the next check.
+    /// Disables threads' events if the allowance is used up; on all CPUs, the BPF program stops them. Returns the
+    /// time until the next check.
     fn rest(&mut self) -> Result<Duration, Error> {
         let is_resting = self.set.rest()?;
         Ok(match self.set.allowance() {

@@ -1,6 +1,6 @@
-//! Watches with breakpoints that the program's own threads open, with their user's rights. The threads also record the
-//! hits. The agent opens breakpoints for the existing threads while it blocks thread creation. Later threads inherit
-//! the breakpoints.
+//! Watches with breakpoints that the program's own threads open, with their user's rights. The threads also record
+//! the hits. The agent (tiptoe's library) opens breakpoints for the existing threads while it blocks thread creation.
+//! Later threads inherit the breakpoints.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,7 +31,8 @@ use crate::tracee::{ArmedThreads, Plan, Tracee};
 
 /// The pause between two requests to look for ended threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after a turn with many hits, so that the next turn reads many together. The ring has room for them.
+/// The pause after a poll that read many hits, so that the next poll reads many together. The ring (memory for
+/// recorded hits) has room for them.
 const FLOOD_TICK: Duration = Duration::from_millis(5);
 
 pub(super) struct InProcessWatch {
@@ -49,7 +50,7 @@ pub(super) struct InProcessWatch {
     next_look: Duration,
     allowance: Option<u64>,
     hit_cost: Cost,
-    /// A bit for each variable whose events were disabled in this window.
+    /// A bit for each variable whose events were disabled in this window (period of the budget).
     rested: u64,
     /// The epoch (a time in which no store is missed) in which the values of variables were last read.
     read_in: Option<Epoch>,
@@ -91,7 +92,7 @@ impl InProcessWatch {
     ) -> Result<InProcessWatch, Error> {
         let clock = RunClock::start();
         let cpus = SharedSlots::cpus()?;
-        // Must be measured before the program takes debug registers, because the measurement needs one.
+        // Must be measured before the program takes debug registers, because the measurement needs a debug register.
         let hit_cost = signal_cost().map_err(holders::explain)?;
         let allowance = wanted
             .allowed_ns
@@ -178,7 +179,7 @@ impl InProcessWatch {
         if count > 0
             && let Some(futex) = hits.waited_for()
         {
-            // Wakes only as many threads as the ring has room for. Others would wait again.
+            // Wakes only as many threads as the ring has room for. Further threads would wait again.
             tiptoe_sys::raw::futex::wake(futex, count as u32);
         }
         count >= MUCH
@@ -191,7 +192,7 @@ impl InProcessWatch {
             && self.agent == AgentUse::Own
             && !std::mem::replace(&mut self.has_left, true)
         {
-            // An agent that does not answer has ended, or leaves by itself once the link is dropped.
+            // An agent that does not answer has ended, or leaves by itself once tiptoe drops their shared memory.
             let _ = tracee.process.detach();
         }
     }
@@ -207,7 +208,8 @@ impl Breakpoints for InProcessWatch {
         target: &Target,
         _variables: &[WatchedVariable],
     ) -> Result<(), Error> {
-        // Builds the unwind tables now, because this takes long, and the first hits may happen all at once.
+        // Builds the unwind tables before the first hits, because building takes long, and many hits may come at
+        // once.
         for module in &target.names.modules {
             module.object.unwind_table();
         }
@@ -366,7 +368,7 @@ fn slots(at: &Targets, cpus: u32) -> Result<SharedSlots<'_>, Error> {
     Ok(SharedSlots::new(words.atomics(), cpus)?)
 }
 
-/// After this many hits in a turn, more hits are expected soon.
+/// After this many hits in a poll, more hits are expected soon.
 const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
 
 fn watched(point: &Watchpoint) -> WatchTarget {

@@ -24,7 +24,7 @@ pub(super) struct LearnedCode {
 }
 
 impl LearnedCode {
-    /// Supplies stores and rules for the present rows. Returns whether any store or rule was new.
+    /// Returns whether any store or rule was new.
     pub(super) fn learn(
         &mut self,
         set: &mut Watchpoints,

@@ -50,7 +50,7 @@ impl Run<'_> {
     /// Returns whether no variable is left.
     pub(super) fn end_gone(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         for index in 0..self.variables.len() {
-            // Must be read before the look, because the variable may be removed right after it.
+            // Must be read before the look, because the variable may be removed right after the look.
             let now = turn.clock.elapsed();
             let variable = &self.variables[index];
             let cause = match variable.lifetime.has_ended() || variable.is_unset() {

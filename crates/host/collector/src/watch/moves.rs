@@ -58,8 +58,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches a variable at another address. Refuses if another variable is there, because hits are identified by
-    /// address. Returns a note at the first move, and at the first refusal.
+    /// Refuses if another variable is at the address, because hits are identified by address. Returns a note at the
+    /// first move, and at the first refusal.
     fn move_to(
         &mut self,
         index: usize,
@@ -90,7 +90,7 @@ impl Run<'_> {
         )
     }
 
-    /// Moves the breakpoint of a variable to its new address, if the variable has a register.
+    /// Moves the breakpoint only if the variable has a debug register.
     pub(super) fn move_from(&mut self, from: u64, index: usize, at: &Targets) -> Result<(), Error> {
         let mut serving = self.turns.serving().iter();
         if let Some(slot) = serving.position(|served| *served == index) {

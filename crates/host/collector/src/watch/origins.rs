@@ -9,7 +9,6 @@ use tiptoe_symbol::Origin;
 use super::begin::Target;
 use super::variables::WatchedVariable;
 
-/// The inlined functions and source lines of addresses inside instructions or calls.
 pub(super) struct InstructionOrigins {
     known: HashMap<u64, Origin>,
     /// Files whose debug information takes too long to read.

@@ -25,7 +25,8 @@ pub(super) enum Change {
 }
 
 impl PointerPath {
-    /// Returns the path of a plan; `None` if it follows no pointer, so the variable never moves.
+    /// Returns the path of a plan (the steps to a variable); `None` if the plan follows no pointer, so that the
+    /// variable never moves.
     pub(super) fn new(plan: &Plan, here: LoadedFile) -> Option<PointerPath> {
         let mut steps = plan.steps.iter();
         let follows = steps.any(|step| matches!(step, Step::Load { .. }));
@@ -45,7 +46,6 @@ impl PointerPath {
         one == two
     }
 
-    /// Returns what has changed for a variable of this length, watched at this address.
     pub(super) fn look(&mut self, address: u64, len: u8, target: &Target) -> Option<Change> {
         let found = self
             .plan

@@ -12,7 +12,7 @@ use super::variables::WatchedVariable;
 use crate::drive::Targets;
 use crate::error::Error;
 
-/// The shortest turn. Moving breakpoints would take most of a shorter one.
+/// The shortest turn. Moving breakpoints would take most of a shorter turn.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 pub(super) struct Turns {

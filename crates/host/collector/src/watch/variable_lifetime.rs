@@ -20,7 +20,7 @@ impl VariableLifetime {
         if is_there {
             self.seen = now;
         }
-        // One miss proves nothing, because an exec removes memory and threads just before it is reported.
+        // One miss proves nothing, because an exec removes memory and threads just before the exec is reported.
         std::mem::replace(&mut self.is_missed, !is_there) && !is_there
     }
 }

@@ -26,8 +26,8 @@ pub(super) struct RequestedVariable {
 pub(super) struct WatchedVariable {
     pub(super) name: String,
     pub(super) address: u64,
-    /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Each variable has
-    /// its own, because hits are identified by address.
+    /// Where the variable's breakpoint is before the pointers are set, and after the variable's end. Each variable
+    /// has its own address, because hits are identified by address.
     nowhere: u64,
     pub(super) len: u8,
     access: Access,
@@ -59,7 +59,7 @@ pub(super) fn parse_all<'a>(
 }
 
 impl Target {
-    /// Finds variables; thread-local ones are those of `thread`, an id or a name.
+    /// Thread-local variables are those of `thread`, an id or a name.
     pub(super) fn find(
         &self,
         variables: &[RequestedVariable],
@@ -189,7 +189,6 @@ impl Target {
 }
 
 impl WatchedVariable {
-    /// Returns whether both variables are at one address, or have the same path of pointers.
     fn is_where(&self, other: &WatchedVariable) -> bool {
         let ways = self.way.as_ref().zip(other.way.as_ref());
         self.address == other.address || ways.is_some_and(|(way, other)| way.is_same(other))
@@ -216,7 +215,7 @@ impl WatchedVariable {
         self.access == Access::Execute
     }
 
-    /// Returns the breakpoint to open. After the variable's end, it is at an unmapped address.
+    /// After the variable's end, the breakpoint is at an unmapped address.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
@@ -302,7 +301,7 @@ impl WatchedVariable {
         }
     }
 
-    /// Names the instruction of a hit. For data, `ip` is after the instruction; for code, at its beginning.
+    /// For data, `ip` is after the hit's instruction; for code, at its beginning.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
             Access::Execute => target.names.instruction(ip),

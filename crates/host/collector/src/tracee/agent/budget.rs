@@ -1,9 +1,8 @@
-//! Keeps followed and recorded calls within the budget. Each thread's slab has a *credit* of such calls. Each turn of
-//! the loop refills the credit from the budget's share of the process's CPU time. Without credit, calls are only
-//! counted.
+//! Keeps followed and recorded calls within the budget. Each thread has a *credit* of such calls in its slab (the
+//! thread's counters). The run's loop refills the credit from the budget's share of the process's CPU time. Without
+//! credit, calls are only counted.
 //!
-//! A thread decrements its credit without atomics. This is a race: the thread may overwrite a
-//! refill. The next refill repairs that.
+//! A thread decrements its credit without atomics, so it may overwrite a refill. The next refill repairs this race.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ pub struct CallBudget {
 #[derive(Default)]
 struct Accounts {
     cpu_time: Duration,
-    /// Negative while new threads spend their initial credit, which was not earned.
+    /// The unspent budget. Negative while new threads spend their initial credit, which was not earned.
     saved_ns: f64,
     credits: BTreeMap<u32, u64>,
 }
@@ -53,8 +52,7 @@ impl CallBudget {
         })
     }
 
-    /// Adds the budget earned since the last call, and subtracts what threads spent. Divides the rest among the threads
-    /// that spent.
+    /// Divides the unspent budget among the threads that spent credit since the last refill.
     pub fn refill(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
         let mut accounts = self.accounts.borrow_mut();
         let earned = used.saturating_sub(accounts.cpu_time).as_nanos() as f64 * self.share;

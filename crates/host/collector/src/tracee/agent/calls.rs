@@ -1,4 +1,4 @@
-//! Reads the counters of a followed or recorded function.
+//! Reads the counters of a function whose calls are followed (their returns are counted too) or recorded.
 
 use tiptoe_event::{Ends, Histogram, Latency, Reading, Records};
 use tiptoe_wire::calls::words;
@@ -6,7 +6,7 @@ use tiptoe_wire::ring;
 
 use crate::planner::Follow;
 
-/// Returns the counts of the probe at `slot`. If returns are requested, the count is their number.
+/// If returns are requested, the count is that of returns.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {
@@ -43,11 +43,11 @@ fn recorded(word: impl Fn(u32) -> u64) -> Reading {
     }
 }
 
-/// Returns how calls ended. Calls without a known end count as `inside`.
+/// Calls without a known end count as `inside` (unfinished).
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),
-        // The word is below 0 for a moment if a call was counted as left and returns later.
+        // The word is below 0 for a moment if a call was counted as left (ended without a return) and returns later.
         left: (word(words::LEFT) as i64).max(0) as u64,
         only_counted: word(words::ONLY_COUNTED),
         inside: 0,
@@ -59,7 +59,7 @@ fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     }
 }
 
-/// Moves calls from `inside` to `left`, because the process has ended.
+/// Moves the calls of an ended process from `inside` to `left`.
 pub fn at_the_end(reading: Reading) -> Reading {
     let left = |ends: Ends| Ends {
         left: ends.left + ends.inside,
@@ -80,8 +80,8 @@ pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histog
     let durations = values.get(from..from + words::DURATION_COUNT as usize)?;
     let (zero, buckets) = durations.split_first()?;
     let mut histogram = Box::new(Histogram::default());
-    // This count is below 0 for a moment, because a thread records the new pending value before it counts the previous
-    // one.
+    // This count is below 0 for a moment, because a thread stores the duration of its last call as pending before it
+    // counts the previous call.
     histogram.add_counts((*zero as i64).max(0) as u64, buckets);
     Some(histogram)
 }

@@ -48,7 +48,7 @@ impl InProcess {
             site.len > 1 && !differs(&first, &site.patched)
         };
         if agent_leaves(process) {
-            // The agent has restored the code meanwhile, so no other tracer changed it.
+            // The agent (tiptoe's library) may have restored the code, so a difference is no sign of another tracer.
             return Vec::new();
         }
         let sites = changed.iter().map(|one| &one.site);
@@ -89,7 +89,7 @@ fn agent_leaves(process: &TracedProcess) -> bool {
     process.presence.left.get().is_some() || process.target.link.as_ref().is_some_and(leaves)
 }
 
-/// Returns a note if the agent had to patch sites again after another tracer's probe was removed.
+/// Returns a note if the agent had to patch places again after another tracer's probe was removed.
 pub fn came_and_went(link: &Link, process: Process) -> Option<Note> {
     let (pid, times) = (process.pid(), link.data().rearmed());
     (times > 0).then(|| FunctionNote::OtherTracerLeft { pid, times }.into())

@@ -1,4 +1,4 @@
-//! The agent's counts of forks.
+//! The forks that the agent (tiptoe's library) counts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -29,13 +29,12 @@ impl ForkCounts {
         self.early.set(all_forks(target));
     }
 
-    /// Returns a fork's cost; `None` if `look` never succeeded.
     pub fn cost(&self) -> Option<Cost> {
         Some(self.copied.borrow().as_ref()?.cost())
     }
 
-    /// Reads what forks copy, but only in the first, second, fourth call and so on, because this memory changes little
-    /// later. The process must still live.
+    /// Reads what forks copy, but only in calls number 1, 2, 4 and so on, because that memory changes little later.
+    /// The process must not have ended.
     pub fn look(&self, target: &Attached, agent_sites: &[Site]) {
         let looks = self.looks.get() + 1;
         self.looks.set(looks);

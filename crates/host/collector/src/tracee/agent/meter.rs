@@ -18,7 +18,7 @@ pub const WINDOW: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub struct Meters {
-    /// The time of the last look, and each trap's count by slot.
+    /// The time of the last look, and each trap's count by slot (the index of its counter).
     last: Option<(Instant, BTreeMap<u32, u64>)>,
     /// How long each switched-off slot had counted, in ns.
     off: BTreeMap<u32, u64>,
@@ -82,7 +82,7 @@ impl Meters {
         off.iter().map(note).collect()
     }
 
-    /// Returns no traps if the agent does not answer any more.
+    /// Returns no traps if the agent (tiptoe's library) does not answer any more.
     fn live_traps<'p>(
         &self,
         process: &TracedProcess,

@@ -1,4 +1,4 @@
-//! What the agent has patched in a process, and what is counted there.
+//! What the agent (tiptoe's library) has patched in a process, and the counters of the patches.
 
 use std::ops::Range;
 
@@ -89,8 +89,9 @@ pub struct FirstHooks {
 }
 
 impl Patches {
-    /// Plans the first patches, and maps their arenas, which hold the trampolines. Returns the plan, and the bases of
-    /// arenas that could not be mapped. If the program has mapped something there, reads `maps` and plans again.
+    /// Plans the first patches, and maps their arenas, which hold the generated code (trampolines). If the program
+    /// has mapped something there meanwhile, reads `maps` and plans again. Returns the plan, and the bases of arenas
+    /// that could not be mapped.
     pub fn plan_first(
         &mut self,
         on: &Arming,
@@ -120,8 +121,8 @@ impl Patches {
         }
     }
 
-    /// Arms hooks and probes in libraries loaded later. Returns the probes' addresses, and the probes that the agent
-    /// cannot take.
+    /// Arms (writes the patches of) hooks and probes in libraries loaded later. Returns the probes' addresses, and
+    /// the probes that the agent cannot take.
     pub fn arm_later(
         &mut self,
         on: &mut Arming,
@@ -152,7 +153,7 @@ impl Patches {
         Ok((addresses, left))
     }
 
-    /// Arms all hooks, first those of `guards`. Returns the armed hooks' addresses.
+    /// Arms all hooks, first those of `guards`.
     pub fn arm_hooks(
         &mut self,
         on: &Arming,
@@ -214,8 +215,7 @@ impl Patches {
         Ok(())
     }
 
-    /// Looks up the parameters of functions whose probes were installed since the last call. Must not run while a
-    /// thread in dlopen waits for tiptoe, because reading a debug file may take a second.
+    /// Must not run while a thread in dlopen waits for tiptoe, because reading a debug file may take a second.
     pub fn read_parameters(&mut self) {
         for (index, probe) in self.unread.drain(..) {
             if let Some(counter) = self.counters.get_mut(index) {

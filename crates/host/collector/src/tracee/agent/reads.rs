@@ -21,7 +21,7 @@ use crate::values::{TimedValues, Values};
 pub struct Reads {
     pub all: Vec<Measured>,
     pub gates: Vec<Measured>,
-    /// The parts of each counter by thread, name or value, without empty ones.
+    /// The non-empty parts of each counter, by thread, name or value.
     pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
@@ -38,7 +38,7 @@ impl Reads {
 }
 
 impl InProcess {
-    /// Reads all counters first and then the records, so that no counted record is missed.
+    /// Reads the counters before the records of calls, so that each counted record is also read.
     pub fn read(
         &self,
         process: &TracedProcess,
@@ -72,7 +72,7 @@ impl InProcess {
             let reading = calls::reading(&counts.totals, slot, one.follow);
             let seen = rings.as_ref().map(|rings| rings.as_seen(slot, reading));
             Reading {
-                // Hits are not counted after a trap was switched off, or in copies without our patch.
+                // Hits are not counted after a trap was switched off, or in copies of code without a patch.
                 at_least: ran.is_some() || unpatched.contains(&slot),
                 time_enabled_ns: enabled,
                 time_running_ns: ran.unwrap_or(enabled),
@@ -115,7 +115,7 @@ impl InProcess {
         })
     }
 
-    /// Forgets the longest time of each timed function. The time of a call that returns meanwhile may be lost, too.
+    /// Forgets the longest time of each timed function. The time of a call that returns meanwhile may be lost.
     pub fn forget_longest_calls(&self, process: &TracedProcess) -> Result<(), Error> {
         let Some(link) = &process.target.link else {
             return Ok(());

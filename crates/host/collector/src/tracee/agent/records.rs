@@ -1,4 +1,4 @@
-//! Reads recorded calls from each thread's ring. A ring's content is hostile data from the target.
+//! Reads recorded calls from each thread's ring, which the target writes. A ring's content is hostile data.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use crate::clock::RunClock;
 use crate::counts;
 use crate::planner::Follow;
 
-/// An incomplete record is given up after this many looks, about a second, because a signal handler may have jumped out
-/// of the write.
+/// An incomplete record is given up after this many looks, about a second. A signal handler may have jumped out of
+/// the code that writes it.
 pub const PATIENCE: u32 = 200;
 
 #[derive(Clone)]
@@ -39,7 +39,6 @@ struct ThreadRing {
     who: NamedThread,
 }
 
-/// A call that was read, and not yet passed to the observer.
 pub struct RecordedCall {
     who: NamedThread,
     event: Rc<str>,
@@ -50,7 +49,6 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// Returns when the call began, since the start of the session.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
@@ -118,7 +116,7 @@ impl Rings {
         self.counter_count = counters.len();
     }
 
-    /// Reads the available records. Gives up an incomplete one after `patience` looks.
+    /// Gives up an incomplete record after `patience` looks.
     pub fn read(&mut self, data: &Data, counters: &[AgentCounter], clock: RunClock, patience: u32) {
         self.learn(counters);
         for (slab, ring) in data

@@ -1,5 +1,5 @@
 //! Keeps the cost of watching waits for locks within the budget. Computes how many waits each thread counts without
-//! timing them, between two timed ones (`tiptoe_futex::gaps`).
+//! timing them, between two timed waits (`tiptoe_futex::gaps`).
 //!
 //! The cost of counting is subtracted from the budget first. The rest, but at least a tenth of the budget, is for
 //! timing, in equal parts for all threads. If a thread needs less than its part, all its waits are timed, and the other
@@ -18,7 +18,7 @@ use tiptoe_wire::futex::{WIDTH, activity, head};
 
 use crate::tracee::Plan;
 
-/// The cost of a wait that is only counted, and of a wake.
+/// The costs of a wait that is only counted, and of a wake.
 const COUNTED_NS: f64 = 15.0;
 const WAKE_NS: f64 = 9.0;
 /// The additional cost of timing a wait, without its two readings of the clock.
@@ -26,8 +26,8 @@ const TIMED_NS: f64 = 5.0;
 /// A process is assumed to use at least this part of a CPU.
 const LEAST_USED: f64 = 0.1;
 const LEAST_TIMED: f64 = 0.1;
-/// Older waits and earnings do not affect sampling. Must be below a second, because the cost must stay within the
-/// budget over each second.
+/// Waits and earnings before this time do not affect sampling. Must be below a second, because the cost must stay
+/// within the budget over each second.
 const MEMORY: Duration = Duration::from_millis(200);
 
 pub struct Thinning {
@@ -45,7 +45,7 @@ struct BudgetState {
     threads: BTreeMap<u32, Waiter>,
 }
 
-/// A thread, identified by its slab.
+/// A thread, identified by its slab (the thread's counters).
 #[derive(Default)]
 struct Waiter {
     /// Totals at the last look.
@@ -110,7 +110,7 @@ impl Thinning {
 }
 
 impl BudgetState {
-    /// Returns how many recent waits of each thread may be timed, if timing one costs `timed_ns`.
+    /// Returns how many recent waits of each thread may be timed, if timing a wait costs `timed_ns`.
     fn fair(&self, timed_ns: f64) -> f64 {
         let waiters = || self.threads.values();
         let counted = waiters()
@@ -146,8 +146,8 @@ impl Waiter {
         (self.waits, self.wakes) = (waits, wakes);
     }
 
-    /// Marks the waits that the last look also found. If sampling skipped such a wait, its unknown beginning was
-    /// between the last two looks (`before`), so their middle is the best estimate.
+    /// Marks the waits that the last look also found. If sampling skipped the beginning of such a wait, the beginning
+    /// was between the last two looks (`before`), whose middle is the best estimate.
     fn find_again(&mut self, words: Words, before: [u64; 2]) {
         if !self.thinned {
             return;
@@ -179,7 +179,7 @@ impl Waiter {
     }
 }
 
-/// Returns how many waits to skip for each timed one, so that about `fair` of `waits` are timed.
+/// Returns how many waits to skip for each timed wait, so that about `fair` of `waits` are timed.
 fn gap(waits: f64, fair: f64) -> u64 {
     match waits > fair {
         true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,

@@ -1,5 +1,5 @@
 //! Watches contended locks through the kernel's futex tracepoints. Counts all futex calls of a process, or those from
-//! unpatched sites if the agent counts the others.
+//! unpatched code if the agent (tiptoe's library) counts the others.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ struct File {
 }
 
 impl KernelFutexes {
-    /// Starts watching. The agent counts the calls that return to the addresses in `patched`; `None` if it counts none.
+    /// The agent counts the calls that return to the addresses in `patched`; `None` if it counts none.
     pub fn begin(
         process: &TracedProcess,
         plan: &Plan,
@@ -64,7 +64,7 @@ impl KernelFutexes {
     /// Gives the BPF program the functions that it must skip to find a user's call site.
     pub fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
         // libc must be last. While libc is unknown, the BPF program finds no call site, and looks again at the wait's
-        // end. If libc were known first, the program could take another runtime's function for the user's.
+        // end. With libc alone, the program could take another runtime's function for the user's.
         let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
         for module in others.into_iter().chain(libc) {
             let known = self
@@ -80,7 +80,7 @@ impl KernelFutexes {
                 self.files.len() - 1
             });
             let file = &mut self.files[index];
-            // A file that is not mapped yet has an address only if it is linked at a fixed one.
+            // A file that is not mapped yet has an address only if it is linked at a fixed address.
             let placed = !module.text.is_empty() || module.has_its_place();
             if !placed || !file.biases.insert(module.bias) {
                 continue;

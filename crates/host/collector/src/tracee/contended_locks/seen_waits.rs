@@ -1,5 +1,6 @@
 //! Records which threads were seen in which waits. A thread that is cancelled in a wait, or jumps out of the wait and
-//! ends, does not reach the hook after the wait. So the wait counts up to the last look that found the thread in it.
+//! ends, does not reach the hook after the wait. Such a wait counts up to the last look that found the thread in the
+//! wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::ulocks::{ThreadIds, ns_between};
 
 #[derive(Default)]
 pub struct SeenWaits {
-    /// The threads that had ended at the last look, by the ids in their slabs.
+    /// The threads that had ended at the last look, by the ids in their slabs (a thread's counters).
     ended: BTreeSet<u32>,
     /// By thread and index of the wait: the word with the wait's beginning, and the time when the wait was last
     /// seen, in ticks.

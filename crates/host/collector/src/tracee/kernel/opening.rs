@@ -1,4 +1,4 @@
-//! Opens the kernel's probes of functions that the agent does not patch.
+//! Opens the kernel's probes of functions that the agent (tiptoe's library) does not patch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -67,7 +67,7 @@ impl KernelOpening<'_> {
         let set = UprobeSet::open(self.process.target.process, &places);
         let counts_all = matches!(&set, Ok(set) if set.who() == CountedThreads::Process);
         if !counts_all && probes.iter().any(|candidate| candidate.trap.is_some()) {
-            // Unlike this set, a trap counts threads that start later, too.
+            // This set counts only existing threads. A trap also counts threads that start later.
             drop(set);
             return self.open_without_traps(probes);
         }
@@ -96,7 +96,7 @@ impl KernelOpening<'_> {
         Ok(traps)
     }
 
-    /// Returns all probes that have a trap, for the agent, and opens the others.
+    /// Returns all probes that have a trap, for the agent, and opens the other probes.
     fn open_without_traps(
         &mut self,
         probes: Vec<Candidate>,
@@ -174,8 +174,8 @@ impl KernelOpening<'_> {
         Ok(entries)
     }
 
-    /// Refuses the probes that `against` gives a reason for, and returns the others. Fails if there are no others,
-    /// and no agent.
+    /// Refuses the probes for which `against` returns a reason, and returns the other probes. Fails if all are
+    /// refused and there is no agent.
     fn refuse_where(
         &mut self,
         probes: Vec<Candidate>,
@@ -223,8 +223,7 @@ impl KernelOpening<'_> {
     }
 }
 
-/// Returns the probes' files, and the probes' places. The files must stay open, because the places' paths name the
-/// files' descriptors.
+/// The files must stay open, because the places' paths name the files' descriptors.
 fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
     let mut files: Vec<(FileKey, File)> = Vec::new();
     let mut places = Vec::with_capacity(probes.len());

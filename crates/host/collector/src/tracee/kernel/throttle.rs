@@ -1,14 +1,14 @@
 //! Keeps the cost of the kernel's probes within the budget. A hit of an open probe costs at least 1 us, even if its
-//! count is never read. So a probe that exceeds the budget is closed until enough budget has been earned. Such a probe
-//! counts in windows.
+//! count is never read. So a probe that exceeds the budget is closed until enough budget has been earned. Such a
+//! probe counts in windows, the times in which it is open.
 //!
-//! A window's count is a lower bound and must never be scaled, because hits in an open window slow
-//! the program by an unknown amount.
+//! The sum over windows is a lower bound, and must never be scaled to the whole time. Hits slow the program, so the
+//! rate of hits outside the windows is unknown.
 //!
-//! INVARIANT: over any time, the cost of the hits is at most the sum of:
+//! INVARIANT: over any period, the cost of the hits is at most the sum of:
 //! - the budget's share of the process's CPU time, or of [`LEAST_USED`] of one CPU if that is more;
 //! - the budget's share of [`SAVED`];
-//! - the hits between two looks, and in the 0.2 ms that closing takes.
+//! - the hits between two looks (readings of the counts), and in the 0.2 ms that closing takes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -108,7 +108,7 @@ impl Account {
         }
     }
 
-    /// Adds what was earned since the last look, subtracts what was spent, and returns the probes to close and to open.
+    /// Returns the probes to close and to open.
     fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;
@@ -134,9 +134,9 @@ impl Account {
         turn
     }
 
-    /// Returns the open probes to close, the dearest first. The recent spending of the others is then within the recent
-    /// earnings. While `saved_ns` is at least `deep`, at least the budget's share of [`MEMORY`] is allowed, so that a
-    /// few early hits close no probe.
+    /// Returns the open probes to close, the dearest first. The recent spending of the probes that stay open is then
+    /// within the recent earnings. While `saved_ns` is at least `deep`, at least the budget's share of [`MEMORY`] is
+    /// allowed, so that a few early hits close no probe.
     fn dearest(&self, deep: f64) -> Vec<usize> {
         let allowed = match self.saved_ns < deep {
             true => self.earned_ns,
@@ -159,8 +159,7 @@ impl Account {
 }
 
 impl Uprobes {
-    /// Closes the probes that exceed the budget, or opens a closed one if enough was saved. At the first closing,
-    /// returns the dearest probe's index.
+    /// At the first closing, returns the dearest probe's index.
     pub fn keep_budget(&mut self, target: &Attached, now: Instant) -> Option<usize> {
         if target.has_ended() {
             return None;

@@ -1,6 +1,6 @@
-//! Notices that a program has confined itself more than the agent's thread. Then the agent must leave, for two reasons:
-//! a seccomp filter may forbid the thread's calls or kill it, and the thread must not have a right that no thread of
-//! the program has.
+//! Notices that a program has confined itself more than the thread of the agent (tiptoe's library). Then the agent
+//! must leave, for two reasons: a seccomp filter may forbid the thread's calls or kill the thread, and the thread
+//! must not have a right that no thread of the program has.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,9 @@ use tiptoe_wire::LeaveReason;
 
 use tiptoe_attach::resident::agent_thread;
 
-/// How many other threads' filters a look reads, besides the first thread's.
+/// The number of threads whose filters a look reads, besides the first thread.
 const AT_ONCE: usize = 2;
 
-/// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(15);
 
 pub struct Confinement {
@@ -62,7 +61,6 @@ impl Confinement {
         (!own.are_within(&first) && !is_within()).then_some(LeaveReason::Confined)
     }
 
-    /// Returns whether a seccomp filter set since the attach covers the agent's thread, too.
     pub fn covers_agent(&self, process: Process) -> bool {
         let agent = self.agent.get().map(|(_, tid, _)| tid);
         agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)

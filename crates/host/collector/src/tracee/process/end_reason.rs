@@ -1,5 +1,5 @@
-//! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up
-//! but the agent's thread cannot.
+//! Detects why a trace ends early: an exec, the program's end, or rights that the program gives up but the thread of
+//! the agent (tiptoe's library) cannot.
 
 use std::cell::Cell;
 
@@ -44,7 +44,8 @@ impl TracedProcess {
         })
     }
 
-    /// The agent leaves by itself if it sees the call that confines the program; otherwise tiptoe makes it leave here.
+    /// The agent leaves by itself if it sees the call that confines the program; otherwise this function makes the
+    /// agent leave.
     fn left_for(&self, sites: &[Site]) -> Option<LeaveReason> {
         let link = self.target.link.as_ref()?;
         let presence = &self.presence;

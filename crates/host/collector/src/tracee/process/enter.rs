@@ -1,4 +1,4 @@
-//! Brings the agent into a running process, if it may enter.
+//! Brings the agent (tiptoe's library) into a running process, if nothing forbids the entry.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const BORROW: Duration = Duration::from_secs(5);
 /// The longest time until a program has loaded its libc.
 const LOADING: Duration = Duration::from_millis(500);
 
-/// The most functions of later libraries for which slots are reserved.
+/// The most functions of later libraries for which counters are reserved.
 const LATER: u32 = 1 << 14;
 
 /// The agent must not start its thread if the program's user may start fewer threads than this.
@@ -84,8 +84,8 @@ impl TracedProcess {
         short_of_room(self.target.process)
     }
 
-    /// Returns an earlier session's sites from the program's memory. This memory is hostile, so the call fails if the
-    /// sites cannot be the agent's.
+    /// Returns an earlier session's sites (patched places) from the program's memory. This memory is hostile, so the
+    /// call fails if the sites cannot be the agent's.
     pub fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
         let Some(base) = dormant_agent(self.target.process) else {
             return Ok(Vec::new());
@@ -151,8 +151,8 @@ impl TracedProcess {
             };
             match injected.entry_result {
                 0 => {}
-                // EBUSY (-16): the agent of a tiptoe that died still restores code. EALREADY (-114): the other tiptoe
-                // lives.
+                // EBUSY (-16): the agent of a tiptoe that died still restores code. EALREADY (-114): another tiptoe
+                // traces the process.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
@@ -164,7 +164,7 @@ impl TracedProcess {
                 }
             }
             let link = link.ok_or(Error::NoSegments)?;
-            // The agent's own thread makes further calls, which the kernel may refuse.
+            // The agent's thread makes further calls, which the kernel may refuse.
             link.wait_for_hello(GREETING);
             return match link.refusal() {
                 Some(why) => Err(Error::AgentRefused(why)),

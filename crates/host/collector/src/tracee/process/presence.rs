@@ -1,4 +1,5 @@
-//! The agent's presence in a process: the agent's thread, and what keeps the agent from harming the program.
+//! The presence of the agent (tiptoe's library) in a process: the agent's thread, and what keeps the agent from
+//! harming the program.
 
 use std::cell::{Cell, OnceCell};
 
@@ -24,9 +25,9 @@ pub struct AgentPresence {
     /// The program at the attach, by which an exec is detected.
     pub program: RunningProgram,
     pub thread: Option<u32>,
-    /// The signals that the agent owns, and where it records the threads that block them.
+    /// The signals that the agent handles, and where it records the threads that block these signals.
     pub masks: Option<Masks>,
-    /// Set if no trap byte may be written, because threads may block SIGTRAP unseen.
+    /// Set if no trap byte may be written, because threads may block SIGTRAP by calls that no hook sees.
     pub quiet: Option<TrapFreeProcess>,
     unseen: OnceCell<Option<Reason>>,
     pub left: Cell<Option<LeaveReason>>,
@@ -52,16 +53,16 @@ impl AgentPresence {
         self.quiet = unseen.map(|why| TrapFreeProcess { masks, why });
     }
 
-    /// Returns why threads may block signals where no hook sees it ([`planner::blocks_signals`]).
+    /// Returns why threads may block signals by calls that no hook sees ([`planner::blocks_signals`]).
     pub fn unseen(&self, modules: &[Module]) -> Option<&Reason> {
         self.unseen
             .get_or_init(|| planner::blocks_signals(modules))
             .as_ref()
     }
 
-    /// Returns whether the process runs another program than the traced one. An exec ends the
-    /// agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps twice, because a reading
-    /// during an exit may lack only the agent's memory.
+    /// Returns whether the process runs another program than the traced program. An exec ends the agent's thread and
+    /// removes its memory; an exit leaves no memory at all. Reads the maps twice, because a reading during an exit
+    /// may lack only the agent's memory.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;

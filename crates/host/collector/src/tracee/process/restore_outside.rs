@@ -1,6 +1,6 @@
-//! Restores a program without its agent, because a seccomp filter covers the agent's thread and
-//! would kill the program at that thread's next system call. So the thread sleeps forever, and
-//! tiptoe restores the code from outside while all threads are stopped.
+//! Restores a program's code without the agent (tiptoe's library). A seccomp filter covers the agent's thread, and
+//! would kill the program at that thread's next system call. So the thread sleeps forever, and tiptoe restores the
+//! code from outside while all threads are stopped.
 
 use std::fs::File;
 use std::io;
@@ -11,11 +11,11 @@ use tiptoe_wire::{Site, SiteFlags};
 
 use super::TracedProcess;
 
-/// The length of the jump in an island. A site's short jump leads to the island.
+/// The length of the jump in an island, the padding to which the short jump of a site (patched place) leads.
 const ISLAND: usize = 5;
 
 impl TracedProcess {
-    /// Restores the code at the agent's `sites`. Does nothing if the threads cannot be stopped.
+    /// Does nothing if the threads cannot be stopped.
     pub(super) fn put_back(&self, link: &Link, sites: &[Site]) {
         link.silence();
         let path = format!("/proc/{}/mem", self.target.process.pid());

@@ -1,4 +1,4 @@
-//! Breakpoints that the agent opens in the program's threads.
+//! Breakpoints that the agent (tiptoe's library) opens in the program's threads.
 
 use std::io;
 

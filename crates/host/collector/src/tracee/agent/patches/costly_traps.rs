@@ -1,8 +1,8 @@
 //! Lets the kernel count functions into which no jump fits, if a uprobe costs less than a trap on this machine.
 //!
-//! A uprobe costs as much as a trap if the kernel must single-step the function's first instruction, but far less if
-//! the kernel emulates that instruction, for example a `push`. The agent sets the trap if the kernel does not take the
-//! probe, or would count only existing threads.
+//! A uprobe costs as much as a trap if the kernel must single-step the function's first instruction. A uprobe costs
+//! far less if the kernel emulates that instruction, for example a `push`. The agent (tiptoe's library) sets the trap
+//! if the kernel does not take the probe, or would count only existing threads.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};
@@ -59,7 +59,7 @@ pub fn take(
 }
 
 fn is_plain_trap(probe: &Probe, site: &PlannedSite) -> bool {
-    // If the trap is elsewhere, a uprobe at the probe's address could be inside another patch.
+    // If the trap is at another address, a uprobe at the probe's address could be inside another patch.
     let is_there = site.site.address == probe.address();
     let counts = probe.follow == Follow::No && against(probe).is_none();
     site.is_trap() && is_there && counts

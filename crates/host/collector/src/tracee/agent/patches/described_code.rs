@@ -1,5 +1,6 @@
-//! Finds the code that unwind information describes. Calls from other code are counted, not followed, because runtimes
-//! that generate code walk their own stacks, and would crash at the thunk to which a followed call returns.
+//! Finds the code that unwind information describes. Calls from other code are counted, not followed to their return.
+//! A followed call returns to a stub of tiptoe's, at which a runtime that generates code and walks its own stacks
+//! would crash.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use tiptoe_wire::calls::MAX_EXTENTS;
 
 use crate::module::Module;
 
-/// Returns the ranges of described code in a process, sorted and disjoint.
+/// The ranges are sorted and disjoint.
 pub fn of(modules: &[Module]) -> Vec<Range<u64>> {
     let of_one = |module: &Module| {
         let bias = module.bias;

@@ -1,5 +1,5 @@
-//! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. They must be in place before the
-//! first trap byte, because a trap in a thread that blocks the trap's signal kills the process.
+//! Installs the guards: hooks that keep threads from blocking SIGTRAP and SIGILL. The guards must be in place before
+//! the first trap byte, because a trap in a thread that blocks the trap's signal kills the process.
 
 use tiptoe_attach::inject::{HookedCall, Masks};
 use tiptoe_attach::link::Link;
@@ -8,8 +8,8 @@ use super::site_writes::{addresses_of, cannot_stop, install, patch, write_trampo
 use crate::error::Error;
 use crate::planner::{HookLocation, PatchPlan, PlannedSite};
 
-/// Arms the guards, and unblocks the signals in all threads. Returns the guards' addresses. Fails if threads cannot
-/// be stopped; no trap byte may then be written.
+/// Patches the code for the guards, and unblocks the signals in all threads. Fails if threads cannot be stopped; no
+/// trap byte may then be written.
 pub fn put_on(
     link: &Link,
     masks: &Masks,

@@ -56,7 +56,7 @@ pub fn chosen(
     Ok(probes)
 }
 
-/// Adds `more` probes. If a probe is already at the same address, it only gets the names of the new one.
+/// Adds `more` probes. If a probe is already at the same address, that probe only gets the names of the new probe.
 pub fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
     let mut places: BTreeMap<u64, usize> = probes
         .iter()

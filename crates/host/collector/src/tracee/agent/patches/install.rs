@@ -10,11 +10,11 @@ use crate::probe_slots::SlotKey;
 use crate::resolve::Probe;
 use crate::tracee::{Candidate, Counter, Coverage};
 
-/// The most sites to arm between two checks whether the user interrupted the attach.
+/// The most sites (places to patch) between two checks whether the user interrupted the attach.
 const PART: usize = 4096;
 
 impl Patches {
-    /// Returns the probes that the agent cannot take.
+    /// Returns the probes that the agent (tiptoe's library) cannot take.
     pub fn install_probes(
         &mut self,
         on: &mut Arming,
@@ -47,7 +47,7 @@ impl Patches {
         Ok(left)
     }
 
-    /// Adds a counter for a probe. If the probe's slot already has a counter, that counter continues.
+    /// If a probe's slot already has a counter, that counter continues.
     fn count_at(&mut self, plan: &PlannedSite, probe: Probe) {
         let slot = plan.site.slot;
         let key = SlotKey::of(&probe);
@@ -81,7 +81,6 @@ impl Patches {
     }
 }
 
-/// Installs sites part by part, so that the user may interrupt an attach.
 fn install_in_parts(
     on: &Arming,
     planned: &[&PlannedSite],
@@ -91,7 +90,7 @@ fn install_in_parts(
     order.sort_by_key(|index| planned[*index].site.address);
     let quiet = on.process.presence.quiet.as_ref();
     let part = match quiet {
-        // One part only, because all threads are stopped for each part.
+        // All threads are stopped for each part, so there is only one part.
         Some(_) => planned.len().max(1),
         None => PART,
     };
@@ -110,7 +109,7 @@ fn install_in_parts(
     Ok(reasons)
 }
 
-/// Returns the planned probe. If its calls cannot be timed, it counts only entries, and a refusal says so.
+/// If a probe's calls cannot be timed, the probe counts only entries, and a refusal says so.
 fn as_planned(plan: &PlannedSite, probe: Probe, coverage: &mut Coverage) -> Probe {
     let Some(why) = &plan.untimed else {
         return probe;

@@ -1,4 +1,5 @@
-//! Finds functions that the program moved or mapped once more. The agent does not count hits of such copies.
+//! Finds functions that the program moved or mapped once more. Their copies have no patches, so hits of copies are
+//! not counted.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! What the agent was given so far: its sites, slots and arenas, and the libraries that it watches.
+//! What tiptoe has given so far to the agent (tiptoe's library): sites (places to patch), slots (indexes of
+//! counters), arenas (memory for generated code), and libraries to watch.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,8 @@ use crate::planner::{PlannedSite, ProcessState};
 use crate::probe_slots::ProbeSlots;
 use crate::tracee::{Plan, TracedProcess};
 
-/// The assumed number of callers of a followed function. Each caller needs its own return thunk.
+/// The assumed number of callers of a followed function. Each caller needs its own thunk (the stub to which the call
+/// returns).
 const CALLERS: usize = 16;
 
 #[derive(Default)]
@@ -35,7 +37,7 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// Returns the state for the first plan. `agent_sites` are an earlier session's.
+    /// `agent_sites` are an earlier session's.
     pub fn first(hello: &Hello, agent_sites: Vec<Site>) -> Result<PlanState, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::TlsTooFar;
@@ -151,7 +153,7 @@ impl PlanState {
                 .position(|module| module.bias == library.base);
             let same = now.is_none_or(|at| modules[at].object.key == *file);
             if is_reported(library.base) {
-                // If another library has this address now, the agent must not find the old one there.
+                // If another library has this address now, the agent must not find the old library.
                 let base = if same { library.base } else { u64::MAX };
                 libraries.push(Library { base, ..*library });
                 now.filter(|_| same).map(|at| modules.remove(at));

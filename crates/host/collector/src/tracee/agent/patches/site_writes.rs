@@ -1,7 +1,7 @@
-//! Writes trampolines, and arms sites.
+//! Writes trampolines (generated code), and arms sites (the patches that lead to trampolines).
 //!
-//! A program may block the signals of traps by system calls that no hook sees. In such a program, only sites that need
-//! no trap byte are patched. If such a site needs several writes, all threads are stopped for them.
+//! A program may block the signals of traps by system calls that are not hooked. In such a program, only sites that
+//! need no trap byte are patched. If a site needs several writes, all threads are stopped for these writes.
 
 use tiptoe_attach::inject::MaskFailure;
 use tiptoe_attach::link::Link;
@@ -61,8 +61,7 @@ pub fn write_trampolines(
     Ok(order)
 }
 
-/// Arms the sites with the indexes in `order`. Their trampolines must have been written. Returns for each planned site
-/// why it is not armed.
+/// The trampolines of the sites in `order` must have been written. Returns for each planned site why it is not armed.
 pub fn patch(
     link: &Link,
     planned: &[&PlannedSite],

@@ -1,6 +1,6 @@
-//! Keeps the kernel's probes off patched bytes. For a probe on such a byte, the kernel would run the file's
-//! instruction instead of the patched one. Inside a jump, the probe's trap byte would change the jump's target, and
-//! the next hit would go to a random address.
+//! Keeps the kernel's probes off patched bytes. At a hit of a probe on such a byte, the kernel would run the file's
+//! instruction instead of the patched instruction. Inside a jump, the probe's trap byte would change the jump's
+//! target, and the next hit would go to a random address.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,8 +30,8 @@ impl PatchedCode<'_> {
         }
     }
 
-    /// Returns why the probe is refused: it is on a byte of one of the agent's patches, or after the first byte of any
-    /// other patch.
+    /// Returns why the probe is refused: it is on a byte of a patch of the agent's (tiptoe's library), or after the
+    /// first byte of any other patch.
     pub(super) fn against(&self, probe: &Probe) -> Option<Reason> {
         let mut hooks = self.patches.hooks.iter();
         let mut on_hook = || hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()));
@@ -41,8 +41,8 @@ impl PatchedCode<'_> {
         own.or_else(hook).or_else(other)
     }
 
-    /// Returns whether the probe's address is inside a patch, after the patch's first byte. Returns
-    /// `false` if the program has not begun, because the program's code is not mapped yet.
+    /// Returns whether the probe's address is in a patch, after the patch's first byte; `false` if the program has
+    /// not begun.
     fn is_inside_patch(&self, probe: &Probe) -> bool {
         let address = probe.address();
         let is_there =

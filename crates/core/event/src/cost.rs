@@ -31,9 +31,9 @@ impl core::fmt::Display for Basis {
 pub struct Cost {
     /// The best estimate.
     pub ns: f64,
-    /// The lower end.
+    /// The lower end of the interval.
     pub low_ns: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high_ns: f64,
 }
 
@@ -47,8 +47,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` hits of this cost. The interval grows in proportion, because each hit has the same
-    /// error.
+    /// Returns the cost of `hits` hits with this cost each. The interval grows in proportion, because each hit has the
+    /// same error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -96,9 +96,9 @@ impl Cost {
 pub struct Share {
     /// The best estimate.
     pub fraction: f64,
-    /// The lower end.
+    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 

@@ -7,7 +7,7 @@
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
 //!
-//! Names with the same number on every machine become that number; others (tracepoints, terms of PMUs) stay text.
+//! A name that has the same number on every machine becomes that number. Tracepoints and the terms of PMUs stay text.
 
 use core::fmt;
 
@@ -54,7 +54,7 @@ impl CounterKind<'_> {
     }
 }
 
-/// One event.
+/// One event of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
     /// The text as given, with modifiers.

@@ -1,7 +1,6 @@
-//! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
+//! Times in a base-2 exponential histogram: OpenTelemetry's buckets at scale 3.
 //!
-//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, and histograms add up bucket
-//! by bucket.
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is 9% wide.
 //!
 //! The bucket is computed exactly, without a logarithm or a float. `e` is the number of the time's highest bit; `m` is
 //! the time, shifted so that this bit is bit 63. The next three bits, `s`, number eight equal parts between `2^e` and
@@ -21,7 +20,7 @@ pub const HISTOGRAM_SCALE: u8 = 3;
 /// Buckets up to `2^42` ns (73 minutes); the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// Where buckets end: `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down.
+/// The ends of the buckets in a doubling: `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -119,7 +118,7 @@ impl Histogram {
         self.add_counts(other.zero_count, &other.counts);
     }
 
-    /// Returns what was added since an earlier state.
+    /// Returns the counts that were added since an earlier state.
     #[must_use]
     pub fn since(mut self, earlier: &Histogram) -> Histogram {
         self.zero_count = self.zero_count.wrapping_sub(earlier.zero_count);

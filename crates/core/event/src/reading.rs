@@ -1,4 +1,4 @@
-//! An event's counts.
+//! An event's counts. A *followed* call is one that is observed until it returns.
 
 use crate::{Ends, Latency, Records};
 
@@ -52,7 +52,7 @@ impl Reading {
         }
     }
 
-    /// Returns how often the probe ran.
+    /// Returns how often the probe ran: once for each call, however the call ended.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
     }

@@ -1,4 +1,4 @@
-//! The crate's only atomics, which models replace by loom's.
+//! The crate's only atomics. In tests by loom, a model checker, they are loom's.
 
 #[cfg(tiptoe_loom)]
 pub(crate) use crate::mutant::{AtomicU32, AtomicU64, Ordering, fence};

@@ -5,7 +5,7 @@
 //!    folder's owner, as with `fs.protected_symlinks`.
 //! 2. A pipe or device must belong to this user or root, or be one of tiptoe's descriptors. A pipe must have a reader,
 //!    because otherwise the open would wait.
-//! 3. A new file is written beside the old one, gets its mode and owner, and then replaces it in one step.
+//! 3. A new file is written beside the old one, gets the old one's mode and owner, and then replaces it in one step.
 //! 4. Other users may not read a new file that root writes, or that is `private`.
 //!
 //! Each part of the path is held by an `O_PATH` descriptor when it is checked. Otherwise the part could be replaced
@@ -41,7 +41,7 @@ pub enum Destination {
     Direct(File),
 }
 
-/// A file under a temporary name until [`WholeFile::appear`]. A drop before that removes the file.
+/// A file under a temporary name until [`WholeFile::appear`]. A drop before that call removes the file.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -82,7 +82,7 @@ impl From<Errno> for DestinationError {
 }
 
 enum PathEnd {
-    /// A folder, a name in it, and that file if it exists.
+    /// A folder, a name in the folder, and the file of that name if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
     /// The object of a link in /proc, and whether it is one of tiptoe's descriptors.
     Nameless(OwnedFd, bool),

@@ -1,5 +1,5 @@
-//! The plan segment: tiptoe's requests to the agent, one at a time. [`crate`] lists the edges, pairs of Release and
-//! Acquire.
+//! The plan segment: tiptoe's requests to the agent, its library in the target, one at a time. [`crate`] lists the
+//! edges.
 
 use crate::MAGIC;
 use crate::arena;
@@ -34,16 +34,16 @@ const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Map memory for trampolines: [`Map`]s. Results: 0 or an errno.
+    /// Map memory for trampolines, to which patches jump: [`Map`]s. Results: 0 or an errno.
     Map = 1,
-    /// Patch [`Site`]s.
+    /// Patch [`Site`]s, places in the code.
     Arm = 3,
     /// Restore sites: addresses.
     Disarm = 4,
     /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
     /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation in the high half of
-    /// [`crate::tls::BELIEVED`]; the initial values of a thread's first word and of [`crate::tls::FRAMES`].
+    /// [`crate::tls::BELIEVED`]; the initial values of the first word in [`crate::tls`] and of [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
@@ -51,15 +51,15 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Make lookups find the earlier of two records of one address: the earlier records' trampolines, ascending.
+    /// Make lookups find the earlier of two sites at one address: the earlier sites' trampolines, ascending.
     Recall = 21,
     /// Restore and patch sites [`Plan::times`] times, for tests: addresses.
     Toggle = 10,
     /// Finish [`Request::Detach`], after [`crate::State::Unhooked`]. tiptoe has then blocked, in each thread, the
     /// signals that [`crate::tls::BELIEVED`] names.
     Settle = 12,
-    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). For the number 0, results: how many
-    /// are in use, how many exist.
+    /// Prepare to *follow* calls (observe them until they return): the number of return thunks, to which these calls
+    /// return. For the number 0, results: how many thunks are in use, how many exist.
     Thunks = 13,
     /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
@@ -79,9 +79,10 @@ pub enum Request {
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
     /// how many were created meanwhile, and on failure the thread without events.
     Observe = 18,
-    /// Move a breakpoint: its number, a [`WatchTarget`].
+    /// Move a breakpoint: the breakpoint's number, a [`WatchTarget`].
     Turn = 19,
-    /// Open ports (`tiptoe-port`) of the program: addresses. Results: 0, or EINVAL if an address has none.
+    /// Open ports, by which libraries call the agent (`tiptoe-port`): addresses. Results: 0, or EINVAL if no port is
+    /// at the address.
     Ports = 20,
 }
 
@@ -101,7 +102,7 @@ impl Request {
 /// Memory to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The arena's address.
+    /// The address of the first arena ([`crate::arena`]).
     pub base: u64,
     /// Length in bytes, whole arenas.
     pub len: u64,
@@ -114,7 +115,7 @@ pub struct Map {
 pub enum MapContent {
     /// Arenas: executable, read-only, shared, so that a fork copies nothing.
     Code {
-        /// Offset in the code, whole arenas.
+        /// Offset in the segment's code, whole arenas.
         offset: u64,
     },
     /// Words of trampolines that follow calls: zeroed, writable, private.
@@ -150,7 +151,7 @@ impl Map {
 pub struct WatchTarget {
     /// The watched address.
     pub address: u64,
-    /// Its size in bytes.
+    /// The number of watched bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,
@@ -179,7 +180,7 @@ impl WatchTarget {
     }
 }
 
-/// How followed calls are timed.
+/// How many calls are followed or recorded, and how followed calls are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// How many hits a thread may follow or record until tiptoe allows more.
@@ -195,13 +196,13 @@ pub struct Clock {
 pub struct Library {
     /// What the loader adds to the library's addresses.
     pub base: u64,
-    /// The code's start; 0 once unloaded.
+    /// The code's start; 0 once the library is unloaded.
     pub start: u64,
-    /// The code's end; 0 once unloaded.
+    /// The code's end; 0 once the library is unloaded.
     pub end: u64,
 }
 
-/// A plan segment. tiptoe calls the methods that store, the agent all others.
+/// A plan segment. tiptoe calls the methods that store, the agent all other methods.
 #[derive(Clone, Copy)]
 pub struct Plan<'a>(Words<'a>);
 
@@ -224,8 +225,8 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes a new plan's header. With `keep_slabs`, dead threads' slabs are never reused, so that each thread has
-    /// its own counts.
+    /// Writes a new plan's header. With `keep_slabs`, dead threads' slabs (counters) are never reused, so that each
+    /// thread has its own counts.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -235,14 +236,14 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// Sets how calls are timed.
+    /// Sets the limits and the clock of calls.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
     }
 
-    /// Sets the slot of lock data, or 0.
+    /// Sets the slot (number of the first counter) of lock data, or 0.
     pub fn set_lock_slot(&self, slot: u32) {
         self.0.store(LOCKS, slot.into());
     }
@@ -262,7 +263,7 @@ impl<'a> Plan<'a> {
         self.0.load(SCOPES) as u32
     }
 
-    /// Returns how calls are timed.
+    /// Returns the limits and the clock of calls.
     pub fn clock(&self) -> Clock {
         Clock {
             credit: self.0.load(CREDIT),
@@ -294,8 +295,8 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals where no hook
-    /// sees it.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals unnoticed by the
+    /// agent.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
@@ -341,7 +342,7 @@ impl<'a> Plan<'a> {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request with stored records; returns its sequence.
+    /// Publishes a request with stored records; returns the request's sequence number.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);
@@ -353,7 +354,7 @@ impl<'a> Plan<'a> {
         next
     }
 
-    /// Returns the newest request's sequence, or 0.
+    /// Returns the newest request's sequence number, or 0.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))

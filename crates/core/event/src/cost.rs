@@ -31,9 +31,9 @@ impl core::fmt::Display for Basis {
 pub struct Cost {
     /// The best estimate.
     pub ns: f64,
-    /// The lower end of the interval.
+    /// The interval's lower end.
     pub low_ns: f64,
-    /// The upper end of the interval.
+    /// The interval's upper end.
     pub high_ns: f64,
 }
 
@@ -91,14 +91,14 @@ impl Cost {
     }
 }
 
-/// A share of CPU time, up to 1.0, with an interval.
+/// A share of CPU time, up to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The best estimate.
     pub fraction: f64,
-    /// The lower end of the interval.
+    /// The interval's lower end.
     pub low: f64,
-    /// The upper end of the interval.
+    /// The interval's upper end.
     pub high: f64,
 }
 

@@ -1,6 +1,6 @@
 //! How *followed* calls ended: calls that are observed until they return.
 
-/// The numbers of an event's calls. Each call is in one of them.
+/// The numbers of an event's calls, each in one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.

@@ -39,11 +39,11 @@ pub enum Event<'a> {
 /// The observed locks of programs: all contended ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLocks<'a> {
-    /// The lock whose hold times are measured as well: a variable, or an address.
+    /// The lock whose hold times are measured: a variable, or an address.
     pub held: Option<&'a str>,
 }
 
-/// Which waits for the kernel's locks are observed.
+/// The observed waits for the kernel's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
     /// All contended waits.

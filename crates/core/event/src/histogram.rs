@@ -105,7 +105,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts by bucket, ignoring counts after the last bucket.
+    /// Adds counts by bucket; ignores counts after the last bucket.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -118,7 +118,7 @@ impl Histogram {
         self.add_counts(other.zero_count, &other.counts);
     }
 
-    /// Returns the counts that were added since an earlier state.
+    /// Returns what was added since an earlier state.
     #[must_use]
     pub fn since(mut self, earlier: &Histogram) -> Histogram {
         self.zero_count = self.zero_count.wrapping_sub(earlier.zero_count);
@@ -134,8 +134,8 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed; 0 if there are no times. The result is interpolated,
-    /// with an error below 9.1%, and is at most `max_ns`, the longest time.
+    /// Returns the time that `percent` of all times do not exceed; 0 without times. The result is interpolated, with an
+    /// error below 9.1%, and at most `max_ns`, the longest time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {

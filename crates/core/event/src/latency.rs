@@ -5,7 +5,7 @@
 pub struct Latency {
     /// The sum of the times from entry to return.
     pub total_ns: u64,
-    /// The same sum without the time in callees that are probed themselves.
+    /// The same sum without the time in probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A `:` in a `::` or between single quotes separates no parts. In `prog:'w'`, `w` is a variable, not an access. An
-//! address after a binary is a link-time address of that file; without a binary it is an address in the process.
+//! address is a link-time address of the binary, or, without a binary, an address in the process.
 
 use core::fmt;
 

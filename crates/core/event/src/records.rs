@@ -1,6 +1,6 @@
 //! How many calls were recorded.
 
-/// The numbers of an event's calls. Each call is in one of them.
+/// The numbers of an event's calls, each in one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.

@@ -7,10 +7,10 @@ pub enum Source {
     Register(u8),
     /// A constant.
     Immediate(u64),
-    /// The register of an exchange. After the store this register has the old value.
+    /// The register of an exchange, which afterwards has the old value.
     Exchanged(u8),
-    /// The register of a compare and exchange. It was stored if the old value equalled %rax. After the store %rax has
-    /// the old value.
+    /// The register of a compare and exchange, stored if the old value equalled %rax. Afterwards %rax has the old
+    /// value.
     Compared(u8),
     /// A constant, which was added to the old value.
     Added(u64),

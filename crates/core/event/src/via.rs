@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// What counts the hits of a probe or variable.
+/// What counts hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Via {
     /// Code that the agent (tiptoe's library in the target) generates.

@@ -1,8 +1,8 @@
 //! The interface between a program that links one of tiptoe's libraries and the *agent*, tiptoe's code in the program.
 //!
-//! A library has a static [`Port`] in the section [`SECTION`], which stripping does not remove. While tiptoe observes
-//! the port's [`Kind`], the port is open, and the library calls two functions of the agent, whose addresses are in the
-//! port. A closed port costs a load and a branch.
+//! A library has a static [`Port`] in the section [`SECTION`], which stripping keeps. While tiptoe observes the port's
+//! [`Kind`], the port is open, and the library calls two functions of the agent, whose addresses are in the port. A
+//! closed port costs a load and a branch.
 //!
 //! The agent's code and the addresses remain after a detach, so a late call is safe. The library may be unmapped at
 //! any moment, so the agent must write the port by system calls, which do not fault. Such a write may be torn, so a
@@ -129,11 +129,11 @@ pub struct Port {
 impl Port {
     /// `tiptoe`, and the version of the layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"tiptoe\x01\0");
-    /// The size of a port.
+    /// A port's size.
     pub const BYTES: usize = size_of::<Port>();
     /// The offset of the field `begin`; `end` follows.
     pub const CALLS_OFFSET: usize = core::mem::offset_of!(Port, begin);
-    /// The offset of the byte that opens the port.
+    /// The offset of the field `open`.
     pub const OPEN_OFFSET: usize = core::mem::offset_of!(Port, open);
 
     /// Returns a port without an agent.
@@ -173,7 +173,7 @@ impl Port {
         if !self.is_open() {
             return 0;
         }
-        // Relaxed: the agent wrote the address before it opened the port, and never changes the address.
+        // Relaxed: the agent wrote the address before it opened the port, and never changes it.
         let function = self.begin.load(Ordering::Relaxed);
         // SAFETY: only an agent opens a port, after it wrote the address of such a function. The agent's code stays
         // mapped.

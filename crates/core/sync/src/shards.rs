@@ -1,7 +1,7 @@
 //! Mutexes (*shards*) that together form a reader-writer lock.
 //!
 //! 1. A thread that needs one shard takes that shard, and no other.
-//! 2. A thread that needs all shards takes them in ascending order. Two threads with different orders could deadlock.
+//! 2. A thread that needs all shards takes them in ascending order, otherwise two threads could deadlock.
 //! 3. So data that changes only under all shards stays unchanged while a thread holds one shard.
 //!
 //! The holder of an `AWAITED` shard must wake a thread at the release, because threads may be parked. The holder of a

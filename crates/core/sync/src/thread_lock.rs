@@ -1,4 +1,4 @@
-//! A lock that a thread may hold for its whole life. The kernel releases it once that thread has ended.
+//! A lock that a thread may hold for life. The kernel releases it once the thread has ended.
 //!
 //! The word is the thread's id. The kernel stores it when clone(2) creates the thread (CLONE_PARENT_SETTID), and clears
 //! it when the thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more.
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0 | free |
 //! | id with `BORROWED` | held by a thread for a piece of work |
-//! | id | held by the thread with this id for its whole life |
+//! | id | held by the thread with this id for life |
 //! | id with `REQUESTED` | held for life; another thread has asked the holder to end |
 //! | id with `ENDING` | held for life; the holder is ending |
 
@@ -32,7 +32,7 @@ pub enum ThreadLockState {
     Own,
     /// Another thread borrows the lock for a moment.
     Borrowed,
-    /// The holder with this id has been asked to end. [`ThreadLock::withdraw`] can take back the request.
+    /// The holder with this id has been asked to end ([`ThreadLock::withdraw`]).
     Requested(u32),
     /// The holder with this id is ending. The caller must wait for the lock and start a new holder, because perhaps no
     /// other thread will.
@@ -92,8 +92,7 @@ impl<'a> ThreadLock<'a> {
         }
     }
 
-    /// Withdraws the request to `holder`. Returns `false` if another thread has withdrawn the request, or if `holder`
-    /// is ending.
+    /// Withdraws the request to `holder`; `false` if another thread has withdrawn it, or `holder` is ending.
     pub fn withdraw(&self, holder: u32) -> bool {
         self.exchange(holder | REQUESTED, holder).is_ok()
     }

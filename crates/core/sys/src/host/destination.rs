@@ -8,8 +8,8 @@
 //! 3. A new file is written beside the old one, gets the old one's mode and owner, and then replaces it in one step.
 //! 4. Other users may not read a new file that root writes, or that is `private`.
 //!
-//! Each part of the path is held by an `O_PATH` descriptor when it is checked. Otherwise the part could be replaced
-//! between check and use.
+//! Each part of the path is checked through an `O_PATH` descriptor, so that no part can be replaced between check and
+//! use.
 
 use std::prelude::rust_2024::*;
 
@@ -153,8 +153,7 @@ impl WholeFile {
         self.appear()
     }
 
-    /// Gives the file its name. From then on the file stays, although it may be incomplete or not yet on the
-    /// disk.
+    /// Gives the file its name, even if the content is incomplete or not yet on the disk.
     pub fn appear(&self) -> io::Result<()> {
         // Relaxed: only one thread writes a report.
         if self.has_name.load(Relaxed) {

@@ -27,7 +27,7 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Watched processes. A process that has ended is no longer watched, because otherwise it would wake all later waits.
+/// Watched processes. A process that has ended is no longer watched, because it would wake all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 

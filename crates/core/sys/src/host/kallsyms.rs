@@ -33,7 +33,7 @@ impl KernelSymbols {
         Self { symbols }
     }
 
-    /// Returns whether no symbol was found, because addresses are hidden (`kernel.kptr_restrict`, or a missing right).
+    /// Returns whether addresses are hidden (`kernel.kptr_restrict`, or a missing right).
     pub fn is_hidden(&self) -> bool {
         self.symbols.is_empty()
     }

@@ -12,7 +12,7 @@ pub const MOST: usize = 900 << 20;
 /// The most bytes in use once a file has been read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// The bytes in use. Relaxed: the number orders no other data.
+/// The bytes in use. Relaxed: orders no data.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether a file of this size may be read. Memory in use counts only if [`Bounded`] is the allocator.

@@ -16,7 +16,7 @@ pub use signal::SigtrapHandler;
 /// The kernel's structures and constants.
 pub use perf_event_open_sys::bindings as abi;
 
-/// The attributes of an event.
+/// An event's attributes.
 pub type Attr = abi::perf_event_attr;
 
 /// Where an event counts.

@@ -43,7 +43,7 @@ impl MappedArray {
         }
         // SAFETY: `at` is inside the page-aligned mapping, which lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
-        // Relaxed: the word orders no other data.
+        // Relaxed: orders no data.
         word.load(Ordering::Relaxed)
     }
 

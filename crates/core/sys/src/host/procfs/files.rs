@@ -5,9 +5,8 @@
 //!    inside the target's root, and the inode is compared.
 //! 3. A process that has ended has no root. Its files are opened inside tiptoe's root.
 //!
-//! The target chose these files, so they are hostile. Each file is checked through an `O_PATH` descriptor. It is
-//! opened only if it is a regular file and no other user's program serves its file system. Such a program may never
-//! answer.
+//! The target chose these files, so they are hostile. A file is first held by an `O_PATH` descriptor. It is opened only
+//! if it is regular, and no other user's program, which may never answer, serves its file system.
 
 use std::prelude::rust_2024::*;
 

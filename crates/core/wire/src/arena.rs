@@ -7,8 +7,8 @@
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
 //! A jump that must keep the two bytes after its opcode reaches only one offset in each arena, because these bytes fix
-//! its distance modulo [`LEN`]. Entries or index at that offset would make an arena useless for the jump. So the layout
-//! of every second arena is rotated by [`LEN`] / 2.
+//! its distance modulo [`LEN`]. Entries or index may be at that offset. So the layout of every second arena is rotated
+//! by [`LEN`] / 2.
 //!
 //! An arena is read-only. The addresses to which trampolines return ([`WAYS`]) are elsewhere, because the agent writes
 //! them.

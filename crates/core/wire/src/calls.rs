@@ -1,7 +1,7 @@
 //! What trampolines (generated code at patched places) share with the agent (tiptoe's library in the target), mainly to
-//! *follow* calls: to observe them until they return.
+//! *follow* calls until they return.
 
-/// A probe's words, if it follows calls, among a thread's counters.
+/// The counters of a probe that follows calls.
 pub mod words {
     /// Followed calls that have begun.
     pub const CALLS: u32 = 0;

@@ -1,4 +1,5 @@
-//! The data segment: the agent's answers, and threads' counters, a *slab* for each thread. [`crate`] lists the edges.
+//! The data segment: the answers of the agent (tiptoe's library in the target), and threads' counters, a *slab* for
+//! each thread. [`crate`] lists the edges.
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
@@ -59,8 +60,8 @@ pub enum LeaveReason {
     Seccomp = 1,
     /// The program dropped rights without seccomp, or entered namespaces where the agent can start no thread.
     Confined = 2,
-    /// The program was about to run a thread whose thread-local block the C library did not set up. Trampolines would
-    /// follow garbage pointers there.
+    /// The program was about to run a thread whose thread-local block, where patched code reads pointers, the C library
+    /// did not set up.
     Storage = 3,
     /// The program was about to send all system calls, including the agent's, to a signal handler.
     Dispatch = 4,
@@ -102,7 +103,7 @@ impl<'a> Data<'a> {
         self.words.futex(OWNER)
     }
 
-    /// Publishes the agent's identity, and that the agent serves.
+    /// Publishes the agent's identity and its state, serving.
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);
@@ -331,7 +332,7 @@ impl<'a> Data<'a> {
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call, as trampolines do.
+    /// Records a call, as the code at patched places does.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -360,7 +361,7 @@ impl<'a> Data<'a> {
         let word = self
             .word_of(slab, slot)
             .and_then(|word| self.words.at(word));
-        // Relaxed: the word orders no other data. Atomic, because a signal handler may store a value.
+        // Relaxed: orders no data. Atomic, because a signal handler may store a value.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
@@ -373,7 +374,7 @@ impl<'a> Data<'a> {
     /// Adds to a counter.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         if let Some(word) = self.word_of(slab, slot) {
-            // Atomic, because signal handlers, and threads that share slab 0, may add at the same time.
+            // Atomic, because signal handlers, and other threads in slab 0, may add.
             self.words.add(word, count);
         }
     }
@@ -382,7 +383,7 @@ impl<'a> Data<'a> {
 fn raise(words: Words, index: usize, value: u64) {
     use crate::primitive::Ordering::Relaxed;
     let Some(word) = words.at(index) else { return };
-    // Relaxed: the word orders no other data.
+    // Relaxed: orders no data.
     let mut now = word.load(Relaxed);
     while now < value
         && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)

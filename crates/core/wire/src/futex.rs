@@ -3,7 +3,8 @@
 //!
 //! A thread's words are the [`head`], the cached [`path`]s, and [`ENTRIES`] [`entry`]s. Only the thread and its signal
 //! handlers write there; tiptoe writes only [`head::GAP`] and [`activity::SINCE`]. A handler may interrupt anywhere,
-//! so each change must be a single instruction. Slab 0 holds what all threads share.
+//! so each change must be a single instruction. Slab 0 holds what all threads share: [`UNSEEN`], [`RELEASED`],
+//! [`segment`], [`board`], [`history`], [`frames`].
 //!
 //! A *notice* is the number that the code around a patched futex call passes to the *hook*, tiptoe's code in the
 //! target.
@@ -14,14 +15,14 @@ pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 pub const ENTRY_WORDS: u32 = 512;
 /// Words of a slab's lock contention data.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: futex calls by threads without a slab.
+/// Futex calls by threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
-/// In slab 0: when the lock of `--hold`, whose hold times are measured, was last released. Unused for rwlocks, which
-/// may have several holders.
+/// When the lock of `--hold`, whose hold times are measured, was last released. Unused for rwlocks, which may have
+/// several holders.
 pub const RELEASED: u32 = UNSEEN - 1;
 
-/// In slab 0: where the session's slabs are. These words share a cache line with the first words of [`frames`], because
-/// each hook reads both.
+/// Where the session's slabs are. These words share a cache line with the first words of [`frames`], because each hook
+/// reads both.
 pub mod segment {
     /// The first slab's address.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
@@ -31,28 +32,28 @@ pub mod segment {
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
-/// In a notice: the hook runs after the call.
+/// Notice: the hook runs after the call.
 pub const AFTER: i32 = 1 << 30;
-/// In a notice: no hook runs after the call, so waits are only counted.
+/// Notice: no hook runs after the call, so waits are only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// In a notice: bits for one of [`hold`], if the function takes or releases the lock of `--hold`.
+/// Notice: bits for one of [`hold`], if the function takes or releases the lock of `--hold`.
 pub const HOLD: i32 = 7 << 26;
-/// In a notice: the call is in a rwlock function.
+/// Notice: the call is in a rwlock function.
 pub const RWLOCK: i32 = i32::MIN;
-/// In a notice: the `tiptoe_stack::Rule` that finds the function's caller.
+/// Notice: the `tiptoe_stack::Rule` that finds the function's caller.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a library reports itself (`tiptoe-port`); [`entry::VIA`] then has the number of the
-/// lock's name and mode.
+/// The operation of a wait that a library reports (`tiptoe-port`). Its [`entry::VIA`] has the number of the lock's name
+/// and mode.
 pub const REPORTED: u32 = 0x7e;
-/// In the [`entry::VIA`] of a reported wait: the position of the lock's mode, eight bits.
+/// The position of the lock's mode, eight bits, in that [`entry::VIA`].
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
 pub mod hold {
     /// Takes the lock.
     pub const TAKES: i32 = 1 << 26;
-    /// Tries to take the lock; the agent does not read the result.
+    /// Tries to take the lock; the hook does not read the result.
     pub const TRIES: i32 = 2 << 26;
     /// Releases the lock.
     pub const GIVES: i32 = 3 << 26;
@@ -64,7 +65,7 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
+/// Notice: the call is in a mutex function. No constant of [`hold`] has this value.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
@@ -72,7 +73,7 @@ pub mod head {
     /// The value of [`WAITS`] at which the next wait is timed.
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
-    /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
+    /// sleep and still holds, or 0.
     pub const THREAD: u32 = 1;
     /// Calls that may wait.
     pub const WAITS: u32 = 2;
@@ -94,15 +95,15 @@ pub mod head {
     pub const SEED: u32 = 14;
     /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// The stack pointer of each [`super::activity`]; 0 if the activity is free.
+    /// Each [`super::activity`]'s stack pointer; 0 if free.
     pub const SPS: u32 = 16;
-    /// All activities' further words.
+    /// The activities' further words.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
 /// A wait in progress.
 pub mod activity {
-    /// The most nested waits. Waits nest, because a signal handler may wait during a wait.
+    /// The most nested waits: a signal handler may wait during a wait.
     pub const DEPTH: u32 = 8;
     /// Words of an activity.
     pub const WORDS: u32 = 8;
@@ -137,7 +138,7 @@ pub mod path {
     pub const PATHS: u32 = 128;
     /// Bits of a hash.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
-    /// Slots that a search probes.
+    /// Slots searched.
     pub const LOOKS: u32 = 2;
     /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
@@ -176,7 +177,7 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The node of the thread's scope in the tree of scopes.
+    /// The thread's node in the tree of scopes.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
@@ -236,7 +237,7 @@ pub const OPERATION_SHIFT: u32 = 56;
 /// The [`entry::VIA`] of an entry with hold times instead of waits. No operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
-/// In slab 0: cells with the last wake at each address, found by the address's hash.
+/// Cells with the last wake at each address, found by the address's hash.
 pub mod board {
     /// Log2 of the cells.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
@@ -252,7 +253,7 @@ pub mod board {
     pub const SUM: u32 = 3;
 }
 
-/// In slab 0: rings of hand-overs (a lock's changes of holder), found by the lock's hash (`tiptoe-futex`, `history`).
+/// Rings of hand-overs (a lock's changes of holder), found by the lock's hash (`tiptoe-futex`, `history`).
 pub mod history {
     /// Log2 of the rings.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
@@ -278,7 +279,7 @@ pub mod history {
     /// The recording thread itself took the lock.
     pub const OWN: u64 = 1 << 48;
     /// Number of families into which a hash divides a ring's locks. A ring begins with a cache line of counts: all
-    /// hand-overs, then each family's hand-overs.
+    /// hand-overs, then each family's.
     pub const FAMILIES: u32 = 7;
     /// Words of a ring.
     pub const RING_WORDS: u32 = 1 + FAMILIES + COUNT * WORDS;
@@ -286,8 +287,7 @@ pub mod history {
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }
 
-/// In slab 0: how to unwind the functions of runtime libraries, such as libc. Hooks may read these words after the
-/// session.
+/// How to unwind the functions of runtime libraries, such as libc. Hooks may read these words after the session.
 pub mod frames {
     /// Start of all libraries' code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
@@ -324,14 +324,14 @@ pub mod frames {
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Bits of a hash.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
-    /// Slots that a search probes.
+    /// Slots searched.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const CACHED_LIBC: u64 = 1 << 32;
-    /// A thread has taken the slot, and may still be filling it.
+    /// A thread took the slot, and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] library. With a rule, the address is in the standard library's code,
-    /// otherwise in the user's.
+    /// The address is in a [`library::MIXED`] library: with a rule, in the standard library's code, otherwise in the
+    /// user's.
     pub const CACHED_MIXED: u64 = 1 << 34;
     /// Rows of unwinding rules, by address, for `tiptoe_stack::find`.
     pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);

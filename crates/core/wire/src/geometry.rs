@@ -1,5 +1,5 @@
-//! The sizes of a data segment's parts. A *slab* is a thread's counters, a *slot* a counter's number in each slab, a
-//! *ring* a slab's buffer for records of calls.
+//! The sizes of a data segment's parts. A *slab* is a thread's counters, a *slot* a counter's number, a *ring* a slab's
+//! buffer for records of calls.
 
 use crate::{futex, hits, ring, scopes};
 
@@ -100,7 +100,7 @@ impl Geometry {
     /// The first counter, after the slab's own words.
     pub const FIRST_SLOT: u32 = crate::FIRST_SLOT;
 
-    /// Returns the geometry of a segment with `slots` counters per slab, and with 512 to 16,384 slabs.
+    /// Returns the geometry for `slots` counters per slab, with 512 to 16,384 slabs.
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),

@@ -119,7 +119,7 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// A request for the agent's thread. No thread waits for the answer.
+/// A request for tiptoe's thread in the program. No thread waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
     /// Enable the events, because a new window (period of the budget) began.
@@ -197,7 +197,7 @@ impl<'a> Hits<'a> {
         self.0.add(head::GAPS, 1);
     }
 
-    /// Returns the number of gaps.
+    /// Returns how often [`Hits::note_gap`] was called.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }

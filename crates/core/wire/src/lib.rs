@@ -17,8 +17,7 @@
 //! | J: a scope node has a number ([`scopes`]) | the store of its key (`tiptoe_label`) | the search for the key |
 //! | L: a range of code without patches is complete | [`Data::put_unpatched`] | [`Data::unpatched`] |
 //!
-//! Counters need no edge, because a later read finds what an earlier read missed. tiptoe's last read comes after edge
-//! B.
+//! Counters need no edge, because tiptoe's last read, which follows edge B, finds what earlier reads missed.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -70,6 +69,6 @@ pub mod tls {
     pub const NUMBER_SHIFT: u32 = 48;
     /// Four words: a signal mask for the kernel, that mask's address and length, the program's mask.
     pub const MASK: i64 = 64;
-    /// The end of the thread's newest *frame*, the agent's record of a call whose return it awaits.
+    /// The end of the thread's newest *frame*, the agent's record of a call in progress.
     pub const FRAMES: i64 = 136;
 }

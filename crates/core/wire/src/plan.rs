@@ -30,11 +30,11 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request. Each variant's comment names the records after the colon. The variants' numbers are on the wire.
+/// A request. Each variant's comment names the records after the colon. The numbers are on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Map memory for trampolines, to which patches jump: [`Map`]s. Results: 0 or an errno.
+    /// Map memory for trampolines (code to which patches jump): [`Map`]s. Results: 0 or an errno.
     Map = 1,
     /// Patch [`Site`]s, places in the code.
     Arm = 3,
@@ -59,7 +59,7 @@ pub enum Request {
     /// signals that [`crate::tls::BELIEVED`] names.
     Settle = 12,
     /// Prepare to *follow* calls (observe them until they return): the number of return thunks, to which these calls
-    /// return. For the number 0, results: how many thunks are in use, how many exist.
+    /// return. Results for 0: how many thunks are in use, how many exist.
     Thunks = 13,
     /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
@@ -70,7 +70,7 @@ pub enum Request {
     SplitMaps = 25,
     /// Count ended threads' open calls in [`crate::calls::words::LEFT`].
     Bury = 15,
-    /// Read the list of mappings now, not only after the hooks missed a change. Publishes [`crate::Readings`].
+    /// Read the list of mappings now. Publishes [`crate::Readings`].
     ReadMaps = 24,
     /// Watch the loader's list of libraries: its address.
     Watch = 16,
@@ -81,8 +81,7 @@ pub enum Request {
     Observe = 18,
     /// Move a breakpoint: the breakpoint's number, a [`WatchTarget`].
     Turn = 19,
-    /// Open ports, by which libraries call the agent (`tiptoe-port`): addresses. Results: 0, or EINVAL if no port is
-    /// at the address.
+    /// Open ports, by which libraries call the agent (`tiptoe-port`): addresses. Results: 0, or EINVAL for no port.
     Ports = 20,
 }
 
@@ -180,14 +179,14 @@ impl WatchTarget {
     }
 }
 
-/// How many calls are followed or recorded, and how followed calls are timed.
+/// How followed and recorded calls are limited and timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// How many hits a thread may follow or record until tiptoe allows more.
     pub credit: u64,
     /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
-    /// Calls shorter than this are only counted.
+    /// Calls shorter than this are not timed.
     pub slower_ns: u64,
 }
 
@@ -196,9 +195,9 @@ pub struct Clock {
 pub struct Library {
     /// What the loader adds to the library's addresses.
     pub base: u64,
-    /// The code's start; 0 once the library is unloaded.
+    /// The code's start; 0 once unloaded.
     pub start: u64,
-    /// The code's end; 0 once the library is unloaded.
+    /// The code's end; 0 once unloaded.
     pub end: u64,
 }
 
@@ -236,7 +235,7 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// Sets the limits and the clock of calls.
+    /// Sets the clock.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
@@ -263,7 +262,7 @@ impl<'a> Plan<'a> {
         self.0.load(SCOPES) as u32
     }
 
-    /// Returns the limits and the clock of calls.
+    /// Returns the clock.
     pub fn clock(&self) -> Clock {
         Clock {
             credit: self.0.load(CREDIT),
@@ -306,7 +305,7 @@ impl<'a> Plan<'a> {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts one of tiptoe's checks whether the program gave up rights, such as by seccomp.
+    /// Counts one of tiptoe's checks whether the program gave up rights.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
@@ -316,7 +315,7 @@ impl<'a> Plan<'a> {
         self.0.load(LOOKS)
     }
 
-    /// Sets whether traps' probes are looked up only under the lock, for benches.
+    /// Sets whether traps' probes are looked up only under a lock, for benches.
     pub fn set_locked_lookups(&self, locked: bool) {
         self.0.store(LOCKED_LOOKUPS, locked.into());
     }

@@ -1,4 +1,4 @@
-//! The crate's only atomics. In tests by loom, a model checker, they are loom's.
+//! The crate's only atomics, which are loom's in models.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use crate::{ring, timed_values, values};
 pub const SITE_WORDS: usize = 12;
 /// Words of one [`Site`] in the agent's table, which begin with the words on the wire.
 pub const SLOT_WORDS: usize = 15;
-/// The most heads in a *window*, the instructions that a patch displaces.
+/// The most heads in a *window*, the instructions that a patch overwrites.
 pub const MAX_HEADS: usize = 5;
 
 /// A *head*: the first byte of an instruction in the window, and where the instruction's relocated copy is.
@@ -15,7 +15,7 @@ pub const MAX_HEADS: usize = 5;
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset in the trampoline, the generated code that runs the copies, where a thread that trapped here continues.
+    /// Offset in the trampoline, which contains the copies, where a thread that trapped at the head continues.
     pub resume: u16,
     /// Whether this is, instead of a head, a byte inside the first instruction. The byte traps if another tool restores
     /// the site's first byte.
@@ -45,7 +45,7 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// Reports a futex call, and counts nothing. The two bits together have no other meaning, because sites that group
+    /// Reports a futex call, and counts nothing. The two bits have no other meaning together, because sites that group
     /// by value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
@@ -69,7 +69,7 @@ pub struct Site {
     pub trampoline: u64,
     /// The address of the *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
     pub island: u64,
-    /// The site's first counter among each thread's counters. A hook has no counter.
+    /// The number of the site's first counter. A hook has no counter.
     pub slot: u32,
     /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte and the byte
     /// after it, at [`Site::PAIR`], form one trap).
@@ -117,19 +117,19 @@ impl Site {
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a patch needs a trap byte only while it is written
+    /// Returns whether the patch overwrites one instruction. Such a patch needs a trap byte only while it is written
     /// and threads run.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether the patch never needs a trap byte, because it displaces one instruction in one aligned word.
+    /// Returns whether the patch never needs a trap byte, because it overwrites one instruction in one aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// Returns the number of the site's counters.
+    /// Returns how many counters the site has.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,

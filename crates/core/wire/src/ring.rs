@@ -71,7 +71,7 @@ pub struct Record {
     pub args: [u64; 2],
 }
 
-/// The content of a cell.
+/// A cell's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The following records' thread.

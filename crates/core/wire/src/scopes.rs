@@ -1,5 +1,5 @@
 //! The layout of data about *scopes* (pieces of work that threads enter) in the *slabs* (threads' counters), from the
-//! session's scope slot (counter number) on. Slab 0 is shared.
+//! session's first scope counter on. Slab 0 is shared.
 //!
 //! Nested scopes are *nodes* of a tree. A node has a label (the scope's name) and a parent, the node in which the
 //! thread entered the scope. Nodes are numbered in the order of their first entry; 0 is outside of all scopes. A
@@ -57,7 +57,7 @@ const fn max(a: u32, b: u32) -> u32 {
 pub mod record {
     /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// The parent; in the high half the name's length. This word is written last.
+    /// The parent; in the high half the name's length. Written last.
     pub const PARENT: u32 = 0;
     /// Set in [`PARENT`] once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
@@ -67,7 +67,7 @@ pub mod record {
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// The key of a node: a label's address and the parent's number. In the table the node's number is above its key.
+/// A node's key: its label's address and its parent's number. In the table the node's number is above the key.
 pub mod key {
     /// Bits of a label's address, which is a multiple of eight below 2^47.
     pub const LABEL_BITS: u32 = 44;
@@ -97,7 +97,7 @@ pub mod key {
 pub struct NodeTotals {
     /// How often the node was entered.
     pub entries: u64,
-    /// Ticks in the node, without the ticks in nodes below.
+    /// Ticks in the node, without those in nodes below.
     pub ticks: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::data::Data;
 pub const OTHERS: u8 = 0;
 /// The set of calls whose value was 0.
 pub const ZERO: u8 = 1;
-/// The set of the first key.
+/// The first key's set.
 pub const FIRST: u8 = 2;
 /// Bits of a hash.
 pub const BITS: u8 = 6;

@@ -110,7 +110,7 @@ impl<'a> Words<'a> {
     /// Sets an own word if it is 0. Returns whether it was.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
-        // Relaxed: the word orders no other data. Atomic, because a signal handler may store a value.
+        // Relaxed: orders no data. Atomic, because a signal handler may store a value.
         let taken = |word: &AtomicU64| word.compare_exchange(0, value, Relaxed, Relaxed).is_ok();
         self.at(index).is_some_and(taken)
     }

@@ -91,9 +91,8 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations. `reserve` gets a thread and its registers, and returns all registers that the thread
-    /// then has. A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's
-    /// thread.
+    /// Makes missing reservations. `reserve` gets a thread and its registers, and returns the thread's new registers.
+    /// Counts, once, each thread that still lacks a register of `all`. Called only by the agent's thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
             let old = word.load(Relaxed);

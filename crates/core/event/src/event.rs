@@ -36,7 +36,7 @@ pub enum Event<'a> {
     Counters(CounterGroup<'a>),
 }
 
-/// The observed locks of programs: all contended ones.
+/// The observed locks of programs: all contended locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLocks<'a> {
     /// The lock whose hold times are measured: a variable, or an address.

@@ -25,7 +25,7 @@ impl RwLock {
         for _ in 0..looks {
             // Relaxed: the load only saves an addition that would be undone.
             if self.0.load(Ordering::Relaxed) & WRITER == 0 {
-                // Acquire: pairs with the drop of a writer's guard (edge G of `lib.rs`).
+                // Acquire: pairs with the drop of [`WriteGuard`] (edge G of `lib.rs`).
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
                     return Some(ReadGuard(self));
                 }
@@ -39,13 +39,13 @@ impl RwLock {
     /// Takes the lock to write; `None` if the lock is still held after `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
-        // Acquire: pairs with the drop of a writer's guard (edge G).
+        // Acquire: pairs with the drop of [`WriteGuard`] (edge G).
         while self.0.fetch_or(WRITER, Ordering::Acquire) & WRITER != 0 {
             left = left.checked_sub(1)?;
             spin_loop();
         }
         let guard = WriteGuard(self);
-        // Acquire: pairs with the drops of readers' guards (edge G).
+        // Acquire: pairs with the drop of [`ReadGuard`] (edge G).
         while self.0.load(Ordering::Acquire) != WRITER {
             left = left.checked_sub(1)?; // on `None` the guard's drop clears the bit
             spin_loop();

@@ -1,6 +1,6 @@
 //! Finds out what this machine and this user can do, by trying each operation in a harmless form.
-//! Sysctls and capability bits do not suffice, because a container, seccomp or a security module may refuse what they
-//! allow.
+//! Sysctls and capability bits do not suffice, because a container, seccomp or a security module may refuse what the
+//! bits allow.
 
 use std::prelude::rust_2024::*;
 

@@ -62,7 +62,7 @@ pub struct Uprobe<'a> {
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. `attr` must contain no pointer. Uprobes need a pointer: [`PerfEvent::open_uprobe`].
+    /// Opens an event. `attr` must contain no pointer. [`PerfEvent::open_uprobe`] is for uprobes, which need a pointer.
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_in(attr, on, None)
     }

@@ -1,4 +1,4 @@
-//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes it. So
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that. So
 //! the path of a file whose own name ends with ` (deleted)` is wrong, and only [`super::Process::open_mapped`] can open
 //! that file.
 

@@ -103,7 +103,7 @@ impl<'a> Data<'a> {
         self.words.futex(OWNER)
     }
 
-    /// Publishes the agent's identity and its state, serving.
+    /// Publishes the agent's identity, and [`State::Serving`].
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);

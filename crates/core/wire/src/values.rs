@@ -1,4 +1,4 @@
-//! Hits by an argument's value: a table among a thread's counters, for each such probe.
+//! Hits by an argument's value: a probe's table among a thread's counters.
 //!
 //! A value is searched in [`RUN`] entries from its hash on. If all of them are taken, the hit counts only in [`ALL`].
 //! The table is for 256 values, but has twice as many entries, because in a fuller table some values would find no free

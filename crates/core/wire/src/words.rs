@@ -107,7 +107,7 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Sets an own word if it is 0. Returns whether it was.
+    /// Sets an own word if it is 0. Returns whether the word was 0.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
         // Relaxed: orders no data. Atomic, because a signal handler may store a value.
@@ -115,7 +115,7 @@ impl<'a> Words<'a> {
         self.at(index).is_some_and(taken)
     }
 
-    /// Sets an own word if it is `seen`. Returns whether it was.
+    /// Sets an own word if it is `seen`. Returns whether the word was `seen`.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {

@@ -31,9 +31,9 @@ impl core::fmt::Display for Basis {
 pub struct Cost {
     /// The best estimate.
     pub ns: f64,
-    /// The lower end.
+    /// The interval's lower end.
     pub low_ns: f64,
-    /// The upper end.
+    /// The interval's upper end.
     pub high_ns: f64,
 }
 
@@ -47,8 +47,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of `hits` hits of this cost. The interval grows in proportion, because each hit has the same
-    /// error.
+    /// Returns the cost of `hits` hits with this cost each. The interval grows in proportion, because each hit has the
+    /// same error.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -91,14 +91,14 @@ impl Cost {
     }
 }
 
-/// A share of CPU time, up to 1.0, with an interval.
+/// A share of CPU time, up to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The best estimate.
     pub fraction: f64,
-    /// The lower end.
+    /// The interval's lower end.
     pub low: f64,
-    /// The upper end.
+    /// The interval's upper end.
     pub high: f64,
 }
 

@@ -7,7 +7,7 @@
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
 //!
-//! Names with the same number on every machine become that number; others (tracepoints, terms of PMUs) stay text.
+//! Names with the same number on every machine become numbers. Tracepoints and terms of PMUs stay text.
 
 use core::fmt;
 
@@ -23,11 +23,11 @@ pub use suggestions::{NEAR, nearest, nearest_of};
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterKind<'a> {
-    /// The number of a generic hardware event.
+    /// A generic hardware event's number.
     Hardware(u64),
-    /// The number of a generic cache event.
+    /// A generic cache event's number.
     Cache(u64),
-    /// The number of a software event.
+    /// A software event's number.
     Software(u64),
     /// The CPU's own number of an event.
     Raw(u64),
@@ -48,13 +48,13 @@ pub enum CounterKind<'a> {
 }
 
 impl CounterKind<'_> {
-    /// Returns whether the event may need one of a CPU's few hardware counters.
+    /// Returns whether the event may need a hardware counter.
     pub fn needs_slot(&self) -> bool {
         !matches!(self, Self::Software(_) | Self::Tracepoint { .. })
     }
 }
 
-/// One event.
+/// One event of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
     /// The text as given, with modifiers.

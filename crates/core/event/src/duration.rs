@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// The first match counts, so `s` is after the longer words that end with `s`.
+/// The first unit that fits counts, so `s` is after `ns`, `us` and `ms`.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),

@@ -1,6 +1,6 @@
 //! How *followed* calls ended: calls that are observed until they return.
 
-/// The calls of an event. Each is in one count.
+/// The numbers of an event's calls, each in one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
@@ -9,7 +9,7 @@ pub struct Ends {
     pub left: u64,
     /// Calls in progress.
     pub inside: u64,
-    /// Calls not followed, because the thread had no credit left for followed calls, or no room to record the call.
+    /// Calls not followed, because the thread's share of the budget was spent, or its list of followed calls was full.
     pub only_counted: u64,
 }
 
@@ -29,7 +29,7 @@ impl Ends {
         }
     }
 
-    /// Returns what was added since an earlier state, but the current `inside`, which is no sum.
+    /// Returns what was added since an earlier state. `inside` stays the current number.
     #[must_use]
     pub fn since(self, earlier: Ends) -> Ends {
         self.sums(earlier, u64::wrapping_sub)

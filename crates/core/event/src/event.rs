@@ -1,13 +1,14 @@
-//! One event of a request.
+//! An event that a user requests.
 //!
 //! ```text
 //! EVENT = SPEC                      a function ([`crate::spec`])
 //!       | "mem:" MEMORY             a variable ([`crate::memory`])
 //!       | "ulock:*"                 contended locks of programs
-//!       | "ulock:" LOCK "/hold/"    also how long LOCK is held
+//!       | "ulock:" LOCK "/hold/"    contended locks of programs, and how long LOCK is held
 //!       | "klock:*"                 contended locks of the kernel
-//!       | "klock:mmap_lock" ["/every/"]
-//!       | "scope:*"                 the scopes that a program enters
+//!       | "klock:mmap_lock"         waits for mmap_lock
+//!       | "klock:mmap_lock/every/"  all acquisitions of mmap_lock
+//!       | "scope:*"                 the scopes (named pieces of work) that a program enters
 //!       | GROUP                     counters ([`crate::counter`])
 //! ```
 
@@ -29,20 +30,20 @@ pub enum Event<'a> {
     UserLocks(UserLocks<'a>),
     /// Waits for the kernel's locks.
     KernelLocks(WaitSelection),
-    /// The scopes that a program enters.
+    /// A program's scopes.
     Scopes,
     /// A group of counters.
     Counters(CounterGroup<'a>),
 }
 
-/// Waits for programs' locks.
+/// The observed locks of programs: all contended locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLocks<'a> {
     /// The lock whose hold times are measured: a variable, or an address.
     pub held: Option<&'a str>,
 }
 
-/// Waits for the kernel's locks.
+/// The observed waits for the kernel's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitSelection {
     /// All contended waits.
@@ -78,7 +79,7 @@ pub enum EventError<'a> {
     Memory(MemoryError),
     /// A wrong counter.
     Counter(CounterError<'a>),
-    /// Several groups of counters.
+    /// Several groups of counters in one event.
     SeveralGroups,
     /// An event that is not supported yet.
     NotYet(&'a str),
@@ -99,7 +100,7 @@ impl fmt::Display for EventError<'_> {
 impl core::error::Error for EventError<'_> {}
 
 impl<'a> Event<'a> {
-    /// Parses an event; without a kind it is a group of counters.
+    /// Parses an event. A text without a kind is a group of counters.
     pub fn parse(text: &'a str) -> Result<Event<'a>, EventError<'a>> {
         let named = single_colon(text, 0).map(|colon| (&text[..colon], &text[colon + 1..]));
         let Some((word, rest)) = named else {

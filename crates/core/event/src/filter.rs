@@ -1,9 +1,9 @@
 //! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`.
 
-/// The most comparisons.
+/// The most comparisons in a filter.
 pub const MAX_COMPARISONS: usize = 8;
 
-/// The bits to compare.
+/// An argument's low bits to compare, signed or unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// 8 bits, unsigned.
@@ -18,9 +18,9 @@ pub enum Width {
     U32,
     /// 32 bits, signed.
     S32,
-    /// All bits, unsigned.
+    /// All 64 bits, unsigned.
     U64,
-    /// All bits, signed: the default.
+    /// All 64 bits, signed: the default.
     S64,
 }
 
@@ -79,7 +79,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns whether a register's value passes.
+    /// Returns whether a register's value passes the comparison.
     pub fn holds(&self, register: u64) -> bool {
         let shift = 64 - self.width.bits();
         let order = if self.width.signed() {
@@ -98,7 +98,7 @@ impl Comparison {
     }
 }
 
-/// How comparisons are joined.
+/// The operator between a filter's comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Join {
     /// `&&`
@@ -107,7 +107,7 @@ pub enum Join {
     Any,
 }
 
-/// Comparisons with one join.
+/// Comparisons, joined all by `&&` or all by `||`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     comparisons: [Comparison; MAX_COMPARISONS],
@@ -141,7 +141,7 @@ impl Filter {
         self.join
     }
 
-    /// Returns whether these arguments pass.
+    /// Returns whether a call's arguments pass the filter.
     pub fn passes(&self, args: &[u64; 6]) -> bool {
         let mut each = self
             .comparisons()

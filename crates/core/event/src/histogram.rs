@@ -1,7 +1,6 @@
-//! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
+//! Times in a base-2 exponential histogram: OpenTelemetry's buckets at scale 3.
 //!
-//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns. So every bucket is 9% wide, and histograms add up bucket
-//! by bucket.
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is 9% wide.
 //!
 //! The bucket is computed exactly, without a logarithm or a float. `e` is the number of the time's highest bit; `m` is
 //! the time, shifted so that this bit is bit 63. The next three bits, `s`, number eight equal parts between `2^e` and
@@ -21,7 +20,7 @@ pub const HISTOGRAM_SCALE: u8 = 3;
 /// Buckets up to `2^42` ns (73 minutes); the last also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
-/// Where buckets end: `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down.
+/// The ends of the buckets in a doubling: `2^(1/8)` to `2^(7/8)`, times `2^63`, rounded down.
 pub const THRESHOLDS: [u64; 8] = [
     0x8b95_c1e3_ea8b_d6e6,
     0x9837_f051_8db8_a96f,
@@ -106,7 +105,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts by bucket, ignoring counts after the last bucket.
+    /// Adds counts by bucket; ignores counts after the last bucket.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -135,8 +134,8 @@ impl Histogram {
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time that `percent` of all times do not exceed; 0 if there are no times. The result is interpolated,
-    /// with an error below 9.1%, and is at most `max_ns`, the longest time.
+    /// Returns the time that `percent` of all times do not exceed; 0 without times. The result is interpolated, with an
+    /// error below 9.1%, and at most `max_ns`, the longest time.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {

@@ -1,11 +1,11 @@
 //! How long timed calls took.
 
-/// The times of one event.
+/// The times of one event's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latency {
     /// The sum of the times from entry to return.
     pub total_ns: u64,
-    /// The sum of the times, without those of probed callees.
+    /// The same sum without the time in probed callees.
     pub self_ns: u64,
     /// The longest time.
     pub max_ns: u64,
@@ -22,8 +22,7 @@ impl Latency {
         }
     }
 
-    /// Returns what was added since an earlier state, but the current `max_ns`, which is no sum. The collector clears
-    /// `max_ns` when counting begins.
+    /// Returns what was added since an earlier state. `max_ns` stays the current maximum.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

@@ -1,5 +1,5 @@
-//! The event model: what is observed, where, and with what result. It has pure values without allocation or system
-//! calls, so that every crate can use them.
+//! The event model: what is observed, where, and with what result. All types are plain values, without allocation or
+//! system calls.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! An event of a variable or an address.
+//! An event that watches a variable or an address.
 //!
 //! ```text
 //! MEMORY = [BINARY ":"] (VARIABLE | ADDRESS) [":" LEN] [":" ACCESS] ["/pinned/"]
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A `:` in a `::` or between single quotes separates no parts. In `prog:'w'`, `w` is a variable, not an access. An
-//! address after a binary is a link-time address of that file; without a binary it is an address in the process.
+//! address is a link-time address of the binary, or, without a binary, an address in the process.
 
 use core::fmt;
 
@@ -145,7 +145,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// One part more than allowed, to notice a superfluous part.
+/// One part more than allowed.
 const MOST_PARTS: usize = 5;
 
 /// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.
@@ -165,7 +165,7 @@ fn split<'a, 'b>(
                     return Err(MemoryError { at, fault });
                 }
             },
-            // As in [`crate::single_colon`].
+            // A run of three is a single colon and a `::`, as in [`crate::single_colon`].
             b':' => {
                 if run % 2 == 1 {
                     let text = &text[start..at];

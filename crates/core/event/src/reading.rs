@@ -1,4 +1,4 @@
-//! An event's counts.
+//! An event's counts. A *followed* call is observed until it returns.
 
 use crate::{Ends, Latency, Records};
 
@@ -52,7 +52,7 @@ impl Reading {
         }
     }
 
-    /// Returns how often the probe ran.
+    /// Returns how often the probe ran, however the calls ended.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
     }
@@ -64,7 +64,7 @@ impl Reading {
         ends.saturating_add(records)
     }
 
-    /// Returns whether the event counted for only a part of the time.
+    /// Returns whether the event counted only part of the time.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }

@@ -1,13 +1,13 @@
 //! How many calls were recorded.
 
-/// The calls of an event. Each is in one count.
+/// The numbers of an event's calls, each in one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     /// Calls with a record.
     pub recorded: u64,
     /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls without a record, because the thread had no credit left for records, or no ring.
+    /// Calls without a record, because the thread's share of the budget was spent, or the thread had no buffer.
     pub only_counted: u64,
 }
 

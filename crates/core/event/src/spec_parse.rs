@@ -126,8 +126,8 @@ fn read(kind: Kind, rest: TextPart<'_>, colon: Option<usize>) -> Result<Spec<'_>
     }
 }
 
-/// Returns the first single `:` from byte `from` on. Such a colon ends a kind or a binary, or is in a name. In a run of
-/// three colons, the first is single: `bin:::f` is the function `::f` of `bin`.
+/// Returns the first single `:` from byte `from` on. In a run of three colons, the first is single: `bin:::f` is the
+/// function `::f` of `bin`.
 ///
 /// ```
 /// # use tiptoe_event::single_colon;

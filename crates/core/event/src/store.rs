@@ -7,19 +7,19 @@ pub enum Source {
     Register(u8),
     /// A constant.
     Immediate(u64),
-    /// Exchange: this register then has the old value.
+    /// The register of an exchange, which afterwards has the old value.
     Exchanged(u8),
-    /// Compare and exchange: this register was stored if the old value equalled %rax. Afterwards %rax has the old
+    /// The register of a compare and exchange, stored if the old value equalled %rax. Afterwards %rax has the old
     /// value.
     Compared(u8),
-    /// The old value plus this constant.
+    /// A constant, which was added to the old value.
     Added(u64),
 }
 
 /// The value and address of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// The value.
+    /// Where the value is.
     pub source: Source,
     /// The register's bit at which the value begins.
     pub shift: u8,
@@ -37,7 +37,7 @@ pub struct Store {
     pub is_elsewhere: bool,
 }
 
-/// The watched bytes before and after an access.
+/// The watched bytes before and after an access; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessValues {
     /// The value before the access.

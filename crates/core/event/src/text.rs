@@ -1,6 +1,6 @@
 use core::fmt;
 
-/// An error and its position.
+/// An error in a text, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextError<F> {
     /// The fault's offset in bytes.
@@ -22,7 +22,7 @@ impl<F: fmt::Debug + fmt::Display> core::error::Error for TextError<F> {}
 pub struct TextPart<'a> {
     /// The part's text.
     pub text: &'a str,
-    /// Its offset in bytes.
+    /// The part's offset in the whole text, in bytes.
     pub at: usize,
 }
 
@@ -31,7 +31,6 @@ impl<'a> TextPart<'a> {
         Err(TextError { at: self.at, fault })
     }
 
-    /// Returns the parts before and after the byte at `cut`.
     pub(crate) fn split_around(self, cut: usize) -> (TextPart<'a>, TextPart<'a>) {
         let part = |text, at| TextPart { text, at };
         let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);

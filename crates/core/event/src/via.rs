@@ -1,4 +1,4 @@
-//! What counts hits.
+//! By what means hits (events that happened) are counted.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,20 +6,20 @@ use core::str::FromStr;
 /// What counts hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// Code that the agent puts into the target.
+    /// Code that the agent (tiptoe's library in the target) generates.
     Agent,
     /// The kernel's uprobes; for variables, breakpoints on all CPUs.
     Kernel,
     /// For variables: breakpoints of each thread.
     KernelTask,
-    /// Each probe uses the agent if possible, otherwise the kernel; if the agent would need a trap, the cheaper of the
-    /// two.
+    /// For each probe: the agent if possible, otherwise the kernel. If the agent would need a trap (int3), the cheaper
+    /// of the two counts.
     #[default]
     Auto,
 }
 
 impl Via {
-    /// All ways.
+    /// All values.
     pub const ALL: [Via; 4] = [Via::Agent, Via::Kernel, Via::KernelTask, Via::Auto];
 
     /// Returns `agent`, `kernel`, `kernel-task` or `auto`.
@@ -39,7 +39,7 @@ impl fmt::Display for Via {
     }
 }
 
-/// A word that is none of [`Via`]'s.
+/// A word that names no [`Via`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownWord;
 

@@ -1,12 +1,12 @@
 //! The interface between a program that links one of tiptoe's libraries and the *agent*, tiptoe's code in the program.
 //!
-//! A library has a [`Port`] in the section [`SECTION`], which stripping does not remove. While tiptoe observes the
-//! port's [`Kind`], the port is open, and the library calls two functions of the agent, whose addresses are in the
-//! port. A closed port costs a load and a branch.
+//! A library has a static [`Port`] in the section [`SECTION`], which stripping keeps. While tiptoe observes the port's
+//! [`Kind`], the port is open, and the library calls two functions of the agent, whose addresses are in the port. A
+//! closed port costs a load and a branch.
 //!
 //! The agent's code and the addresses remain after a detach, so a late call is safe. The library may be unmapped at
-//! any moment, so the agent must write by system calls, which do not fault. But such a write may be torn, so a single
-//! byte, written last, opens the port.
+//! any moment, so the agent must write the port by system calls, which do not fault. Such a write may be torn, so a
+//! single byte, written last, opens the port.
 //!
 //! `tiptoe.h` is this interface for C.
 #![no_std]
@@ -21,10 +21,11 @@ pub const SECTION: &str = "tiptoe_port";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Scopes that threads enter. `begin` gets a scope's name, and 0 or [`RESUMES`]. `end` gets the result of `begin`.
+    /// Scopes (pieces of work) that threads enter. `begin` gets a scope's name, and 0 or [`RESUMES`]. `end` gets the
+    /// result of `begin`.
     Scopes = 1,
-    /// Waits for locks. `begin` gets the lock's name, and its address with a [`mode`] from bit [`MODE_SHIFT`] on.
-    /// `end` also gets an [`outcome`].
+    /// Waits for locks. `begin` gets the lock's name, and the lock's address with a [`mode`] from bit [`MODE_SHIFT`]
+    /// on. `end` gets the result of `begin`, and an [`outcome`].
     Locks = 2,
 }
 
@@ -37,10 +38,10 @@ impl Kind {
     }
 }
 
-/// The thread resumes a scope (it polls a future again), so no entry is counted.
+/// The thread resumes a scope, such as a future polled again, so no entry is counted.
 pub const RESUMES: u64 = 1;
 
-/// Position of the mode in `begin`'s `what` for [`Kind::Locks`].
+/// The lowest bit of the mode in `begin`'s argument `what`, for [`Kind::Locks`].
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
@@ -69,7 +70,7 @@ pub mod outcome {
     pub const PANICKED: u64 = 3;
 }
 
-/// A name. Its address identifies it, so two labels with the same text are different names.
+/// A name, identified by the label's address: two labels with the same text are different names.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -128,11 +129,11 @@ pub struct Port {
 impl Port {
     /// `tiptoe`, and the version of the layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"tiptoe\x01\0");
-    /// The size of a port.
+    /// A port's size.
     pub const BYTES: usize = size_of::<Port>();
     /// The offset of the field `begin`; `end` follows.
     pub const CALLS_OFFSET: usize = core::mem::offset_of!(Port, begin);
-    /// The offset of the byte that opens the port.
+    /// The offset of the field `open`.
     pub const OPEN_OFFSET: usize = core::mem::offset_of!(Port, open);
 
     /// Returns a port without an agent.
@@ -162,17 +163,17 @@ impl Port {
     /// Returns whether an agent is attached.
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Acquire: the agent writes the addresses first, by a separate system call.
+        // Acquire: the addresses must be loaded after this byte, because the agent writes the byte last.
         self.open.load(Ordering::Acquire) != 0
     }
 
-    /// Calls the agent's `begin`. Returns a token, or 0 without an agent.
+    /// Calls the agent's `begin`. Returns a token for `end`, or 0 without an agent.
     #[inline]
     pub fn begin(&self, label: &'static Label, what: u64) -> u64 {
         if !self.is_open() {
             return 0;
         }
-        // Relaxed: written before the port was opened, and never changed.
+        // Relaxed: the agent wrote the address before it opened the port, and never changes it.
         let function = self.begin.load(Ordering::Relaxed);
         // SAFETY: only an agent opens a port, after it wrote the address of such a function. The agent's code stays
         // mapped.
@@ -187,7 +188,7 @@ impl Port {
         if token == 0 {
             return;
         }
-        // Relaxed: a token is from a `begin` that saw the port open, after `end` was written.
+        // Relaxed: the `begin` that returned the token saw the port open, so `end` was written before.
         let function = self.end.load(Ordering::Relaxed);
         // SAFETY: as in `begin`.
         let end = unsafe { core::mem::transmute::<*const (), End>(at(function)) };

@@ -1,11 +1,14 @@
 //! Synchronization without system calls or allocation. A signal handler that waited for the thread it interrupted would
-//! deadlock. So all waits are bounded, except those for [`Shards`], which a handler must only try to lock.
+//! deadlock. So all waits are bounded, except those for [`Shards`]. A handler must call only the `try_` methods of
+//! [`Shards`].
 //!
-//! - [`SeqCount`]: a reader checks after a read whether a writer changed anything.
+//! - [`SeqCount`]: readers detect a change, and repeat the read.
 //! - [`RwLock`]: for readers that cannot repeat a read.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
-//! - [`ThreadLock`]: held by a thread until the kernel has ended that thread.
-//! - [`Pool`]: blocks of words, whose memory is reused only for blocks.
+//! - [`ThreadLock`]: held until the kernel has ended a thread.
+//! - [`Pool`]: blocks of words, reused only as blocks.
+//!
+//! Comments cite an ordering by the letter of its edge:
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -15,8 +18,8 @@
 //! | H: a shard was released | drop of a guard of [`Shards`] | every way to take a shard |
 //! | I: a thread lock was released | [`ThreadLock::unlock`], the kernel at a thread's end | every way to take it |
 //!
-//! Data under a sequence count must be atomic, otherwise reading is a data race. Relaxed suffices, because edges E and
-//! F order the accesses.
+//! Data under a sequence count must be atomic, otherwise a read during a change is a data race. Relaxed suffices,
+//! because edges E and F order the accesses.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,8 +1,9 @@
 //! A reader-writer lock without unbounded waits.
 //!
-//! 1. The word's top bit is set while a writer holds the lock or waits for readers. The other bits count readers.
-//! 2. A writer sets the bit, so that no more readers enter, and waits until those inside have left.
-//! 3. A thread with a read guard may call `try_read` again, also in a signal handler. If a writer waits, the call fails
+//! 1. The lock's word has its top bit set while a writer holds the lock or waits for readers. The other bits count
+//!    readers.
+//! 2. A writer sets the bit, so that no more readers enter, and waits until the present readers have left.
+//! 3. A thread with a read guard may call `try_read` again, even in a signal handler. If a writer waits, the call fails
 //!    instead of deadlocking.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
@@ -24,7 +25,7 @@ impl RwLock {
         for _ in 0..looks {
             // Relaxed: the load only saves an addition that would be undone.
             if self.0.load(Ordering::Relaxed) & WRITER == 0 {
-                // Acquire: pairs with a writer's guard (edge G).
+                // Acquire: pairs with the drop of [`WriteGuard`] (edge G of `lib.rs`).
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
                     return Some(ReadGuard(self));
                 }
@@ -38,13 +39,13 @@ impl RwLock {
     /// Takes the lock to write; `None` if the lock is still held after `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
-        // Acquire: as in `try_read` (edge G).
+        // Acquire: pairs with the drop of [`WriteGuard`] (edge G).
         while self.0.fetch_or(WRITER, Ordering::Acquire) & WRITER != 0 {
             left = left.checked_sub(1)?;
             spin_loop();
         }
         let guard = WriteGuard(self);
-        // Acquire: pairs with readers' guards (edge G).
+        // Acquire: pairs with the drop of [`ReadGuard`] (edge G).
         while self.0.load(Ordering::Acquire) != WRITER {
             left = left.checked_sub(1)?; // on `None` the guard's drop clears the bit
             spin_loop();
@@ -69,13 +70,13 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// Excludes all others.
+/// Excludes readers and other writers.
 #[derive(Debug)]
 pub struct WriteGuard<'a>(&'a RwLock);
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Release: pairs with readers and writers (edge G).
+        // Release: pairs with every way to take the lock (edge G).
         self.0.0.fetch_sub(WRITER, Ordering::Release);
     }
 }

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// A thread parks only while the word is unchanged. So a lost wake is a deadlock, which loom reports.
+/// A futex without timeouts. A lost wake is a deadlock, which loom reports.
 struct Futex {
     /// Whether a wake wakes one thread, or all. Models whose threads park at several words must wake all, because the
     /// words share one queue.

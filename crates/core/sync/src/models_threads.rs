@@ -5,7 +5,8 @@ use crate::mutant::{AtomicU32, AtomicU64, Edge, Ordering::*, lose};
 use crate::thread_lock::ENDING;
 use crate::{ThreadLock, ThreadLockState as State};
 
-/// A process with a session. Only the lock's holder may change `words`; two threads at once would make them differ.
+/// A process with a session. Only the lock's holder may change `words`; two threads at once would make the words
+/// differ.
 #[derive(Default)]
 struct Process {
     word: AtomicU32,
@@ -33,7 +34,7 @@ impl Process {
         spawn(move || process.serve(id))
     }
 
-    /// Releases the lock, as the kernel does when the agent's thread has ended.
+    /// Releases the lock, as the kernel does when tiptoe's thread has ended.
     fn end(&self) {
         let _guard = self.end.0.lock();
         self.word.store(0, Release);
@@ -48,7 +49,7 @@ impl Process {
         }
     }
 
-    /// Runs the agent's thread for two changes. Returns `false` if asked to end.
+    /// Runs tiptoe's thread for two changes. Returns `false` if asked to end.
     fn serve(&self, id: u32) -> bool {
         for _ in 0..2 {
             self.change();
@@ -61,8 +62,7 @@ impl Process {
     }
 }
 
-/// Models a thread of the program that calls setns, which needs a new thread for the session. Returns the new thread,
-/// if any.
+/// Models a thread of the program that calls setns. The session then needs a new thread. Returns that thread, if any.
 fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     let mut is_late = false;
     loop {

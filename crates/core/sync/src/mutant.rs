@@ -14,11 +14,11 @@ pub use loom::sync::atomic::Ordering;
 /// A guarantee that a thread can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// Without it, fences do nothing.
+    /// Fences of this ordering have an effect.
     Fence(Ordering),
-    /// Without it, accesses are relaxed.
+    /// Accesses have this ordering; otherwise they are Relaxed.
     Access(Ordering),
-    /// Without it, an exchange is a load, then a store.
+    /// An exchange is atomic; otherwise it is a load, then a store.
     Exchange,
 }
 

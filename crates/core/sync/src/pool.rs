@@ -9,15 +9,15 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// The last freed block: its index plus one, or 0. A freed block's first word links to the block freed before it in
-    /// the same form.
+    /// The index of the last freed block plus one, or 0. A freed block's first word refers in the same form to the
+    /// block freed before.
     given: AtomicU64,
     fresh: AtomicU64,
 }
 
 // Relaxed throughout: the caller's lock orders takes and frees, and readers validate by a sequence count.
 impl<'a, const WORDS: usize> Pool<'a, WORDS> {
-    /// Makes as many blocks as fit.
+    /// Makes as many blocks as fit into `words`.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         let zero = || AtomicU64::new(0);
         Pool {
@@ -33,7 +33,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         self.blocks.get(usize::try_from(index).ok()?)
     }
 
-    /// Takes a block. Its words are not zeroed.
+    /// Takes a block, whose words are not zeroed; `None` if none is free.
     pub fn take(&self) -> Option<u64> {
         if let Some(index) = self.given.load(Relaxed).checked_sub(1) {
             let before = self.get(index)?.first()?.load(Relaxed);

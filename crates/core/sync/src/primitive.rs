@@ -1,4 +1,4 @@
-//! The crate's only atomics, which models replace by loom's.
+//! The crate's only atomics, which are loom's in models.
 
 #[cfg(tiptoe_loom)]
 pub(crate) use crate::mutant::{AtomicU32, AtomicU64, Ordering, fence};

@@ -16,7 +16,7 @@ impl SeqCount {
     /// interrupted the writer would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
-        // Acquire: pairs with `write_end` (edge E).
+        // Acquire: pairs with `write_end` (edge E of `lib.rs`).
         let begun = self.0.load(Ordering::Acquire);
         (begun & 1 == 0).then_some(begun)
     }
@@ -24,14 +24,14 @@ impl SeqCount {
     /// Returns whether what was read since `begun` must be discarded.
     #[inline]
     pub fn retry(&self, begun: u64) -> bool {
-        // Acquire: orders the reads before the load below; pairs with `write_begin` (edge F).
+        // Acquire: orders the caller's reads before the load below; pairs with `write_begin` (edge F).
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) != begun // ordered by the fence
     }
 
     /// Begins a change.
     pub fn write_begin(&self) {
-        let even = self.0.load(Ordering::Relaxed); // Relaxed: the only writer's own word
+        let even = self.0.load(Ordering::Relaxed); // Relaxed: no other thread writes the count now
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
         // Release: a reader that sees a store after this fence finds the count changed; pairs with `retry` (edge F).
         fence(Ordering::Release);

@@ -1,11 +1,11 @@
-//! Mutexes that together form a reader-writer lock.
+//! Mutexes (*shards*) that together form a reader-writer lock.
 //!
-//! 1. A thread that needs one shard takes its mutex, and no other.
-//! 2. A thread that needs all takes them in ascending order, otherwise two could deadlock.
-//! 3. So data that changes only under all shards stays unchanged while a thread holds one.
+//! 1. A thread that needs one shard takes that shard, and no other.
+//! 2. A thread that needs all shards takes them in ascending order, otherwise two threads could deadlock.
+//! 3. So data that changes only under all shards stays unchanged while a thread holds one shard.
 //!
 //! The holder of an `AWAITED` shard must wake a thread at the release, because threads may be parked. The holder of a
-//! `HELD` shard need not, because no thread is parked, or a woken thread is about to set `AWAITED`.
+//! `HELD` shard need not wake one, because no thread is parked, or a woken thread is about to set `AWAITED`.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -37,7 +37,7 @@ pub struct Shards<'a, W> {
 }
 
 impl<'a, W: Wait> Shards<'a, W> {
-    /// Makes as many shards of `stride` words as fit.
+    /// Makes as many shards of `stride` words as fit into `words`.
     pub fn new(words: &'a [AtomicU64], stride: usize, wait: &'a W) -> Self {
         Shards {
             words,
@@ -109,7 +109,7 @@ impl<'a, W: Wait> Shards<'a, W> {
 pub struct ShardGuard<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
-    /// The time waited; `None` if the shard was free.
+    /// How long this thread waited; `None` if the shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ impl<W: Wait> Drop for ShardGuard<'_, W> {
 pub struct AllShardsGuard<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     locked_count: usize,
-    /// The sum of the times waited; `None` if every shard was free.
+    /// How long this thread waited for all shards; `None` if every shard was free.
     pub waited_ns: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl<W: Wait> Drop for AllShardsGuard<'_, '_, W> {
 
 #[inline]
 fn try_lock(word: &AtomicU64) -> bool {
-    // Acquire: pairs with `unlock` (edge H). Relaxed on failure: nothing is read.
+    // Acquire: pairs with `unlock` (edge H of `lib.rs`). Relaxed on failure: no data is read.
     let taken = word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
     taken.is_ok()
 }
@@ -171,8 +171,8 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Acquire: edge H. The word becomes `AWAITED` even if this thread takes the shard, because other threads may be
-        // parked, and must be woken at the release.
+        // Acquire: pairs with `unlock` (edge H). The word becomes `AWAITED` even if this thread takes the shard,
+        // because other threads may be parked, and must be woken at the release.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

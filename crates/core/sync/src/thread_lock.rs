@@ -1,4 +1,4 @@
-//! A lock that a thread may hold for its whole life. The kernel releases it once that thread has ended.
+//! A lock that a thread may hold for life. The kernel releases it once the thread has ended.
 //!
 //! The word is the thread's id. The kernel stores it when clone(2) creates the thread (CLONE_PARENT_SETTID), and clears
 //! it when the thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more.
@@ -7,9 +7,9 @@
 //! |---|---|
 //! | 0 | free |
 //! | id with `BORROWED` | held by a thread for a piece of work |
-//! | id | held by the thread with this id for its whole life |
-//! | id with `REQUESTED` | likewise, and another thread has asked the holder to end |
-//! | id with `ENDING` | likewise, and the holder is ending |
+//! | id | held by the thread with this id for life |
+//! | id with `REQUESTED` | held for life; another thread has asked the holder to end |
+//! | id with `ENDING` | held for life; the holder is ending |
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -23,7 +23,7 @@ const ID: u32 = ENDING - 1;
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadLock<'a>(&'a AtomicU32);
 
-/// The state of a lock that a thread wants.
+/// The result of [`ThreadLock::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadLockState {
     /// The calling thread has taken the lock.
@@ -32,10 +32,10 @@ pub enum ThreadLockState {
     Own,
     /// Another thread borrows the lock for a moment.
     Borrowed,
-    /// The holder with this id has been asked to end. [`ThreadLock::withdraw`] can take back the request.
+    /// The holder with this id has been asked to end ([`ThreadLock::withdraw`]).
     Requested(u32),
-    /// The holder with this id is ending. The caller must wait for the lock, because otherwise the holder might get no
-    /// successor.
+    /// The holder with this id is ending. The caller must wait for the lock and start a new holder, because perhaps no
+    /// other thread will.
     Ending(u32),
 }
 
@@ -45,14 +45,15 @@ impl<'a> ThreadLock<'a> {
         ThreadLock(word)
     }
 
-    /// Returns the word, for a clone(2) that starts a thread with the lock. Until then the caller must hold the lock.
+    /// Returns the word, for a clone(2) that starts a thread with the lock. The caller must hold the lock until that
+    /// call.
     pub const fn word(&self) -> &'a AtomicU32 {
         self.0
     }
 
     /// Returns whether no thread holds the lock.
     pub fn is_free(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0 // pairs with `unlock` and with the kernel's store (edge I)
+        self.0.load(Ordering::Acquire) == 0 // pairs with `unlock` and with the kernel's store (edge I of `lib.rs`)
     }
 
     /// Returns whether the calling thread was started with the lock.
@@ -70,8 +71,8 @@ impl<'a> ThreadLock<'a> {
         self.0.store(0, Ordering::Release); // pairs with `exchange` (edge I)
     }
 
-    /// Takes the lock if it is free, and otherwise asks its thread to end. The caller must repeat this until it has the
-    /// lock, because another thread may withdraw the request.
+    /// Takes the lock if it is free, and otherwise asks a holder for life to end. A caller that needs the lock must
+    /// repeat the request, because another thread may withdraw it.
     pub fn request(&self, id: u32) -> ThreadLockState {
         loop {
             let Err(word) = self.exchange(0, id | BORROWED) else {
@@ -91,7 +92,7 @@ impl<'a> ThreadLock<'a> {
         }
     }
 
-    /// Withdraws the request to `holder`. Returns `false` if another thread has withdrawn it, or if `holder` is ending.
+    /// Withdraws the request to `holder`; `false` if another thread has withdrawn it, or `holder` is ending.
     pub fn withdraw(&self, holder: u32) -> bool {
         self.exchange(holder | REQUESTED, holder).is_ok()
     }

@@ -1,6 +1,5 @@
-//! System calls without libc, for code inside a traced program (x86-64). Nothing here touches `errno`,
-//! thread-local storage or the heap, so calls are safe in a signal handler, and on threads that libc does not
-//! know.
+//! System calls without libc, for code inside a traced program (x86-64). No function touches `errno`, thread-local
+//! storage or the heap, so calls are safe in a signal handler, and on threads that libc does not know.
 
 use core::arch::asm;
 
@@ -92,7 +91,7 @@ pub mod nr {
     pub const EPOLL_PWAIT2: usize = 441;
 }
 
-/// Makes a system call; returns the kernel's raw word.
+/// Makes a system call; returns the kernel's raw result.
 ///
 /// # Safety
 /// The call's effects on memory and the process must be sound.
@@ -121,7 +120,7 @@ pub unsafe fn syscall6(
     result
 }
 
-/// Converts the kernel's word into a result.
+/// Converts the kernel's raw result.
 #[inline(always)]
 pub fn check(word: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&word) {
@@ -142,7 +141,7 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { syscall6(number, a, b, c, d, e, f) })
 }
 
-/// Returns this process's id, by a system call each time.
+/// Returns this process's id.
 #[inline]
 pub fn getpid() -> u32 {
     // SAFETY: no arguments, no effects.
@@ -165,12 +164,12 @@ pub fn thread_alive(pid: u32, tid: u32) -> bool {
 
 /// Closes a descriptor.
 pub fn close(fd: i32) {
-    // SAFETY: the agent closes only descriptors that it opened itself.
+    // SAFETY: callers close only descriptors that they opened.
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
 /// Sleeps for about `ns` nanoseconds (under a second). Uses ppoll, because tiptoe may have stopped the calling thread
-/// inside a nanosleep. A second one would overwrite what the kernel needs to restart the first.
+/// inside a nanosleep. A second nanosleep would overwrite the state by which the kernel restarts the first.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a timespec that outlives the call.
@@ -198,7 +197,7 @@ fn clock_ns(clock: usize) -> u64 {
     seconds * 1_000_000_000 + part
 }
 
-/// A flag of [`open`]: exec closes the descriptor. Needed because another thread may call exec.
+/// A flag of [`open`]: exec, which any thread may call, closes the descriptor.
 pub const O_CLOEXEC: i32 = 0o2_000_000;
 
 /// Opens a path.
@@ -260,7 +259,7 @@ pub mod membarrier {
     const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
 
-    /// Registers this process; otherwise [`sync_core`] fails.
+    /// Registers this process, as [`sync_core`] requires.
     pub fn register() -> Result<(), Errno> {
         let args = [REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0];
         // SAFETY: membarrier accesses no memory.

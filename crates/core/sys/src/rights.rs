@@ -9,9 +9,9 @@ pub struct Rights {
     ids: [[u32; 4]; 2],
     /// A hash of the group list; 0 if the list is empty.
     groups: u64,
-    /// The seccomp mode plus the number of filters: each restriction increases it.
+    /// The seccomp mode plus the number of filters. Each restriction increases the sum.
     pub seccomp: u32,
-    /// Identifies each of [`PLACES`]; 0 if unknown.
+    /// A number for the target of each link in [`PLACES`]; 0 if unknown.
     places: [u64; PLACES.len()],
 }
 
@@ -57,7 +57,7 @@ impl Rights {
     }
 
     /// Returns whether another thread has all these rights. Ignores the user or group ids if the saved id differs from
-    /// the effective one, as in the agent's thread once it has given up its rights.
+    /// the effective one, as in tiptoe's own thread once that thread has given up its rights.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {

@@ -1,37 +1,37 @@
-//! The layout of an arena: 64 KiB for trampolines and their unwind information.
+//! The layout of an arena: 64 KiB for trampolines, to which patched places jump, and their unwind information.
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | entries to the agent, their unwind information, addresses of the gate byte and the table of return thunks |
-//! | after that | trampolines, upwards; from the end, their unwind information, downwards |
+//! | 0 | entries: code that calls the agent (tiptoe's library); their unwind information; two addresses for this code |
+//! | after the entries | trampolines, upwards; from the end, their unwind information, downwards |
 //! | [`INDEX`] | two bytes for each [`BLOCK`] |
 //!
-//! A jump that must keep the two bytes after its opcode reaches only one offset in each arena, because they fix its
-//! distance modulo [`LEN`]. So every second arena is rotated by [`LEN`] / 2. Otherwise all arenas could have entries
-//! or index at that offset.
+//! A jump that must keep the two bytes after its opcode reaches only one offset in each arena, because these bytes fix
+//! its distance modulo [`LEN`]. Entries or index may be at that offset. So the layout of every second arena is rotated
+//! by [`LEN`] / 2.
 //!
-//! An arena is read-only. Trampolines write only to their thread's memory. Their return addresses, which the agent
-//! writes, are elsewhere.
+//! An arena is read-only. The addresses to which trampolines return ([`WAYS`]) are elsewhere, because the agent writes
+//! them.
 
 /// Length and alignment of an arena.
 pub const LEN: u64 = 0x1_0000;
 /// Distance from the entries to their unwind information.
 pub const PROLOGUE_UNWIND: u64 = 80;
-/// Offset of the index. For each [`BLOCK`] it has the offset, in [`UNIT`]s, of the unwind information of the
-/// trampoline that begins there, or 0.
+/// Offset of the index. For each [`BLOCK`] the index has the offset, in [`UNIT`]s, of the unwind information of the
+/// trampoline that begins in the block, or 0.
 pub const INDEX: u64 = 0xf800;
 const _: () = assert!(INDEX + LEN / BLOCK * 2 == LEN);
-/// Number of return addresses of a trampoline that follows calls by itself. The agent sets each only once, because the
-/// trampoline then returns calls to it.
+/// Number of callers to which a trampoline can return calls without the agent. The agent sets each return address only
+/// once, because calls that are in progress return to it.
 pub const WAYS: usize = 2;
 /// Bytes of a trampoline's [`WAYS`] return addresses.
 pub const CALLER_BYTES: u64 = 8 * WAYS as u64;
-/// The least length of a trampoline, so that at most one begins in a block.
+/// The least length of a trampoline, so that at most one trampoline begins in a block.
 pub const BLOCK: u64 = 64;
 /// Alignment and unit of unwind information.
 pub const UNIT: u64 = 16;
 
-/// Returns the arena of an address.
+/// Returns the start of the arena of an address.
 pub const fn base(address: u64) -> u64 {
     address & !(LEN - 1)
 }
@@ -51,20 +51,20 @@ pub const fn entry(trampoline: u64) -> u64 {
     base(trampoline) + (INDEX + rotation(trampoline)) % LEN + trampoline % LEN / BLOCK * 2
 }
 
-/// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`];
-/// then every second entry covers the code to which a followed call returns.
+/// A trampoline's unwind information, as `.eh_frame_hdr` and `.eh_frame`. It has one entry, or [`unwind_info::PARTS`]
+/// entries, of which every second covers code to which a call returns.
 pub mod unwind_info {
     /// Offset of the number of entries.
     pub const ENTRIES: u64 = 8;
-    /// Offset of the first entry. An entry is the offsets of its code and its FDE; its code ends where the next begins.
+    /// Offset of the first entry: the offsets of its code and its FDE. The code ends where the next entry's begins.
     pub const TABLE: u64 = 12;
     /// Bytes of an entry.
     pub const ENTRY: u64 = 8;
     /// Offset of the code's length in an FDE.
     pub const COUNT: u64 = 12;
-    /// Number of entries if the trampoline follows calls by itself.
+    /// Number of entries if the trampoline returns calls by itself.
     pub const PARTS: u32 = 1 + 2 * super::WAYS as u32;
-    /// With [`PARTS`] entries: offset of the slot of the probe's first word.
+    /// With [`PARTS`] entries: offset of the number of the probe's first counter.
     pub const SLOT: u64 = TABLE + PARTS as u64 * ENTRY;
     /// With [`PARTS`] entries: offset of the pointer to the return addresses.
     pub const CALLERS: u64 = SLOT + 4;

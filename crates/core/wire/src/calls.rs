@@ -1,6 +1,7 @@
-//! What trampolines share with the agent, mainly to follow calls.
+//! What trampolines (generated code at patched places) share with the agent (tiptoe's library in the target), mainly to
+//! *follow* calls until they return.
 
-/// A slab's words for a probe that follows calls.
+/// The counters of a probe that follows calls.
 pub mod words {
     /// Followed calls that have begun.
     pub const CALLS: u32 = 0;
@@ -14,7 +15,7 @@ pub mod words {
     pub const UNTIMED: u32 = 4;
     /// Nanoseconds from entry to return.
     pub const TOTAL: u32 = 4;
-    /// Nanoseconds from entry to return, without those in followed callees.
+    /// Nanoseconds from entry to return, without the time in followed callees.
     pub const OWN: u32 = 5;
     /// The longest call in nanoseconds.
     pub const LONGEST: u32 = 6;
@@ -29,9 +30,10 @@ pub mod words {
     pub const ALL: u32 = (DURATIONS + DURATION_COUNT).next_multiple_of(8);
 }
 
-/// Bytes of a frame.
+/// Bytes of a frame, the agent's record of a followed call.
 pub const FRAME_BYTES: u8 = 32;
-/// Bound of probe numbers. A key of the table of return thunks has an address in 47 bits, and the number above.
+/// Bound of probe numbers. A key of the table of return thunks (code to which followed calls return) has an address in
+/// 47 bits, and the number above.
 pub const MAX_PROBES: u32 = 1 << 17;
 /// The most pairs in [`crate::Request::Described`].
 pub const MAX_EXTENTS: usize = 1 << 10;
@@ -61,8 +63,8 @@ const fn thunk() -> [u8; THUNK_BYTES] {
     ]
 }
 
-/// Numbers that the agent's hook gets at a function's entry, in place of a system call's number. Those of unwinder N
-/// are the first unwinder's plus N.
+/// Numbers that the agent's hook gets at a function's entry, in place of a system call's number. Unwinder N adds N to
+/// the first unwinder's numbers.
 pub mod intercepted {
     /// Set in each of these numbers.
     pub const FUNCTION: u32 = 1 << 30;
@@ -78,7 +80,7 @@ pub mod intercepted {
     pub const CHANGED: u32 = 1 << 15;
     /// The first unwinder's `_Unwind_Backtrace`.
     pub const BACKTRACE: u32 = 3;
-    /// `longjmp` and similar functions, for `--under`.
+    /// `longjmp` and similar functions, for `--under`, which counts only during calls of a function.
     pub const JUMP: u32 = 1 << 16;
     /// The first unwinder's `_Unwind_SetIP`, for `--under`.
     pub const LAND: u32 = JUMP + 1;
@@ -87,16 +89,18 @@ pub mod intercepted {
 /// System call's hook: the call is not in libc, so the thread-local block may lack the agent's words.
 pub const NOT_LIBCS: u32 = 1 << 29;
 
-/// The slow entry returns this for a call from the trampoline's first known caller, and 2 for one from its second: the
-/// trampoline itself follows these calls. For other followed calls it returns a thunk's address, otherwise 0.
+/// The result of the slow entry ([`crate::AgentAddresses`]) for a call from the trampoline's first known caller; 2 for
+/// the second. The trampoline itself follows these calls. For other followed calls the result is a thunk's address, for
+/// all other calls 0.
 pub const BY_ITSELF: u64 = 1;
-/// Bound of probes' slots. An argument for the agent's entries has the slot in its low 26 bits, and flags above.
+/// Bound of probes' slots (numbers of their first counters). An argument for the agent's entries has the slot in its
+/// low 26 bits, and flags above.
 pub const MAX_SLOT: u32 = 1 << 26;
 /// Slow entry: calls are timed.
 pub const TIMED: i32 = 1 << 26;
 /// Slow entry: nothing was counted, because the thread has no counters yet.
 pub const UNCOUNTED: i32 = 1 << 27;
-/// Slow entry: the call returns in a way that the trampoline cannot handle. Without this flag the call begins.
+/// Slow entry: a call returns in a way that the trampoline cannot handle. Without this flag a call begins.
 pub const RETURNING: i32 = 1 << 28;
 /// Slow entry: the call is of `--under`'s function.
 pub const GATE: i32 = 1 << 29;

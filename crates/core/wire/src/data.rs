@@ -1,4 +1,5 @@
-//! The data segment: the agent's answers, and threads' counters. [`crate`] lists the edges.
+//! The data segment: the answers of the agent (tiptoe's library in the target), and threads' counters, a *slab* for
+//! each thread. [`crate`] lists the edges.
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
@@ -59,14 +60,14 @@ pub enum LeaveReason {
     Seccomp = 1,
     /// The program dropped rights without seccomp, or entered namespaces where the agent can start no thread.
     Confined = 2,
-    /// The program was about to run a thread whose thread-local block the C library did not set up. Trampolines would
-    /// follow garbage pointers there.
+    /// The program was about to run a thread whose thread-local block, where patched code reads pointers, the C library
+    /// did not set up.
     Storage = 3,
     /// The program was about to send all system calls, including the agent's, to a signal handler.
     Dispatch = 4,
 }
 
-/// A data segment. Unless stated, the agent calls the methods that store, tiptoe those that load.
+/// A data segment. Unless stated, the agent calls the methods that store, and tiptoe the methods that load.
 #[derive(Clone, Copy)]
 pub struct Data<'a> {
     words: Words<'a>,
@@ -86,7 +87,7 @@ impl<'a> Data<'a> {
         [State::Dormant as u64, 0, errno]
     }
 
-    /// Views words; `None` if too few.
+    /// Views words; `None` if there are too few.
     pub fn new(words: Words<'a>, geometry: Geometry) -> Option<Self> {
         (words.len() as u64 * 8 >= geometry.data_bytes()).then_some(Data { words, geometry })
     }
@@ -102,7 +103,7 @@ impl<'a> Data<'a> {
         self.words.futex(OWNER)
     }
 
-    /// Publishes the agent's identity, and that it serves.
+    /// Publishes the agent's identity, and [`State::Serving`].
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);
@@ -142,7 +143,7 @@ impl<'a> Data<'a> {
     /// Publishes the state.
     pub fn set_state(&self, state: State) {
         if let Some(word) = self.words.at(STATE) {
-            // Release: pairs with `state` for the greeting.
+            // Release: pairs with `state`, and publishes the greeting.
             word.store(state as u64, Release);
         }
     }
@@ -168,7 +169,7 @@ impl<'a> Data<'a> {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// Returns how often sites were armed again because another tracer overwrote them.
+    /// Returns how often a place was patched again because another tracer overwrote the patch.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
@@ -190,19 +191,19 @@ impl<'a> Data<'a> {
         .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Counts a site that was armed again. Called only by the agent's thread.
+    /// Counts a place that was patched again. Called only by the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores record `index`'s result, which the [`crate::Request`] defines.
+    /// Stores the result of the request's record `index`, which the [`crate::Request`] defines.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
         }
     }
 
-    /// Returns record `index`'s result, valid once the request is acknowledged.
+    /// Returns the result of record `index`, valid once the request is acknowledged.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -220,13 +221,13 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Returns the last answered sequence.
+    /// Returns the last answered request's sequence number.
     pub fn acknowledged(&self) -> u64 {
         // Acquire: pairs with `answer` (edge B).
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Returns the futex with the last answered sequence.
+    /// Returns the futex with [`Data::acknowledged`].
     #[cfg(not(tiptoe_loom))]
     pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
         self.words.at(ACK)
@@ -287,7 +288,7 @@ impl<'a> Data<'a> {
     }
 
     /// Sets a slab's credit: the number of hits that its thread may follow or record. Called by tiptoe, and for new
-    /// slabs by the agent. The thread's decrement is not atomic, so it may overwrite this store.
+    /// slabs by the agent. The thread's decrement is not atomic, and may overwrite this store.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         self.set_counter(slab, CREDIT, credit);
     }
@@ -297,9 +298,9 @@ impl<'a> Data<'a> {
         self.counter(slab, CREDIT)
     }
 
-    /// Returns whether the thread is in a call of `--under`'s function.
+    /// Returns whether the thread is in a call of the function to which `--under` limits counting.
     pub fn is_inside(&self, slab: u32) -> bool {
-        // Threads that share the overflow slab cannot be tracked.
+        // Threads without a slab share slab 0, so their calls cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
@@ -324,14 +325,14 @@ impl<'a> Data<'a> {
         Hits::new(self.words.part(first, len)?)
     }
 
-    /// Returns a slab's ring, if any.
+    /// Returns a slab's ring of records, if any.
     pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
         let (first, len) = self.geometry.ring(slab)?;
         let own = self.words.part(self.geometry.slab(slab), SLAB_WORDS)?;
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call, as trampolines do.
+    /// Records a call, as the code at patched places does.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -360,7 +361,7 @@ impl<'a> Data<'a> {
         let word = self
             .word_of(slab, slot)
             .and_then(|word| self.words.at(word));
-        // Relaxed: orders nothing. Atomic, because a signal handler may store, too.
+        // Relaxed: orders no data. Atomic, because a signal handler may store a value.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
@@ -373,7 +374,7 @@ impl<'a> Data<'a> {
     /// Adds to a counter.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         if let Some(word) = self.word_of(slab, slot) {
-            // Atomic, because other threads (in the overflow slab) and signal handlers may add, too.
+            // Atomic, because signal handlers, and other threads in slab 0, may add.
             self.words.add(word, count);
         }
     }
@@ -382,7 +383,7 @@ impl<'a> Data<'a> {
 fn raise(words: Words, index: usize, value: u64) {
     use crate::primitive::Ordering::Relaxed;
     let Some(word) = words.at(index) else { return };
-    // Relaxed: orders nothing; a reader that misses the value reads again later.
+    // Relaxed: orders no data.
     let mut now = word.load(Relaxed);
     while now < value
         && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)

@@ -1,4 +1,4 @@
-//! The environment entry that gives descriptors to the agent in a command that tiptoe starts.
+//! The environment entry that gives descriptors to the *agent*, the library that tiptoe preloads into a command.
 //!
 //! Any process can forge an entry for its children, and an agent injected by root would read it. So an entry is valid
 //! only with the key that tiptoe wrote into the preloaded agent's image.

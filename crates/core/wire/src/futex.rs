@@ -1,10 +1,13 @@
-//! The layout of lock contention data in the slabs, from the session's lock slot on.
+//! The layout of lock contention data in the *slabs*, each a thread's counters. The data begins at the session's lock
+//! slot (counter number). Times are in ticks of the time stamp counter unless stated.
 //!
 //! A thread's words are the [`head`], the cached [`path`]s, and [`ENTRIES`] [`entry`]s. Only the thread and its signal
 //! handlers write there; tiptoe writes only [`head::GAP`] and [`activity::SINCE`]. A handler may interrupt anywhere,
-//! so each change must be a single instruction. Slab 0 holds what all threads share.
+//! so each change must be a single instruction. Slab 0 holds what all threads share: [`UNSEEN`], [`RELEASED`],
+//! [`segment`], [`board`], [`history`], [`frames`].
 //!
-//! A *notice* is the number that a trampoline passes to the agent's hook of futex calls.
+//! A *notice* is the number that the code around a patched futex call passes to the *hook*, tiptoe's code in the
+//! target.
 
 /// Entries per thread, a page each.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
@@ -12,14 +15,14 @@ pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 288 };
 pub const ENTRY_WORDS: u32 = 512;
 /// Words of a slab's lock contention data.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: calls by threads without a slab.
+/// Futex calls by threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
-/// In slab 0: when the lock of `--hold` was last released, in ticks. Unused for rwlocks, which may have several
-/// holders.
+/// When the lock of `--hold`, whose hold times are measured, was last released. Unused for rwlocks, which may have
+/// several holders.
 pub const RELEASED: u32 = UNSEEN - 1;
 
-/// In slab 0: where the session's slabs are. These words share a cache line with the first words of [`frames`], because
-/// each hook reads both.
+/// Where the session's slabs are. These words share a cache line with the first words of [`frames`], because each hook
+/// reads both.
 pub mod segment {
     /// The first slab's address.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
@@ -29,28 +32,28 @@ pub mod segment {
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
-/// In a notice: the hook runs after the call.
+/// Notice: the hook runs after the call.
 pub const AFTER: i32 = 1 << 30;
-/// In a notice: no hook runs after the call, so waits are only counted.
+/// Notice: no hook runs after the call, so waits are only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// In a notice: bits for one of [`hold`], if the function takes or releases the lock of `--hold`.
+/// Notice: bits for one of [`hold`], if the function takes or releases the lock of `--hold`.
 pub const HOLD: i32 = 7 << 26;
-/// In a notice: the call is in a rwlock function.
+/// Notice: the call is in a rwlock function.
 pub const RWLOCK: i32 = i32::MIN;
-/// In a notice: the `tiptoe_stack::Rule` that finds the function's caller.
+/// Notice: the `tiptoe_stack::Rule` that finds the function's caller.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a library reports itself (`tiptoe-port`); [`entry::VIA`] then has the number of the
-/// lock's name and mode.
+/// The operation of a wait that a library reports (`tiptoe-port`). Its [`entry::VIA`] has the number of the lock's name
+/// and mode.
 pub const REPORTED: u32 = 0x7e;
-/// In the [`entry::VIA`] of a reported wait: the position of the lock's mode, eight bits.
+/// The position of the lock's mode, eight bits, in that [`entry::VIA`].
 pub const REPORTED_MODE_SHIFT: u32 = 48;
 
 /// What a function does with a lock.
 pub mod hold {
     /// Takes the lock.
     pub const TAKES: i32 = 1 << 26;
-    /// Tries to take the lock; the agent does not read the result.
+    /// Tries to take the lock; the hook does not read the result.
     pub const TRIES: i32 = 2 << 26;
     /// Releases the lock.
     pub const GIVES: i32 = 3 << 26;
@@ -62,7 +65,7 @@ pub mod hold {
     pub const FREES: i32 = 6 << 26;
 }
 
-/// In a notice: the call is in a mutex function. No constant of [`hold`] has this value.
+/// Notice: the call is in a mutex function. No constant of [`hold`] has this value.
 pub const MUTEX: i32 = HOLD;
 
 /// The first words of a thread.
@@ -70,37 +73,37 @@ pub mod head {
     /// The value of [`WAITS`] at which the next wait is timed.
     pub const NEXT: u32 = 0;
     /// Low half: the thread's id. High half: bits 2 to 33 of the address of the lock that the thread took after a
-    /// sleep and still holds, or 0. A wake reads both halves, so they share a word.
+    /// sleep and still holds, or 0.
     pub const THREAD: u32 = 1;
     /// Calls that may wait.
     pub const WAITS: u32 = 2;
     /// Calls that wake.
     pub const WAKES: u32 = 3;
-    /// The current *episode*, one contended call by the user's code. Three words: the awaited address or 0, the call
-    /// site, [`EPISODE_FRAME`].
+    /// The current *episode*, one contended lock call by the user's code. Three words: the awaited address or 0, the
+    /// call site, [`EPISODE_FRAME`].
     pub const EPISODE: u32 = 4;
-    /// The caller's frame. The word stays after the episode, because tiptoe finds the thread's stack by it.
+    /// The caller's frame. The word stays after the episode, because tiptoe finds the thread's stack by this address.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// The measured hold, five words: the lock or 0; the call site that took it; that call's frame; the time of taking
-    /// in ticks, or 0; the depth of recursion.
+    /// The measured hold, five words: the lock or 0; the call site that took the lock; that call's frame; the time of
+    /// that call, or 0; the depth of recursion.
     pub const MEASURED_HOLD: u32 = 7;
-    /// Mean of the random number of waits that are skipped between timed ones.
+    /// Mean of the random number of waits that are skipped between timed waits.
     pub const GAP: u32 = 12;
-    /// The next timed wait's weight; 0 while every wait is timed.
+    /// The next timed wait's weight, the number of waits for which it counts; 0 while every wait is timed.
     pub const NEXT_WEIGHT: u32 = 13;
     /// State of the random number generator of gaps.
     pub const SEED: u32 = 14;
     /// Calls that found no free entry.
     pub const FULL: u32 = 15;
-    /// The activities' stack pointers; 0 if free.
+    /// Each [`super::activity`]'s stack pointer; 0 if free.
     pub const SPS: u32 = 16;
-    /// The other words of the activities.
+    /// The activities' further words.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
 /// A wait in progress.
 pub mod activity {
-    /// The most nested waits. Waits nest, because signal handlers wait, too.
+    /// The most nested waits: a signal handler may wait during a wait.
     pub const DEPTH: u32 = 8;
     /// Words of an activity.
     pub const WORDS: u32 = 8;
@@ -110,12 +113,12 @@ pub mod activity {
     pub const SITE: u32 = 1;
     /// The return address in libc.
     pub const VIA: u32 = 2;
-    /// When the wait began, in ticks; for a skipped wait its number, with [`SKIPPED`].
+    /// When the wait began; for a skipped wait, the wait's number with [`SKIPPED`].
     pub const SINCE: u32 = 3;
     /// Sampling skipped the wait, so the clock was not read.
     pub const SKIPPED: u64 = 1 << 62;
-    /// tiptoe saw the wait in progress twice. Such a long wait has weight 1, because more would distort the sums. If
-    /// sampling had skipped it, [`SINCE`] is approximate.
+    /// tiptoe saw the wait in progress twice. Such a long wait has weight 1, because a larger weight would distort the
+    /// sums. If sampling skipped the wait, [`SINCE`] is approximate.
     pub const GOES_ON: u64 = 1 << 63;
     /// The futex operation, or [`super::REPORTED`]; above it the lock's kind (`tiptoe-futex`, `calls`).
     pub const OPERATION: u32 = 4;
@@ -123,9 +126,9 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// The checksum in the futex's [`super::board`] cell when the wait began.
     pub const SEEN: u32 = 6;
-    /// For a reported wait: the last futex on which it waited, to whose board cell [`SEEN`] belongs. For a lock that
-    /// records its holder: the counts of the lock's ring (low half) and family (high half) in [`super::history`] when
-    /// the wait began.
+    /// For a reported wait: the last futex on which the thread waited, to whose board cell [`SEEN`] belongs. For a lock
+    /// that records its holder: the counts of the lock's ring (low half) and family (high half) in [`super::history`]
+    /// when the wait began.
     pub const WITHIN: u32 = 7;
 }
 
@@ -135,7 +138,7 @@ pub mod path {
     pub const PATHS: u32 = 128;
     /// Bits of a hash.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
-    /// Slots probed.
+    /// Slots searched.
     pub const LOOKS: u32 = 2;
     /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
@@ -158,15 +161,15 @@ pub mod path {
     pub const MOST: u32 = 3;
 }
 
-/// A thread's calls by address and call site.
+/// A thread's futex calls by address and call site.
 pub mod entry {
-    /// The address.
+    /// The futex's address.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
     /// The return address in libc or in tiptoe's trampoline; above it the operation.
     pub const VIA: u32 = 2;
-    /// Calls.
+    /// All calls.
     pub const CALLS: u32 = 3;
     /// Waits that another thread ended.
     pub const WOKEN: u32 = 4;
@@ -174,18 +177,18 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user.
     pub const EPISODES: u32 = 6;
-    /// The node of the thread's scope in the tree of scopes. It is in the cache line that each call reads.
+    /// The thread's node in the tree of scopes.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
     /// Other calls: errors and untimed calls.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in all waits but [`AT_ONCE`]. Here, in [`DURATIONS`] and in [`WAKERS`], a timed wait also counts
-    /// for the waits skipped before it.
+    /// Nanoseconds in all waits but [`AT_ONCE`]. In this sum, in [`DURATIONS`] and in [`WAKERS`], a timed wait counts
+    /// with its weight.
     pub const SLEPT_NS: u32 = 10;
     /// Timed waits that did not end with an error.
     pub const TIMED: u32 = 11;
-    /// The longest wait.
+    /// The longest wait in nanoseconds.
     pub const LONGEST: u32 = 12;
     /// Waits ended by call sites without room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
@@ -234,7 +237,7 @@ pub const OPERATION_SHIFT: u32 = 56;
 /// The [`entry::VIA`] of an entry with hold times instead of waits. No operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
-/// In slab 0: cells with the last wake at each address, found by its hash.
+/// Cells with the last wake at each address, found by the address's hash.
 pub mod board {
     /// Log2 of the cells.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
@@ -250,7 +253,7 @@ pub mod board {
     pub const SUM: u32 = 3;
 }
 
-/// In slab 0: rings of locks' hand-overs, found by the lock's hash (`tiptoe-futex`, `history`).
+/// Rings of hand-overs (a lock's changes of holder), found by the lock's hash (`tiptoe-futex`, `history`).
 pub mod history {
     /// Log2 of the rings.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 0 } else { 4 };
@@ -258,7 +261,7 @@ pub mod history {
     pub const COUNT: u32 = if cfg!(tiptoe_loom) { 2 } else { 256 };
     /// Words of a hand-over.
     pub const WORDS: u32 = 4;
-    /// The time, in ticks.
+    /// The time.
     pub const AT: u32 = 0;
     /// The new holder in the lower [`HOLDER`] bits: a thread, [`READERS`], [`NOBODY`], or 0 if unknown. Above these
     /// bits: the thread that released the lock, and [`OWN`].
@@ -284,8 +287,7 @@ pub mod history {
     pub const RINGS: u32 = (super::RELEASED - (RING_WORDS << BITS)) & !7;
 }
 
-/// How to unwind the runtime libraries' functions. In slab 0, because hooks may read this after the session, when the
-/// plan is unmapped.
+/// How to unwind the functions of runtime libraries, such as libc. Hooks may read these words after the session.
 pub mod frames {
     /// Start of all libraries' code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
@@ -317,19 +319,19 @@ pub mod frames {
         pub const RWLOCK: u64 = 3;
     }
 
-    /// Cached searches for a return address, found by its hash, two words each: the address; its rule with the flags
-    /// below.
+    /// Cached searches for a return address, found by the address's hash, two words each: the address; its rule with
+    /// the flags below.
     pub const CACHE: u32 = OWNERS + OWNER_COUNT * OWNER_WORDS;
     /// Bits of a hash.
     pub const CACHE_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
-    /// Slots probed.
+    /// Slots searched.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const CACHED_LIBC: u64 = 1 << 32;
-    /// A thread has taken the slot, and may still be filling it.
+    /// A thread took the slot, and may still be filling it.
     pub const CACHED_TAKEN: u64 = 1 << 33;
-    /// The address is in a [`library::MIXED`] library. With a rule, the address is in the standard library's code,
-    /// otherwise in the user's.
+    /// The address is in a [`library::MIXED`] library: with a rule, in the standard library's code, otherwise in the
+    /// user's.
     pub const CACHED_MIXED: u64 = 1 << 34;
     /// Rows of unwinding rules, by address, for `tiptoe_stack::find`.
     pub const ROWS: u32 = CACHE + 2 * ((1 << CACHE_BITS) + LOOKS);

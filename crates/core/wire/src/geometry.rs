@@ -1,4 +1,5 @@
-//! The sizes of a data segment's parts. A *slab* is a thread's counters.
+//! The sizes of a data segment's parts. A *slab* is a thread's counters, a *slot* a counter's number, a *ring* a slab's
+//! buffer for records of calls.
 
 use crate::{futex, hits, ring, scopes};
 
@@ -10,15 +11,14 @@ pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: u32 = 0;
 /// The most bytes of all slabs, unless [`MIN_SLABS`] need more.
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// The least number of slabs; many, because threads without a slab are slow at each hit, and unwritten slabs take no
-/// memory.
+/// The least number of slabs; many, because threads without a slab are slow. Unwritten slabs take no memory.
 const MIN_SLABS: usize = 512;
-/// The most bytes of all slabs with rings. Lower than [`MAX_SLAB_BYTES`], because whole rings get written.
+/// The most bytes of all slabs with rings. Lower than [`MAX_SLAB_BYTES`], because a thread writes its whole ring.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
-/// A data segment's geometry, from which both sides compute all offsets. The target reads it from the plan, which
-/// only tiptoe can write.
+/// A data segment's geometry, from which tiptoe and the target compute all offsets. The target reads the geometry from
+/// the plan segment, which only tiptoe can write.
 ///
 /// Slab 0 is the *overflow slab*: threads without a slab add to it atomically, so that counts are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Geometry {
 /// What a session needs of a data segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The end of the slots that earlier sessions' sites use, or 0.
+    /// The end of the slots that earlier sessions' patches use, or 0.
     pub known: u32,
     /// Counters in each slab.
     pub counters: u32,
@@ -87,11 +87,11 @@ impl Layout {
 }
 
 impl Geometry {
-    /// The size of a slab's directory entry.
+    /// The size of a slab's directory entry, which names the slab's thread.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-    /// The slot that counts the thread's open calls of `--under`'s function. The count must be changed atomically,
-    /// because a call may end on another thread.
+    /// The slot that counts the thread's open calls of the function to which `--under` limits counting. The count must
+    /// be changed atomically, because a call may end on another thread.
     pub const INSIDE: u32 = 1;
 
     /// The slot of the thread's scope node.
@@ -100,7 +100,7 @@ impl Geometry {
     /// The first counter, after the slab's own words.
     pub const FIRST_SLOT: u32 = crate::FIRST_SLOT;
 
-    /// Returns the geometry of a segment with `slots` counters per slab, and with 512 to 16,384 slabs.
+    /// Returns the geometry for `slots` counters per slab, with 512 to 16,384 slabs.
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),

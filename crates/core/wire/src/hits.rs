@@ -1,4 +1,5 @@
-//! Hits of breakpoints that the program's threads handle themselves. All threads share one ring, after the slabs.
+//! Hits of breakpoints that the program's threads handle themselves. All threads share one ring, after the threads'
+//! counters.
 //!
 //! Writers are signal handlers; tiptoe is the one reader. All writers share one head, which orders the hits, and costs
 //! little compared with a trap. A writer advances the head to reserve a cell, unless the ring is full. Then it writes
@@ -11,7 +12,7 @@
 //! | K: a store may be missed | [`Hits::next_epoch`], [`Hits::set_resting`], [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! A writer blocks all signals but its breakpoints', so only the process's end or a debugger leaves a cell incomplete.
-//! The reader waits for such a cell until the session ends.
+//! The reader waits for an incomplete cell until the session ends.
 
 #[cfg(not(tiptoe_loom))]
 use crate::primitive::Ordering::SeqCst;
@@ -46,7 +47,7 @@ const THREADS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 256,
     _ => 1 << 15,
 };
-/// Slots probed for a thread.
+/// Entries of that table that a search for a thread probes.
 const PLACES: usize = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
 mod head {
@@ -80,7 +81,7 @@ mod cell {
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
-    /// The epoch; the top bit marks a gap.
+    /// The [`super::Epoch`]; the top bit marks a gap.
     pub(super) const EPOCH: usize = 24;
     /// Readable bytes of value and stack.
     pub(super) const BYTES: usize = 25;
@@ -102,7 +103,7 @@ pub struct Hit {
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// Whether the thread blocked the signal at the hit, so that this is a later state.
+    /// Whether this is a later state, because the thread blocked the signal at the hit.
     pub is_late: bool,
     /// The time of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -118,16 +119,17 @@ pub struct Hit {
     pub epoch: Epoch,
 }
 
-/// A request for the agent's thread. No thread waits for the answer.
+/// A request for tiptoe's thread in the program. No thread waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncRequest {
-    /// Enable the events, because a new window began.
+    /// Enable the events, because a new window (period of the budget) began.
     Wake = 1,
-    /// Release ended threads' reservations, and make those that new threads failed to make.
+    /// Release the debug registers that ended threads reserved, and make the reservations that new threads failed to
+    /// make.
     Look = 2,
 }
 
-/// The shared words.
+/// The shared words of hits.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
@@ -138,7 +140,7 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Hits<'a> {
-    /// Views words; `None` if too few.
+    /// Views words; `None` if there are too few.
     pub fn new(words: Words<'a>) -> Option<Hits<'a>> {
         (words.len() >= WORDS as usize).then_some(Hits(words))
     }
@@ -195,7 +197,7 @@ impl<'a> Hits<'a> {
         self.0.add(head::GAPS, 1);
     }
 
-    /// Returns the number of gaps.
+    /// Returns how often [`Hits::note_gap`] was called.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }
@@ -216,7 +218,7 @@ impl<'a> Hits<'a> {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// Sets [`Hits::is_resting`]. Returns whether that changed.
+    /// Sets [`Hits::is_resting`]. Returns whether the flag changed.
     pub fn set_resting(&self, rest: bool) -> bool {
         // AcqRel: pairs with `epoch` (edge K). A thread that sees the flag cleared must see `IS_WAKING` set.
         let word = self.0.at(head::IS_RESTING);
@@ -230,7 +232,7 @@ impl<'a> Hits<'a> {
     /// Makes a request. The caller must wake [`crate::Data::owner`].
     pub fn ask(&self, what: AsyncRequest) {
         if let Some(word) = self.0.at(head::REQUESTED) {
-            // Relaxed: publishes nothing else.
+            // Relaxed: the bit publishes no other data.
             word.fetch_or(what as u64, Relaxed);
         }
     }
@@ -289,8 +291,7 @@ impl<'a> Hits<'a> {
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
         let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
         // SeqCst: the flag is set before the futex call loads the tail, and the reader stores the tail before it loads
-        // the flag. So the call sees the new tail, or the reader wakes the writer. If `tail` is already new, the next
-        // reading wakes the writer.
+        // the flag. So the call sees the new tail, or the reader wakes the writer.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
@@ -345,7 +346,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the address for the watched value, and how many bytes of stack fit after it.
+    /// Returns the address for the watched value, and how many bytes of stack fit after the value.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }

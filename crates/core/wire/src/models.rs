@@ -183,7 +183,7 @@ fn a_credit_is_never_overdrawn() {
         let data = data();
         data.set_credit(1, 1);
         let thread = loom::thread::spawn(move || {
-            // `spend` is not atomic, like a trampoline's compare and `decq`.
+            // `spend` is not atomic, like the compare and `decq` of generated code.
             (0..3).filter(|_| spend(&data)).count() as u64
         });
         data.set_credit(1, 1);

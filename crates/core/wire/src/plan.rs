@@ -1,5 +1,5 @@
-//! The plan segment: tiptoe's requests to the agent, one at a time. [`crate`] lists the edges, pairs of Release and
-//! Acquire.
+//! The plan segment: tiptoe's requests to the agent, its library in the target, one at a time. [`crate`] lists the
+//! edges.
 
 use crate::MAGIC;
 use crate::arena;
@@ -30,20 +30,20 @@ const LOCKED_LOOKUPS: usize = 18;
 const RECORDS: usize = PAGE_WORDS;
 const END: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 
-/// A request. Each variant's comment names the records after the colon. The variants' numbers are on the wire.
+/// A request. Each variant's comment names the records after the colon. The numbers are on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Map memory for trampolines: [`Map`]s. Results: 0 or an errno.
+    /// Map memory for trampolines (code to which patches jump): [`Map`]s. Results: 0 or an errno.
     Map = 1,
-    /// Patch [`Site`]s.
+    /// Patch [`Site`]s, places in the code.
     Arm = 3,
     /// Restore sites: addresses.
     Disarm = 4,
     /// Call indirect function resolvers: addresses. Results: addresses.
     Resolve = 5,
     /// Take over SIGTRAP and SIGILL before any site is patched. Results: the generation in the high half of
-    /// [`crate::tls::BELIEVED`]; the initial values of a thread's first word and of [`crate::tls::FRAMES`].
+    /// [`crate::tls::BELIEVED`]; the initial values of the first word in [`crate::tls`] and of [`crate::tls::FRAMES`].
     Prepare = 6,
     /// Restore everything, and end the agent's thread.
     Detach = 7,
@@ -51,15 +51,15 @@ pub enum Request {
     Go = 8,
     /// Patch an earlier session's sites: addresses.
     ArmAgain = 9,
-    /// Make lookups find the earlier of two records of one address: the earlier records' trampolines, ascending.
+    /// Make lookups find the earlier of two sites at one address: the earlier sites' trampolines, ascending.
     Recall = 21,
     /// Restore and patch sites [`Plan::times`] times, for tests: addresses.
     Toggle = 10,
     /// Finish [`Request::Detach`], after [`crate::State::Unhooked`]. tiptoe has then blocked, in each thread, the
     /// signals that [`crate::tls::BELIEVED`] names.
     Settle = 12,
-    /// Prepare to follow calls: the number of return thunks ([`Plan::THUNKS`]). For the number 0, results: how many
-    /// are in use, how many exist.
+    /// Prepare to *follow* calls (observe them until they return): the number of return thunks, to which these calls
+    /// return. Results for 0: how many thunks are in use, how many exist.
     Thunks = 13,
     /// Learn the unwinders' functions that return a frame's address: addresses.
     Unwinders = 14,
@@ -70,7 +70,7 @@ pub enum Request {
     SplitMaps = 25,
     /// Count ended threads' open calls in [`crate::calls::words::LEFT`].
     Bury = 15,
-    /// Read the list of mappings now, not only after the hooks missed a change. Publishes [`crate::Readings`].
+    /// Read the list of mappings now. Publishes [`crate::Readings`].
     ReadMaps = 24,
     /// Watch the loader's list of libraries: its address.
     Watch = 16,
@@ -79,9 +79,9 @@ pub enum Request {
     /// Open breakpoints for all threads: the number of CPUs, [`WatchTarget`]s. Results: how many threads have events,
     /// how many were created meanwhile, and on failure the thread without events.
     Observe = 18,
-    /// Move a breakpoint: its number, a [`WatchTarget`].
+    /// Move a breakpoint: the breakpoint's number, a [`WatchTarget`].
     Turn = 19,
-    /// Open ports (`tiptoe-port`) of the program: addresses. Results: 0, or EINVAL if an address has none.
+    /// Open ports, by which libraries call the agent (`tiptoe-port`): addresses. Results: 0, or EINVAL for no port.
     Ports = 20,
 }
 
@@ -101,7 +101,7 @@ impl Request {
 /// Memory to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The arena's address.
+    /// The address of the first arena ([`crate::arena`]).
     pub base: u64,
     /// Length in bytes, whole arenas.
     pub len: u64,
@@ -114,7 +114,7 @@ pub struct Map {
 pub enum MapContent {
     /// Arenas: executable, read-only, shared, so that a fork copies nothing.
     Code {
-        /// Offset in the code, whole arenas.
+        /// Offset in the segment's code, whole arenas.
         offset: u64,
     },
     /// Words of trampolines that follow calls: zeroed, writable, private.
@@ -150,7 +150,7 @@ impl Map {
 pub struct WatchTarget {
     /// The watched address.
     pub address: u64,
-    /// Its size in bytes.
+    /// The number of watched bytes.
     pub len: u8,
     /// The kernel's bits for read, write and execute.
     pub access: u8,
@@ -179,14 +179,14 @@ impl WatchTarget {
     }
 }
 
-/// How followed calls are timed.
+/// How followed and recorded calls are limited and timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// How many hits a thread may follow or record until tiptoe allows more.
     pub credit: u64,
     /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
-    /// Calls shorter than this are only counted.
+    /// Calls shorter than this are not timed.
     pub slower_ns: u64,
 }
 
@@ -201,7 +201,7 @@ pub struct Library {
     pub end: u64,
 }
 
-/// A plan segment. tiptoe calls the methods that store, the agent all others.
+/// A plan segment. tiptoe calls the methods that store, the agent all other methods.
 #[derive(Clone, Copy)]
 pub struct Plan<'a>(Words<'a>);
 
@@ -224,8 +224,8 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes a new plan's header. With `keep_slabs`, dead threads' slabs are never reused, so that each thread has
-    /// its own counts.
+    /// Writes a new plan's header. With `keep_slabs`, dead threads' slabs (counters) are never reused, so that each
+    /// thread has its own counts.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -235,14 +235,14 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// Sets how calls are timed.
+    /// Sets the clock.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
     }
 
-    /// Sets the slot of lock data, or 0.
+    /// Sets the slot (number of the first counter) of lock data, or 0.
     pub fn set_lock_slot(&self, slot: u32) {
         self.0.store(LOCKS, slot.into());
     }
@@ -262,7 +262,7 @@ impl<'a> Plan<'a> {
         self.0.load(SCOPES) as u32
     }
 
-    /// Returns how calls are timed.
+    /// Returns the clock.
     pub fn clock(&self) -> Clock {
         Clock {
             credit: self.0.load(CREDIT),
@@ -294,8 +294,8 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals where no hook
-    /// sees it.
+    /// Sets whether trap bytes may be written. Must be false if a thread can block the traps' signals unnoticed by the
+    /// agent.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
@@ -305,7 +305,7 @@ impl<'a> Plan<'a> {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Counts one of tiptoe's checks whether the program gave up rights, such as by seccomp.
+    /// Counts one of tiptoe's checks whether the program gave up rights.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
@@ -315,7 +315,7 @@ impl<'a> Plan<'a> {
         self.0.load(LOOKS)
     }
 
-    /// Sets whether traps' probes are looked up only under the lock, for benches.
+    /// Sets whether traps' probes are looked up only under a lock, for benches.
     pub fn set_locked_lookups(&self, locked: bool) {
         self.0.store(LOCKED_LOOKUPS, locked.into());
     }
@@ -341,7 +341,7 @@ impl<'a> Plan<'a> {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request with stored records; returns its sequence.
+    /// Publishes a request with stored records; returns the request's sequence number.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);
@@ -353,7 +353,7 @@ impl<'a> Plan<'a> {
         next
     }
 
-    /// Returns the newest request's sequence, or 0.
+    /// Returns the newest request's sequence number, or 0.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))

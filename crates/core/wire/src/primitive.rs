@@ -1,4 +1,4 @@
-//! The crate's only import of atomics, so that loom runs the shipped code.
+//! The crate's only atomics, which are loom's in models.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};

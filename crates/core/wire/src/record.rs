@@ -5,9 +5,9 @@ use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// Words of one [`Site`] in the agent's table, which begin with those on the wire.
+/// Words of one [`Site`] in the agent's table, which begin with the words on the wire.
 pub const SLOT_WORDS: usize = 15;
-/// The most heads in a *window*, the instructions that a patch displaces.
+/// The most heads in a *window*, the instructions that a patch overwrites.
 pub const MAX_HEADS: usize = 5;
 
 /// A *head*: the first byte of an instruction in the window, and where the instruction's relocated copy is.
@@ -15,7 +15,7 @@ pub const MAX_HEADS: usize = 5;
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset in the trampoline where a thread that trapped here continues.
+    /// Offset in the trampoline, which contains the copies, where a thread that trapped at the head continues.
     pub resume: u16,
     /// Whether this is, instead of a head, a byte inside the first instruction. The byte traps if another tool restores
     /// the site's first byte.
@@ -29,24 +29,24 @@ pub struct SiteFlags(pub u8);
 impl SiteFlags {
     /// A byte at a head raises SIGILL.
     pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
-    /// A system call hook: must be armed first and removed last.
+    /// A system call hook: must be patched first and restored last.
     pub const HOOK: SiteFlags = SiteFlags(2);
     /// A permanent trap.
     pub const TRAP: SiteFlags = SiteFlags(4);
     /// Follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// Times the followed calls, too.
+    /// Times the followed calls.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
-    /// Stays armed between sessions.
+    /// Stays patched between sessions.
     pub const STAYS: SiteFlags = SiteFlags(32);
 
     /// Groups hits or calls by an argument's value.
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// Reports a futex call, and counts nothing. Together the two bits mean nothing else, because sites that group by
-    /// value never record.
+    /// Reports a futex call, and counts nothing. The two bits have no other meaning together, because sites that group
+    /// by value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Returns whether all bits of `other` are set.
@@ -63,13 +63,13 @@ impl SiteFlags {
 /// A patched site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Its first byte.
+    /// The address of its first byte.
     pub address: u64,
     /// The target of the patch's jump.
     pub trampoline: u64,
     /// The address of the *island*, the 5-byte jump to which a 2-byte jump leads, or 0.
     pub island: u64,
-    /// The site's first counter in each slab. A hook has none.
+    /// The number of the site's first counter. A hook has no counter.
     pub slot: u32,
     /// Number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last byte and the byte
     /// after it, at [`Site::PAIR`], form one trap).
@@ -78,11 +78,11 @@ pub struct Site {
     pub flags: SiteFlags,
     /// The original bytes.
     pub original: [u8; 8],
-    /// The bytes while armed.
+    /// The bytes while patched.
     pub patched: [u8; 8],
     /// The island's original bytes.
     pub island_original: [u8; 8],
-    /// The island's bytes while armed.
+    /// The island's bytes while patched.
     pub island_patched: [u8; 8],
     /// Number of `heads`.
     pub head_count: u8,
@@ -90,7 +90,7 @@ pub struct Site {
     pub heads: [Head; MAX_HEADS],
     /// The trampoline's length.
     pub code_len: u16,
-    /// The unwind information's offset in the arena, in [`crate::arena::UNIT`]s.
+    /// The unwind information's offset in the trampoline's arena, in [`crate::arena::UNIT`]s.
     pub unwind: u16,
     /// The unwind information's length in units.
     pub unwind_len: u8,
@@ -117,19 +117,19 @@ impl Site {
         hook && self.is_quiet()
     }
 
-    /// Returns whether the patch displaces one instruction. Such a patch needs a trap byte only while it is written,
-    /// and only if threads run.
+    /// Returns whether the patch overwrites one instruction. Such a patch needs a trap byte only while it is written
+    /// and threads run.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Returns whether the patch never needs a trap byte, because it displaces one instruction in one aligned word.
+    /// Returns whether the patch never needs a trap byte, because it overwrites one instruction in one aligned word.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// Returns the number of counters from its slot on.
+    /// Returns how many counters the site has.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,

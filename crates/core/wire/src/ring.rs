@@ -1,7 +1,7 @@
 //! Records of single calls: a ring for each thread, after its counters.
 //!
-//! The thread is the one writer, tiptoe the one reader. Trampolines (`code/patch`'s `recorded.rs`) write as
-//! [`Ring::push`] does:
+//! The thread is the one writer, tiptoe the one reader. Trampolines, the generated code at patched places
+//! (`code/patch`'s `recorded.rs`), write as [`Ring::push`] does:
 //!
 //! 1. *reserve*: advance the head, unless it is [`CELLS`] ahead of the tail. A trampoline uses `cmpxchg` without
 //!    `lock`, because only a signal handler on its thread can race;
@@ -9,12 +9,12 @@
 //!
 //! | word of a cell | holds |
 //! |---|---|
-//! | 0 | ticks |
-//! | 1 | low half: the probe's slot; high half: the low half of the position plus one |
+//! | 0 | the time in ticks |
+//! | 1 | low half: the probe's slot (number of its first counter); high half: the low half of the position plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A cell with a slot below the first counter announces the later records' thread: its id in word 0, its name in 2 and
-//! 3.
+//! A cell with a slot below the first probe's announces the later records' thread: its id in word 0, its name in words
+//! 2 and 3.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -23,8 +23,8 @@
 //!
 //! # Cells that are never written
 //!
-//! A handler that jumps out of a write leaves the cell incomplete. After some readings the reader gives up the cell
-//! for all laps, because the handler's thread might still return to the write. Each lap counts the cell as lost.
+//! A signal handler that jumps out of a write leaves the cell incomplete. After some readings the reader gives up the
+//! cell for all laps, because a running handler might still return to the write. Each lap counts the cell as lost.
 
 use crate::FIRST_SLOT;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
@@ -39,8 +39,8 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// A ring's words in its slab. The cells are at a fixed [distance](crate::Geometry::ring_offset) from the slab, so
-/// trampolines need not contain their address.
+/// A ring's words in its slab, the thread's counters. The cells are at a fixed
+/// [distance](crate::Geometry::ring_offset) from the slab, so trampolines need not contain the cells' address.
 pub mod slab {
     /// The next free position.
     pub const HEAD: usize = 2;
@@ -63,22 +63,22 @@ pub mod words {
 /// A recorded call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Ticks.
+    /// The time in ticks.
     pub at: u64,
-    /// The slot of its probe's first word.
+    /// The number of the probe's first counter.
     pub slot: u32,
     /// The first two arguments.
     pub args: [u64; 2],
 }
 
-/// The content of a cell.
+/// A cell's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The following records' thread.
     Thread {
-        /// Its id in the target's pid namespace.
+        /// The thread's id in the target's pid namespace.
         tid: u32,
-        /// Its name.
+        /// The thread's name.
         comm: [u8; 16],
     },
     /// A call.
@@ -209,7 +209,6 @@ pub struct Reader {
     tail: u64,
     /// How often the next cell was incomplete.
     waited: u32,
-    /// A bit for each cell that was given up.
     given_up: [u64; CELLS.div_ceil(BITS)],
 }
 
@@ -224,12 +223,12 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Passes new entries to `take` and frees their cells. Gives up a cell after `patience` incomplete readings.
-    /// Returns the number of lost entries.
+    /// Passes new entries to `take` and frees their cells. Gives up a cell that is incomplete at more than `patience`
+    /// readings. Returns the number of lost entries.
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // The target corrupted the head: our writer is never more than a ring ahead.
+            // Our writer is never more than a ring ahead, so this head is corrupt.
             return self.skip(ring, head);
         }
         let mut lost = 0;

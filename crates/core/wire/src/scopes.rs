@@ -1,8 +1,9 @@
-//! The layout of scope data in the slabs, from the session's scope slot on.
+//! The layout of data about *scopes* (pieces of work that threads enter) in the *slabs* (threads' counters), from the
+//! session's first scope counter on. Slab 0 is shared.
 //!
-//! Nested scopes are *nodes* of a tree. A node has a label and a parent, the node in which the thread entered the
-//! scope. Nodes are numbered in the order of their first entry; 0 is outside of all scopes. A thread's current node is
-//! in [`crate::Geometry::SCOPE`].
+//! Nested scopes are *nodes* of a tree. A node has a label (the scope's name) and a parent, the node in which the
+//! thread entered the scope. Nodes are numbered in the order of their first entry; 0 is outside of all scopes. A
+//! thread's current node is in [`crate::Geometry::SCOPE`].
 //!
 //! Only a thread and its signal handlers write its words. A node's record must be complete before the node's number is
 //! published, and never changes.
@@ -19,16 +20,16 @@ pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 64,
     _ => 1024,
 };
-/// The node for scopes without room.
+/// The node for scopes that find no room.
 pub const OTHERS: u32 = NODES - 1;
-/// Slots probed.
+/// Places in [`KEYS`] that a search probes.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// A thread's word: the time up to which ticks are added to nodes; 0 before the first node.
+/// A thread's word: the time up to which ticks (of the time stamp counter) are added to nodes; 0 before the first node.
 pub const SINCE: u32 = 0;
 /// A thread's word: how often the thread resumed a node.
 pub const RESUMED: u32 = 1;
-/// A thread's words: each node's entries, and ticks without those in nodes below.
+/// A thread's words: each node's [`NodeTotals`].
 pub const NODES_AT: u32 = 8;
 /// Words of a node.
 pub const NODE_WORDS: u32 = 2;
@@ -66,7 +67,7 @@ pub mod record {
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// The key of a node: a label's address and the parent's number. In the table the node's number is above its key.
+/// A node's key: its label's address and its parent's number. In the table the node's number is above the key.
 pub mod key {
     /// Bits of a label's address, which is a multiple of eight below 2^47.
     pub const LABEL_BITS: u32 = 44;
@@ -132,8 +133,8 @@ impl Node {
     }
 }
 
-/// Returns a node from slab 0's hostile words. Its parent must have a smaller number; otherwise walking up might never
-/// end.
+/// Returns a node from slab 0's hostile words; `None` if the parent has a larger number, because a walk to the root
+/// might then never end.
 pub fn node(words: &[u64], number: u32) -> Option<Node> {
     let first = (RECORDS + number.min(NODES) * record::WORDS) as usize;
     let own = words.get(first..first + record::WORDS as usize)?;

@@ -1,9 +1,9 @@
-//! Timed calls by an argument's value, in a thread's words from the probe's slot on.
+//! Timed calls by an argument's value, in a thread's words (its *slab*) from the probe's slot (first word) on.
 //!
 //! A *set* of [`words::ALL`] words counts the calls with one value. The sets are [`OTHERS`], [`ZERO`], and [`ROOM`]
-//! more. Each of these has a key from [`KEYS`] on: its value, or 0 if free. A call's frame has the number of its set.
-//! The search for a value begins at its hash. Only the thread writes its keys, each by one instruction, so a signal
-//! handler finds a set free or taken.
+//! keyed sets. Each keyed set has a key from [`KEYS`] on: its value, or 0 if free. The search for a value begins at the
+//! value's hash. Only the thread writes its keys, each by one instruction, so a signal handler finds a set free or
+//! taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
@@ -12,7 +12,7 @@ use crate::data::Data;
 pub const OTHERS: u8 = 0;
 /// The set of calls whose value was 0.
 pub const ZERO: u8 = 1;
-/// The set of the first key.
+/// The first key's set.
 pub const FIRST: u8 = 2;
 /// Bits of a hash.
 pub const BITS: u8 = 6;
@@ -35,7 +35,7 @@ fn key(slot: u32, number: u8) -> Option<u32> {
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// Returns the sets with counts, and their values (`None` for [`OTHERS`]); hostile input.
+/// Returns the sets with counts, and their values (`None` for [`OTHERS`]). `all` is hostile input.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {

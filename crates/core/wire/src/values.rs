@@ -1,8 +1,8 @@
-//! Hits by an argument's value: a table in a thread's words that begins at the probe's slot.
+//! Hits by an argument's value: a probe's table among a thread's counters.
 //!
-//! A value is searched in [`RUN`] entries from its hash on. If all are taken, the hit counts only in [`ALL`]. The
-//! table is for 256 values, but has twice as many entries, because in a fuller one some values would find no free
-//! entry. Trampolines take an entry by one instruction, so a signal handler finds each entry free or taken.
+//! A value is searched in [`RUN`] entries from its hash on. If all of them are taken, the hit counts only in [`ALL`].
+//! The table is for 256 values, but has twice as many entries, because in a fuller table some values would find no free
+//! entry. A probe's code takes an entry by one instruction, so a signal handler finds each entry free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -12,7 +12,7 @@ pub const ZERO: u32 = 1;
 pub const ENTRIES: u32 = 2;
 /// Bits of a hash.
 pub const BITS: u8 = 9;
-/// Entries probed.
+/// Entries that a search probes.
 pub const RUN: u32 = 16;
 /// Number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;

@@ -51,7 +51,7 @@ impl<'a> Words<'a> {
         self.0.get(index)
     }
 
-    /// Loads a word; 0 past the end. Relaxed: the crate's edges give the order.
+    /// Loads a word; 0 past the end. Relaxed: the edges of `lib.rs` give the order.
     #[inline]
     pub fn load(&self, index: usize) -> u64 {
         self.at(index).map_or(0, |word| word.load(Relaxed))
@@ -69,7 +69,7 @@ impl<'a> Words<'a> {
     #[inline]
     pub fn add(&self, index: usize, count: u64) {
         if let Some(word) = self.at(index) {
-            word.fetch_add(count, Relaxed); // orders nothing; only the number matters
+            word.fetch_add(count, Relaxed); // only the number matters
         }
     }
 
@@ -107,15 +107,15 @@ impl<'a> Words<'a> {
         word.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Sets an own word if it is 0; returns whether it did.
+    /// Sets an own word if it is 0. Returns whether the word was 0.
     #[inline]
     pub fn take_own(&self, index: usize, value: u64) -> bool {
-        // Relaxed: orders nothing. Atomic, because a signal handler may store, too.
+        // Relaxed: orders no data. Atomic, because a signal handler may store a value.
         let taken = |word: &AtomicU64| word.compare_exchange(0, value, Relaxed, Relaxed).is_ok();
         self.at(index).is_some_and(taken)
     }
 
-    /// Sets an own word if it is `seen`; returns whether it did.
+    /// Sets an own word if it is `seen`. Returns whether the word was `seen`.
     #[inline]
     pub fn exchange_own(&self, index: usize, seen: u64, value: u64) -> bool {
         let Some(word) = self.at(index) else {

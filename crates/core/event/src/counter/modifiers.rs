@@ -41,7 +41,7 @@ const FLAGS: [(char, Flag); 8] = [
 ];
 
 impl Modifiers {
-    /// Parses modifiers. Ignores perf's `P` (as precise as possible), `S` (the leader samples) and `W` (a weak group).
+    /// Parses modifiers. Ignores perf's `P`, `S` and `W`.
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);

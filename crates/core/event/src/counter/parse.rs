@@ -1,7 +1,7 @@
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
 
-/// Splits a list at commas outside braces and slashes. Returns nothing after an error.
+/// Splits a list at commas outside braces and slashes, up to the first error.
 pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterError<'_>>> {
     let mut rest = Some(list);
     core::iter::from_fn(move || {

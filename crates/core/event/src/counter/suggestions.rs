@@ -3,7 +3,7 @@ use super::counter_names;
 /// The number of suggested names.
 pub const NEAR: usize = 3;
 const FURTHEST: usize = 4;
-/// Longer names are not compared, because rows of distances are on the stack.
+/// The longest name that is compared, in arrays on the stack.
 const LONGEST: usize = 64;
 
 /// Returns the names with the fewest wrong, missing, extra or swapped letters.

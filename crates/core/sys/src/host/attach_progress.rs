@@ -1,4 +1,4 @@
-//! The progress of an attach, and whether the user has cancelled it. Both are statics, because many layers use them.
+//! The progress of an attach to a process, and whether the user has cancelled the attach.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};

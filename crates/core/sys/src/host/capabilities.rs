@@ -1,6 +1,6 @@
-//! Finds out what this machine and this user can do, by trying each operation in a harmless form (some milliseconds).
-//! Sysctls and capability bits do not suffice, because a container, seccomp or a security module may refuse what those
-//! allow.
+//! Finds out what this machine and this user can do, by trying each operation in a harmless form.
+//! Sysctls and capability bits do not suffice, because a container, seccomp or a security module may refuse what the
+//! bits allow.
 
 use std::prelude::rust_2024::*;
 
@@ -90,12 +90,12 @@ pub struct Capabilities {
     pub futex_waitv: Check,
     /// Reading another process's memory.
     pub process_vm_readv: Check,
-    /// Executable memfds, such as the agent's.
+    /// Executable memfds, such as that of the agent (tiptoe's code in a target).
     pub executable_memfd: Check,
 }
 
 impl Capabilities {
-    /// Returns the table, probed at the first call.
+    /// Returns the capabilities, which the first call tries.
     pub fn get() -> &'static Self {
         static TABLE: OnceLock<Capabilities> = OnceLock::new();
         TABLE.get_or_init(Self::probe)

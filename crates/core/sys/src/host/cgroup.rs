@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use super::error::{Error, Result, read_text};
 use super::procfs::Mount;
 
-/// How cgroups are mounted.
+/// Where cgroups are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
     /// The unified hierarchy (version 2).
     pub v2: Option<PathBuf>,
-    /// The controllers mounted as version 1.
+    /// The hierarchies of version 1.
     pub v1: Vec<PathBuf>,
     /// Version 1's `perf_event` hierarchy. If it is mounted, perf events use it.
     pub v1_perf_event: Option<PathBuf>,
@@ -69,8 +69,7 @@ impl Cgroups {
     }
 }
 
-/// Returns the version 2 cgroups at and below this mount point, parents first. Their ids are their directories'
-/// inodes.
+/// Returns the version 2 cgroups at and below this mount point, parents first. A cgroup's id is its directory's inode.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];
     std::iter::from_fn(move || {
@@ -94,7 +93,7 @@ pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
 /// A cgroup's usage, with its descendants'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
-    /// CPU time.
+    /// The CPU time.
     pub cpu_ns: Option<u64>,
     /// Page faults, if memory is accounted.
     pub faults: Option<u64>,

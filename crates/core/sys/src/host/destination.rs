@@ -5,11 +5,11 @@
 //!    folder's owner, as with `fs.protected_symlinks`.
 //! 2. A pipe or device must belong to this user or root, or be one of tiptoe's descriptors. A pipe must have a reader,
 //!    because otherwise the open would wait.
-//! 3. A new file is written beside the old one, gets its mode and owner, and then replaces it in one step.
+//! 3. A new file is written beside the old one, gets the old one's mode and owner, and then replaces it in one step.
 //! 4. Other users may not read a new file that root writes, or that is `private`.
 //!
-//! Each part of the path is held by an `O_PATH` descriptor when it is checked. Otherwise the part could be replaced
-//! between check and use.
+//! Each part of the path is checked through an `O_PATH` descriptor, so that no part can be replaced between check and
+//! use.
 
 use std::prelude::rust_2024::*;
 
@@ -41,7 +41,7 @@ pub enum Destination {
     Direct(File),
 }
 
-/// A file under a temporary name until [`WholeFile::appear`]. A drop before that removes the file.
+/// A file under a temporary name until [`WholeFile::appear`]. A drop before that call removes the file.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -82,7 +82,7 @@ impl From<Errno> for DestinationError {
 }
 
 enum PathEnd {
-    /// A folder, a name in it, and that file if it exists.
+    /// A folder, a name in the folder, and the file of that name if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
     /// The object of a link in /proc, and whether it is one of tiptoe's descriptors.
     Nameless(OwnedFd, bool),
@@ -153,8 +153,7 @@ impl WholeFile {
         self.appear()
     }
 
-    /// Gives the file its name. From then on the file stays, although it may be incomplete or not yet on the
-    /// disk.
+    /// Gives the file its name, even if the content is incomplete or not yet on the disk.
     pub fn appear(&self) -> io::Result<()> {
         // Relaxed: only one thread writes a report.
         if self.has_name.load(Relaxed) {

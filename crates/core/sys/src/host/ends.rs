@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The pipe to which signal handlers write. The writer stays open, because otherwise poll would always report the
-/// reader as readable.
+/// The pipe to which signal handlers write: reader, writer. Without an open writer, poll would always report the reader
+/// as readable.
 static SIGNALS: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
 
 /// Lets signals end [`Ends::wait`]. Signal handlers must first store what the waiting thread must see, then write to
@@ -27,7 +27,7 @@ pub fn wake_by_signals() -> io::Result<OwnedFd> {
     Ok(for_handlers)
 }
 
-/// Watched processes. A process that has ended is no longer watched, because otherwise it would wake all later waits.
+/// Watched processes. A process that has ended is no longer watched, because it would wake all later waits.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
@@ -65,7 +65,7 @@ pub fn pidfd(pid: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Waits until a descriptor is readable or at its end. Returns which are.
+/// Waits until a descriptor is readable or at its end. Returns which descriptors are.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
     let _ = poll(&mut fds, None);
@@ -89,7 +89,7 @@ pub fn wait_for_end(process: BorrowedFd<'_>, time: Duration) {
 mod tests {
     use super::*;
 
-    /// One test, because signals wake every wait of the process.
+    /// The only test of signals, because a signal wakes every wait of the process.
     #[test]
     fn an_end_and_a_signal_wake_once() {
         let mut child = std::process::Command::new("sleep")

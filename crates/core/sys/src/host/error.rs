@@ -40,7 +40,7 @@ pub enum Error {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// Another user's program may serve the file system (FUSE).
+    /// A file system that another user's program may serve (FUSE).
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()

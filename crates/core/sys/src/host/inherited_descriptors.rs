@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited writable descriptor above stderr, and makes exec close it. Fails with `EBADF` for others.
+/// Takes over an inherited writable descriptor above stderr, and makes exec close it. Otherwise fails with `EBADF`.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: these commands take and return integers.
     let (flags, mode) = unsafe {

@@ -16,12 +16,12 @@ pub struct KernelSymbols {
 pub struct SymbolOffset<'a> {
     /// The name; in a module `name [module]`.
     pub name: &'a str,
-    /// In bytes.
+    /// The offset in bytes.
     pub offset: u64,
 }
 
 impl KernelSymbols {
-    /// Reads all symbols, which takes 100 ms. Finds none if addresses are hidden.
+    /// Reads all symbols, which takes 100 ms.
     pub fn read() -> Result<Self> {
         Ok(Self::parse(&read_text("/proc/kallsyms")?))
     }

@@ -32,8 +32,8 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Raises the limit for `more` descriptors. A command must be started before this call, because it would inherit the
-/// raised limit.
+/// Raises the limit, so that `more` files can be opened. A command must be started before this call, because the
+/// command would inherit the raised limit.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;

@@ -1,17 +1,18 @@
 //! Bounds tiptoe's memory to [`MOST`], whatever a target's files contain.
 //!
 //! Code that reads a file must first call [`has_room`], and on `false` do without the file. Data built from files has
-//! its own limits. If all memory exceeds [`MOST`], the allocator ends tiptoe, and the agents restore their targets.
+//! its own limits. If all memory exceeds [`MOST`], the allocator ends tiptoe, whose code in the targets then restores
+//! them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The most bytes that tiptoe allocates.
 pub const MOST: usize = 900 << 20;
-/// No file is read that would bring the bytes in use above this.
+/// The most bytes in use once a file has been read.
 const MOST_WITH_FILES: u64 = 640 << 20;
 
-/// Bytes in use. Relaxed: orders nothing.
+/// The bytes in use. Relaxed: orders no data.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether a file of this size may be read. Memory in use counts only if [`Bounded`] is the allocator.
@@ -30,7 +31,7 @@ impl Bounded {
     }
 }
 
-/// Must not allocate, because the allocator calls this.
+/// Ends tiptoe. Must not allocate, because the allocator calls this function.
 #[cold]
 fn end() -> ! {
     const WHY: &[u8] =

@@ -2,8 +2,8 @@
 //!
 //! Its path comes from the environment, which a user with fewer rights than tiptoe may control. Rules:
 //!
-//! 1. The folder and its parent must belong to this user. Otherwise that user could make tiptoe create files in
-//!    folders of others.
+//! 1. The folder and its parent must belong to this user. Otherwise the environment could make tiptoe create files in
+//!    other users' folders.
 //! 2. The folder must be no link, and only this user may enter it.
 //! 3. A file is read only if it is regular, is no symbolic link, has no second hard link, and only this user may use
 //!    it.

@@ -16,7 +16,7 @@ pub use signal::SigtrapHandler;
 /// The kernel's structures and constants.
 pub use perf_event_open_sys::bindings as abi;
 
-/// The attributes of an event.
+/// An event's attributes.
 pub type Attr = abi::perf_event_attr;
 
 /// Where an event counts.
@@ -62,13 +62,12 @@ pub struct Uprobe<'a> {
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. `attr` must contain no pointer; uprobes, which need one, have [`PerfEvent::open_uprobe`].
+    /// Opens an event. `attr` must contain no pointer. [`PerfEvent::open_uprobe`] is for uprobes, which need a pointer.
     pub fn open(attr: Attr, on: CountedOn) -> io::Result<Self> {
         Self::open_in(attr, on, None)
     }
 
-    /// Opens an event in `leader`'s group; without `leader`, the event leads a group. The events of a group count
-    /// together or not at all.
+    /// Opens an event in `leader`'s group; without `leader`, the event leads a group.
     pub fn open_in(attr: Attr, on: CountedOn, leader: Option<&PerfEvent>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let number = |number: u32| i32::try_from(number).map_err(|_| io::ErrorKind::NotFound);
@@ -98,8 +97,8 @@ impl PerfEvent {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens a uprobe, which counts at once. New threads must not inherit it, because the kernel would read `path` in
-    /// the *target's* memory, and clone(2) would fail with EFAULT (seen on Linux 6.18).
+    /// Opens a uprobe, which counts at once. New threads must not inherit the event, because the kernel would read
+    /// `path` in the *target's* memory, and clone(2) would fail with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: CountedOn) -> io::Result<Self> {
         Self::open_probe(probe, 0, on)
     }

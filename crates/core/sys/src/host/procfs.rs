@@ -122,7 +122,7 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Reads files of a living thread. If that thread ends meanwhile, reads those of another.
+    /// Reads files of a living thread. If that thread ends meanwhile, reads another thread's files.
     fn through_living<T>(self, read: impl Fn(Self) -> T) -> T {
         let thread = self.alive();
         let found = read(thread);

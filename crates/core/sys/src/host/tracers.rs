@@ -133,7 +133,6 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<St
     }
 }
 
-/// Describes a BPF object that traces.
 fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));

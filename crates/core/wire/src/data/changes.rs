@@ -1,8 +1,8 @@
 //! Changes by the program's loader: a loading thread reports new libraries, and waits for their probes. [`crate`]
 //! lists the edges.
 //!
-//! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls those that load, and
-//! [`Data::serve`]. Only one thread loads libraries at a time, because it holds the loader's lock.
+//! The loading thread calls the functions that store, and [`Data::served`]. tiptoe calls the functions that load, and
+//! [`Data::serve`]. The loader's lock lets only one thread load libraries at a time.
 
 use core::sync::atomic::AtomicU32;
 

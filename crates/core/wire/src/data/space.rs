@@ -1,7 +1,7 @@
-//! Statistics of the agent's model of the address space (`tiptoe-uprobe`, `feed`).
+//! Statistics of the agent's model of the address space, a copy of the list of mappings (`tiptoe-uprobe`, `feed`).
 //!
-//! Threads count in their slabs, because a shared counter would cost more than a lookup. Only the agent's thread writes
-//! [`Readings`].
+//! Each thread counts in its own *slab*, because a shared counter would cost more than a lookup. Only the agent's
+//! thread writes [`Readings`].
 
 use core::ops::Range;
 
@@ -10,15 +10,15 @@ use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// Counters in each slab.
 pub mod slots {
-    /// Lookups of a trap's probe without the lock.
+    /// Lookups of a trap's probe without the model's lock.
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
     /// Lookups that found no probe for a trap at a known site.
     pub const MISSED: u32 = 10;
-    /// Calls that change executable mappings of files.
+    /// System calls that change executable mappings of files.
     pub const CHANGES: u32 = 11;
-    /// Calls that start a process with its own memory.
+    /// System calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
     /// Lookups as in [`MISSED`] that failed because mappings changed or the lock stayed taken.
     pub const UNSURE: u32 = 13;
@@ -41,7 +41,7 @@ pub struct Readings {
     pub readings: u64,
     /// Changes that no hook saw.
     pub corrected: u64,
-    /// Executable mappings of files; adjacent ones count as one.
+    /// Executable mappings of files; adjacent mappings count as one.
     pub mappings: u64,
     /// Bytes of the executable mappings of files.
     pub bytes: u64,
@@ -56,7 +56,7 @@ impl Data<'_> {
         self.words.store(READINGS, readings.readings);
     }
 
-    /// Publishes where the agent's tables are. Forks copy them, which tiptoe counts as a cost.
+    /// Publishes where the agent's tables are. tiptoe counts the copies that forks make of the tables as a cost.
     pub fn set_kept(&self, at: u64, len: u64) {
         self.words.store(KEPT_AT, at);
         self.words.store(KEPT_LEN, len);

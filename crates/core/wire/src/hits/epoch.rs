@@ -1,4 +1,4 @@
-//! Within an epoch no store is missed, so the value after one hit is the old value of the next.
+//! Within an epoch no store is missed, so the value after one hit is the old value of the next hit.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
@@ -6,7 +6,7 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 /// An interval in which no store was missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Two hits have the same number if none between them was missed.
+    /// Two hits have the same number if no hit between them was missed.
     pub number: u64,
     /// Whether this is a gap, not an epoch: the events are disabled, so stores are missed.
     pub is_gap: bool,
@@ -49,7 +49,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Records whether the events are being enabled. `false` means that all are enabled, and begins an epoch.
+    /// Records whether the events are being enabled. `false` means that all events are enabled, and begins an epoch.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

@@ -1,12 +1,12 @@
 //! The table of threads whose debug registers are accounted for.
 //!
-//! At its creation or first hit, a thread adds itself and tries to reserve registers, without waiting. The agent's
-//! thread later makes the reservations that failed.
+//! At its creation or first hit, a thread adds itself and tries to reserve registers, without waiting. The thread of
+//! the agent (tiptoe's library) later makes the reservations that failed.
 //!
 //! | word | means |
 //! |---|---|
 //! | 0 | free |
-//! | `tid` and `BUSY` | registers are being reserved; until the adding thread ends, only it may change the entry |
+//! | `tid` and `BUSY` | registers are being reserved; only the adding thread may change the entry, until it ends |
 //! | `tid` and registers | the reserved registers; only the agent's thread may change the entry |
 
 use super::{Hits, PLACES, THREADS, THREADS_AT, head};
@@ -18,7 +18,7 @@ const BUSY: u64 = 1 << 63;
 /// The thread is counted as refused.
 const REFUSED: u64 = 1 << 62;
 
-/// What adding a thread did.
+/// The result of adding a thread.
 pub enum Meeting<T> {
     /// The table had the thread.
     Known,
@@ -48,7 +48,7 @@ pub struct NewThread<'a> {
 impl NewThread<'_> {
     /// Records the reserved registers, one bit each.
     pub fn set_reserved(self, registers: u8) {
-        // Relaxed, here and below: an entry publishes nothing else.
+        // Relaxed, here and below: an entry publishes no other data.
         self.word.store(entry(self.tid, registers), Relaxed);
     }
 }
@@ -91,9 +91,8 @@ impl<'a> Hits<'a> {
         self.0.load(head::UNRESERVED).wrapping_add(living)
     }
 
-    /// Makes missing reservations. `reserve` gets a thread and its registers, and returns all that the thread then
-    /// has. A thread that still lacks a register of `all` is counted once, as refused. Called only by the agent's
-    /// thread.
+    /// Makes missing reservations. `reserve` gets a thread and its registers, and returns the thread's new registers.
+    /// Counts, once, each thread that still lacks a register of `all`. Called only by the agent's thread.
     pub fn make_up(&self, all: u8, mut reserve: impl FnMut(u32, u8) -> u8) {
         for word in self.entries() {
             let old = word.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Edge I has no mutant, for the reason that `ring` gives for edge G.
+//! Edge I has no mutant. Its loss would show only in a load of a later store, which loom never allows.
 
 use std::vec::Vec;
 
@@ -11,7 +11,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // Accesses a shared word first, as in `ring`.
+        // Lets loom reorder the threads' pushes, as `ring.rs` explains.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();

@@ -42,7 +42,7 @@ fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
         // loom reorders two threads' accesses to a word only if no other access to the word is between them. A push
-        // loads the head before it moves the head, so that load is in between. So each push first accesses another
+        // loads the head before it moves the head, and this load is in between. So each push first accesses another
         // shared word.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {

@@ -36,14 +36,14 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// Returns a word; 0 past the end. While a program writes the word, returns the old or the new one.
+    /// Returns a word; 0 past the end. While a program writes the word, returns the old or the new value.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
         }
         // SAFETY: `at` is inside the page-aligned mapping, which lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
-        // Relaxed: the BPF program's store publishes nothing else.
+        // Relaxed: orders no data.
         word.load(Ordering::Relaxed)
     }
 
@@ -98,7 +98,7 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
         match all.read(&mut written) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // The kernel ends a long read early; the next one continues.
+            // The kernel ends a long read early; the next read continues.
             Err(e)
                 if matches!(
                     e.kind(),

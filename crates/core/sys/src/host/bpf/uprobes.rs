@@ -1,4 +1,4 @@
-//! Counts hits of uprobes in BPF, for a process.
+//! Counts a process's hits of uprobes in BPF.
 //!
 //! A probed place's cookie is the index of its counter. The BPF program must add atomically, because its thread may be
 //! preempted, and another thread may then run the program on the same CPU.
@@ -19,13 +19,13 @@ const MAP_TYPE_PERCPU_ARRAY: u64 = 6;
 const PROGRAM_TYPE_KPROBE: u32 = 2;
 const ATTACH_UPROBE_MULTI: u32 = 48;
 
-/// Counters, with their program.
+/// Counters, and the BPF program that increments them.
 #[derive(Debug)]
 pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The number of possible CPUs. A lookup returns a value for each.
+    /// The number of possible CPUs. A lookup returns a value for each CPU.
     cpus: usize,
 }
 
@@ -36,7 +36,7 @@ pub struct UprobeTarget<'a> {
     pub path: &'a CStr,
     /// The process.
     pub pid: u32,
-    /// Offsets in the file.
+    /// The places' offsets in the file.
     pub offsets: &'a [u64],
     /// The index of each place's counter.
     pub cookies: &'a [u64],

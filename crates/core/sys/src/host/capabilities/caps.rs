@@ -34,7 +34,7 @@ pub enum Cap {
 }
 
 impl Cap {
-    /// All, by number.
+    /// All capabilities, by number.
     pub const ALL: [Self; 7] = [
         Self::DacOverride,
         Self::SysPtrace,

@@ -112,8 +112,8 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, CountedOn::Thread(0)))
 }
 
-/// Opens a breakpoint on a word that is never written. A hit would raise a signal, as for watched variables (Linux
-/// 5.13).
+/// Opens a breakpoint on a word that is never written. Like a watched variable's breakpoint, it would raise a signal
+/// (Linux 5.13).
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     perf(PerfEvent::signal_accesses(&Breakpoint {
@@ -181,8 +181,8 @@ pub(super) fn process_vm_readv() -> Check {
     }
 }
 
-/// Maps a memfd as code. Like the agent's memfd, it lacks `MFD_EXEC`, because `vm.memfd_noexec=2` refuses that flag
-/// but allows the mapping.
+/// Maps a memfd as code. Like the memfd of tiptoe's code in a target, it lacks `MFD_EXEC`, because
+/// `vm.memfd_noexec=2` refuses that flag but allows the mapping.
 pub(super) fn executable_memfd() -> Check {
     const BYTES: usize = 4096;
     let refusal =

@@ -161,11 +161,9 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     give(&shared.path("folder"));
     assert!(refusal(&shared.path("folder/second")).contains("another user's link"));
     assert!(refusal(&own.path("back/second")).contains("another user's link"));
-    // In our own folder no other user can create links.
     symlink(&target, own.path("link")).unwrap();
     give(&own.path("link"));
     write(&own.path("link"), false);
-    // The folder's owner is trusted.
     give(&shared.0);
     write(&link, false);
 }

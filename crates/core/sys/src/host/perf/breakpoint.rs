@@ -25,7 +25,7 @@ pub struct Breakpoint {
     pub address: u64,
     /// 1, 2, 4 or 8 bytes; ignored for code.
     pub len: u8,
-    /// The accesses.
+    /// The accesses to count.
     pub access: Access,
 }
 
@@ -78,7 +78,7 @@ impl PerfEvent {
         Self::open(at.sampled(in_kernel, true), CountedOn::Thread(tid))
     }
 
-    /// Moves a breakpoint, with its inherited copies, and disables it.
+    /// Moves a breakpoint and its inherited copies, and disables them.
     pub fn move_breakpoint(
         &self,
         at: &Breakpoint,
@@ -87,7 +87,7 @@ impl PerfEvent {
     ) -> io::Result<()> {
         let mut attr = complete(at.sampled(in_kernel, is_inherited));
         attr.set_disabled(1);
-        // SAFETY: an open descriptor, and attributes of their stated size, which outlive the call.
+        // SAFETY: the descriptor is open. The attributes have their stated size, and outlive the call.
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
@@ -109,13 +109,13 @@ impl PerfEvent {
 
     /// Enables the event, with its inherited copies.
     pub fn enable(&self) -> io::Result<()> {
-        // SAFETY: an open descriptor and a number.
+        // SAFETY: the descriptor is open, and the argument is a number.
         answer(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
     }
 
     /// Disables the event, with its inherited copies.
     pub fn disable(&self) -> io::Result<()> {
-        // SAFETY: an open descriptor and a number.
+        // SAFETY: the descriptor is open, and the argument is a number.
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
@@ -124,9 +124,9 @@ impl PerfEvent {
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);
-        // SAFETY: an open descriptor and a number.
+        // SAFETY: the descriptor is open, and the argument is a number.
         answer(unsafe { ioctls::REFRESH(self.0.as_raw_fd(), samples) })?;
-        // SAFETY: an open descriptor, and a number that outlives the call.
+        // SAFETY: the descriptor is open, and the number outlives the call.
         answer(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
     }
 }

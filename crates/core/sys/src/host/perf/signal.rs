@@ -7,7 +7,7 @@ use std::io;
 use super::{Breakpoint, CountedOn, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// Until dropped, handles SIGTRAP as an agent does, but discards the hits.
+/// Until dropped, handles SIGTRAP as tiptoe's code in a target does, but discards the hits.
 #[derive(Debug)]
 pub struct SigtrapHandler(libc::sigaction);
 

@@ -1,8 +1,7 @@
 //! How long a thread has slept, and at which instruction: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. The clocks omit
-//! interrupts and the hypervisor, and drift from each other, so the recorded time must be compared with the clock of
-//! the same CPU.
+//! The scheduler records when it last charged CPU time to a thread, by the clock of that thread's CPU. The CPUs' clocks
+//! drift from each other, so the recorded time must be compared with the clock of the same CPU.
 
 use std::prelude::rust_2024::*;
 
@@ -36,7 +35,7 @@ impl Process {
         Ok(str::from_utf8(&text).ok().and_then(pointers))
     }
 
-    /// Returns how long ago a thread ran, if known. The calling thread moves to the other's CPU for a moment.
+    /// Returns how long ago a thread ran, if known. The calling thread moves to that thread's CPU for a moment.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;

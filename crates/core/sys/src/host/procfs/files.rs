@@ -1,13 +1,12 @@
 //! Opens a target's files.
 //!
 //! 1. A mapped file, even if replaced or unlinked, is opened through `/proc/PID/map_files`.
-//! 2. This needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`. Without them the file's path is opened inside the
-//!    target's root, and the inode is compared.
+//! 2. map_files needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`. Without these rights the file's path is opened
+//!    inside the target's root, and the inode is compared.
 //! 3. A process that has ended has no root. Its files are opened inside tiptoe's root.
 //!
-//! The target chose these files, so they are hostile. Each is checked through an `O_PATH` descriptor, and opened only
-//! if it is a regular file and no other user's program serves its file system, because such a program may never
-//! answer.
+//! The target chose these files, so they are hostile. A file is first held by an `O_PATH` descriptor. It is opened only
+//! if it is regular, and no other user's program, which may never answer, serves its file system.
 
 use std::prelude::rust_2024::*;
 
@@ -38,8 +37,8 @@ impl Process {
         })
     }
 
-    /// Fails if tiptoe's BPF programs cannot identify the process. They can if tiptoe is in the first pid namespace, or
-    /// in the process's namespace.
+    /// Fails if tiptoe's BPF programs cannot identify the process, because tiptoe is neither in the first pid namespace
+    /// nor in the process's.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -104,7 +103,7 @@ impl Process {
     }
 }
 
-/// Returns a path of an open file, for uprobes. It is valid in any mount namespace, even after a rename.
+/// Returns a path of an open file, for uprobes. The path is valid in any mount namespace, even after a rename.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

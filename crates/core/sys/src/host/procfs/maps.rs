@@ -1,6 +1,6 @@
-//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that.
-//! If a file's own name ends with it, the parsed path is wrong, and only [`super::Process::open_mapped`] can open the
-//! file.
+//! Parses `/proc/PID/maps`. The kernel appends ` (deleted)` to an unlinked file's name, and the parser removes that. So
+//! the path of a file whose own name ends with ` (deleted)` is wrong, and only [`super::Process::open_mapped`] can open
+//! that file.
 
 use std::prelude::rust_2024::*;
 
@@ -39,11 +39,11 @@ pub struct Mapping {
     pub start: u64,
     /// First address after the mapping.
     pub end: u64,
-    /// Its permissions.
+    /// The permissions.
     pub perms: Perms,
-    /// Offset in the file.
+    /// The first address's offset in the file.
     pub offset: u64,
-    /// The device; on some file systems stat(2) shows another.
+    /// The device; on some file systems stat(2) shows another device.
     pub dev: Device,
     /// The file's inode; 0 without a file.
     pub inode: u64,

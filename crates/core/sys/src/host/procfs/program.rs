@@ -18,8 +18,8 @@ const HIDDEN: u64 = 1;
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where a program's code, data and stack start. exec chooses these addresses at random, so a program cannot copy
-/// another's. Without randomization, two programs with equal segments may have equal addresses.
+/// Where a program's code, data and stack start. exec chooses these addresses at random, so a program cannot choose
+/// another program's addresses. Without randomization, two programs with equal segments may have equal addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -30,8 +30,8 @@ impl RunningProgram {
         RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
     }
 
-    /// Returns whether all addresses are known. They are not if the process has ended, is just starting, or may not
-    /// be traced.
+    /// Returns whether all addresses are known. `false` if the process has ended, is just starting, or may not be
+    /// traced.
     pub fn is_known(&self) -> bool {
         self.0.iter().all(|address| *address != 0)
     }

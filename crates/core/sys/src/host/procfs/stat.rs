@@ -87,7 +87,7 @@ pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
 }
 
 fn of_ticks(ticks: u64) -> Duration {
-    // Not rustix, which panics if /proc/self/auxv is unreadable, as it is if tiptoe has file capabilities.
+    // rustix would panic if /proc/self/auxv is unreadable, as it is for a program with file capabilities.
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))

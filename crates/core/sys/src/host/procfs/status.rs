@@ -45,7 +45,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Fields that this kernel lacks stay 0.
+    /// Parses a status file. Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();

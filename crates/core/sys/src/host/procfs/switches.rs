@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A child is measured, because in this process other tests' threads end meanwhile, and their switches are
-        // lost. The child ends when its parent changes.
+        // A child is measured, because this process loses the switches of other tests' ended threads. The child ends
+        // when its parent changes.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")

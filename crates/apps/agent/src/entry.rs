@@ -43,13 +43,14 @@ static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// program is then unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
-    match begin(data_fd, plan_fd) {
+    match begin(data_fd, plan_fd, true) {
         Ok(_) => 0,
         Err(Errno(code)) => -(code as i64),
     }
 }
 
-fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
+/// Begins a session. `is_running` must be false if the program waits until its probes are armed.
+fn begin(data_fd: c_int, plan_fd: c_int, is_running: bool) -> Result<&'static Shared, Errno> {
     const EPERM: Errno = Errno(1);
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
@@ -74,7 +75,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     tls::learn_layout();
     session::begin(shared, data_fd, plan_fd)?;
     shared.pid.store(pid, Ordering::Relaxed);
-    shared.go.store(0, Ordering::Relaxed);
+    shared.go.store(is_running.into(), Ordering::Relaxed);
     if !was_home {
         serve::restore_attached(shared);
     }
@@ -136,7 +137,7 @@ extern "C" fn constructor() {
     if !memory::has_seals(passed.agent, seals::AGENT) || !are_segments(passed.data, passed.plan) {
         return;
     }
-    match begin(passed.data, passed.plan) {
+    match begin(passed.data, passed.plan, false) {
         Ok(shared) => {
             if !wait_for_go(shared) {
                 wait_for_owner(passed.data);

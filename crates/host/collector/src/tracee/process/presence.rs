@@ -91,8 +91,8 @@ impl AgentPresence {
         }
     }
 
-    /// Returns the agent's signals with the present id of the agent's thread. If the program changes its user or its
-    /// namespaces, the agent starts another thread.
+    /// Returns the agent's signals with the present id of the agent's thread. If the program changes its namespaces,
+    /// the agent starts another thread.
     pub fn masks_now(&self, process: Process, link: &Link) -> Option<Masks> {
         let spare = agent_thread(process, link.data().thread());
         self.masks

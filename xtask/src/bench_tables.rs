@@ -118,8 +118,8 @@ struct Measured {
     range: RangeInclusive<f64>,
 }
 
-/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text that lists the others. Fails if a run cannot be read, or the runs share no row.
+/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals,
+/// and a text that lists the others. Fails if a run cannot be read, or if no row is in both.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))

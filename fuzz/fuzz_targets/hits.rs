@@ -1,6 +1,6 @@
-//! The ring of hits must return written hits in order, skip abandoned cells, and refuse a cell if it is full. After the
-//! target has overwritten words, a reading must end, and return no more hits than a ring holds. Each four bytes are a
-//! step: the action and its arguments.
+//! The ring of hits (accesses to watched variables) must return written hits in order, and skip abandoned cells. A
+//! full ring must refuse a cell. After the target has overwritten words, a reading must end, and return no more
+//! hits than a ring holds. Each four bytes are a step: the action and its arguments.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -162,7 +162,6 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// Makes calls that must return even if words were overwritten.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

@@ -131,8 +131,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that a command works exactly if doctor promises it. `newer` names those of `watch` and `klock` that must
-/// work.
+/// Asserts that a command works exactly if `tiptoe doctor` promises it. Of `watch` and `klock`, those in `newer`
+/// must work.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

@@ -1,5 +1,5 @@
-//! If no jump fits, calls are counted by the kernel's uprobe or the agent's trap, whichever is cheaper. The agent
-//! counts what the kernel cannot.
+//! If no jump fits, the kernel's uprobe or a trap of the agent (tiptoe's library) counts calls, whichever is
+//! cheaper. The agent counts what the kernel cannot.
 
 use std::process::Command;
 
@@ -78,7 +78,7 @@ fn the_trap_stays_where_the_kernel_takes_no_probe() {
     assert!(report.value["refusals"].is_null(), "{:#}", report.value);
 }
 
-/// The kernel counts wherever the file is mapped, so a probe by the agent would count calls twice.
+/// The kernel counts wherever the file is mapped, so an additional probe by the agent would count calls twice.
 #[test]
 fn a_library_that_moves_continues_in_the_kernel() {
     if !has_uprobes() {

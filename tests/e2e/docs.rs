@@ -136,7 +136,6 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 const CUT: &str = "[…]";
 
-/// Returns how the last lines of a report begin. Ignores notes, and everything before the last [`CUT`].
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();

@@ -55,7 +55,7 @@ fn a_constructor_is_counted() {
         exact(run.good(), &run.expected());
         assert_eq!(run.expected().0["loaded_constructor"].to_string(), rounds);
     }
-    // Without `-o`, because tiptoe then prints its notes to stderr.
+    // Without `-o`, tiptoe prints its notes (limits of the result) to stderr.
     let mut beside = command();
     beside.args(["probe", "libloaded.so:*", "--"]);
     let run = output(beside.arg(target("loads")).args(["1", "1", "0", &library]));

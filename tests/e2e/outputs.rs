@@ -1,4 +1,5 @@
-//! `-o FILE` in a folder to which other users may write. tiptoe's notes must not be on the command's stderr.
+//! Uses `-o FILE` in a folder to which other users may write. tiptoe's notes (limits of the result) must not be on
+//! the command's stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};

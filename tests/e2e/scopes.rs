@@ -1,4 +1,4 @@
-//! `--by scope`: events by the scopes that the program enters.
+//! `--by scope`: events by the scopes (named parts of work) that the program enters.
 
 use std::collections::BTreeMap;
 
@@ -210,8 +210,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, which includes time that the
-    // hypervisor took.
+    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write` by the program's clock, which includes the
+    // hypervisor's time.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");

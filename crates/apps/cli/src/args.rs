@@ -14,8 +14,7 @@ use crate::watch::{
     WATCH_BUDGET, WATCH_EXAMPLES, WATCH_HELP, WATCH_VIA, WATCH_VIA_LONG, WatchArgs,
 };
 
-/// The order of the parts of a command's help. Options are last, because the end of a long text remains on the
-/// screen.
+/// The order of a command's help. Options are last, because the end of a long text remains on the screen.
 const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost

@@ -26,7 +26,7 @@ pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     }
 }
 
-/// Where an instrument's run prints its report, notes and intervals.
+/// Where an instrument's run prints its report, notes (limits of the result) and intervals.
 pub struct InstrumentRun {
     output: Output,
     notes: NotesTo,
@@ -78,7 +78,7 @@ impl InstrumentRun {
     }
 }
 
-/// Handles signals, and begins the status line. Returns the run's options; the caller must set the interval.
+/// Returns the run's options; the caller must set the interval.
 pub fn begin(
     target: &RequestTarget,
     output: &Output,

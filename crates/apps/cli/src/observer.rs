@@ -1,4 +1,5 @@
-//! Prints what the driver (which runs the trace) reports: intervals, calls, accesses and notes.
+//! Prints what the driver (which runs the trace) reports: intervals, calls, accesses and notes (limits of the
+//! result).
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub struct Terminal {
 /// Writes lines that precede the report to the report's output, and notes to stderr.
 pub struct LiveLines {
     to: Box<dyn Write>,
-    /// `None` if notes (limits of a result) are only for the report.
+    /// `None` if notes are only for the report.
     notes: Option<LiveNotes>,
     /// Ends the run. The flag is set if a line cannot be written, because the reader closed the pipe or the disk is
     /// full.

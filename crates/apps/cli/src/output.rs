@@ -16,6 +16,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use crate::failure::Failure;
 use crate::terminal::{self, AboveStatusLine, line};
 
+/// Where notes (limits of a result) go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
     /// To stderr at once, and into the report.

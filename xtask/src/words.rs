@@ -218,7 +218,6 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns comments, with an empty line where code is between two.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);

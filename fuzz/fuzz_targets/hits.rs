@@ -137,7 +137,6 @@ impl Ring<'_> {
         );
     }
 
-    /// Overwrites a word that readings use, as a hostile target can.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {

@@ -3,7 +3,6 @@
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
-/// Computes the variable's address, as if all memory were readable.
 pub fn locate(plan: &Plan) {
     let place = LoadedFile {
         bias: 0x1000,

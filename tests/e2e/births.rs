@@ -55,7 +55,8 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Regression: a new thread blocks all signals, so the trap byte of a hooked function killed the process.
+/// Regression: a new thread blocks all signals, so the trap byte of a function with a hook (tiptoe's own patch)
+/// killed the process.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));

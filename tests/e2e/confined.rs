@@ -82,7 +82,8 @@ fn agents_thread(pid: u32) -> Option<u32> {
 
 const RIGHTS: &str = "gave up rights or a namespace";
 
-/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the code.
+/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no new agent's thread restored the
+/// code.
 #[test]
 fn a_program_that_cannot_start_threads_is_restored() {
     if !is_root() {

@@ -78,7 +78,7 @@ fn the_trap_stays_where_the_kernel_takes_no_probe() {
     assert!(report.value["refusals"].is_null(), "{:#}", report.value);
 }
 
-/// The kernel counts wherever the file is mapped, so an additional probe by the agent would count calls twice.
+/// The kernel counts wherever the file is mapped, so a probe by the agent would count calls twice.
 #[test]
 fn a_library_that_moves_continues_in_the_kernel() {
     if !has_uprobes() {

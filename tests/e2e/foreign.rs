@@ -1,5 +1,5 @@
-//! Other tracers put uprobes on probed functions and remove them. Programs check every result, and afterwards each of
-//! tiptoe's probes must count.
+//! Other tracers put uprobes (foreign probes) on probed functions and remove them. Programs check every result, and
+//! afterwards each of tiptoe's probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -81,7 +81,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // The thread that `second` borrows must not begin a session, because `second` is killed.
+    // The thread that `second` borrows must not begin a session, because `second` is killed at once.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);

@@ -1,5 +1,5 @@
-//! The agent (tiptoe's library) patches some libc functions for its own use (hooks). Probes on these functions must
-//! count exactly or be refused, and the hooks must still work.
+//! The agent (tiptoe's library) patches some libc functions (hooks). Probes on these functions must count exactly
+//! or be refused, and the hooks must still work.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Report, Run, WaitingTarget, target};
 

@@ -153,7 +153,7 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
 
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // One waker may be missing, because a short run has few waits.
+    // A short run has few waits, so one waker may be missing.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"

@@ -1,4 +1,4 @@
-//! The screen folds similar notes (limits of the result); JSON has all notes.
+//! The screen folds similar notes (limits of the result); JSON has all.
 
 use std::process::Command;
 

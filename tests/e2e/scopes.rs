@@ -97,7 +97,7 @@ fn scopes_of_libraries_loaded_later_are_counted() {
     );
 }
 
-/// A handler may interrupt any code; its scope is nested in the thread's.
+/// A handler may interrupt any code. Its scope is nested in the interrupted thread's scope.
 #[test]
 fn handlers_enter_scopes_of_their_own() {
     let rounds = scaled(50_000_000);

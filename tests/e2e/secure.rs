@@ -81,7 +81,7 @@ fn the_agents_thread_holds_no_rights() {
     drop(attached);
 }
 
-/// If the program became undumpable, root would own its files in /proc.
+/// Root would own an undumpable program's files in /proc.
 #[test]
 fn the_program_stays_dumpable() {
     if !is_root() {

@@ -106,7 +106,7 @@ fn threads_are_accounted_for_at_their_birth() {
         assert_eq!(hits(report, 0), 1);
         let sides = &report.value["watch"]["reservations"];
         let count = |key| sides[0][key].as_u64().expect("a count");
-        // A thread that starts while registers of another are reserved is accounted for later, unless it has ended
+        // A thread that starts during another reservation of registers is accounted for later, unless it has ended
         // by then.
         let (reserved, unreserved) = (count("reservations"), count("unreserved"));
         assert_eq!(reserved + unreserved, registers * 201, "{sides:#}");

@@ -189,8 +189,8 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: no holder was named, because the kernel does not report which program holds a register. A killed tiptoe
-/// must hold nothing.
+/// Regression: no holder of a register was named, because the kernel does not report which program holds one. A
+/// killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };

@@ -30,7 +30,7 @@ static void note(struct interval *all, atomic_uint *count, enum role role, uint6
     all[at] = (struct interval){role, from, to};
 }
 
-// A sleep takes longer than 100 us, so shorter times spin.
+// A sleep takes longer than 100 us, so shorter times are spent spinning.
 static void sleep_us(unsigned us) {
     if (us >= 100) usleep(us);
     else for (uint64_t until = now() + us * 1000; now() < until;) {}

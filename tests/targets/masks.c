@@ -130,7 +130,7 @@ static int becomes_pending(int signal) {
     return 1;
 }
 
-// A signal unblocked only during the wait must end it.
+// A signal unblocked only during the wait must end the wait.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
     install(SIGTRAP, 0);

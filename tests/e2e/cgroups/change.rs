@@ -46,7 +46,7 @@ fn a_running_task_is_moved() {
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // The move is reported up to one kernel tick (10 ms) later.
+        // The kernel reports the move up to one tick (10 ms) later.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });

@@ -1,4 +1,4 @@
-//! What instruments (the subcommands that trace) share: target, output, report and exit status.
+//! What instruments (subcommands) share: target, output, report and exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;

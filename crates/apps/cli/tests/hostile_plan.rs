@@ -58,8 +58,8 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Makes thread `tid` the segment's owner, as a running tiptoe does. Without an owner (0) the agent restores
-    /// the program.
+    /// Makes thread `tid` the owner of the shared memory, as a running tiptoe does. Without an owner (0) the agent
+    /// restores the program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
         owner.store(tid, Ordering::Release);

@@ -1,4 +1,5 @@
-//! The checks as rows: what was found, what instruments lose without a missing thing, and what enables that thing.
+//! The checks as rows: what was found, what instruments (subcommands) lose without a missing thing, and what
+//! enables that thing.
 
 use std::os::unix::ffi::OsStrExt;
 

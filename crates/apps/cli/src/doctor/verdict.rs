@@ -1,4 +1,4 @@
-//! Which instruments work on this machine, and which features do not.
+//! Which instruments (subcommands) work on this machine, and which features do not.
 
 use clap::ValueEnum;
 use serde::Serialize;

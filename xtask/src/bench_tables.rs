@@ -13,10 +13,10 @@
 //! -->
 //! ```
 //!
-//! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column. `less`
-//! subtracts another recorded value, and `over` divides by one. That value meets the conditions of `less` or `over`,
-//! and the cell's conditions on all other fields. A cell is empty if no value meets its conditions. It is an error if
-//! two values do.
+//! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column.
+//! `less` subtracts another recorded value, and `over` divides by another. The other value meets the conditions of
+//! `less` or `over`, and the cell's conditions on all other fields. A cell is empty if no value meets its
+//! conditions. It is an error if two values do.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;

@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     table(sites);
 });
 
-/// The walk from a scope to the root must end, so no scope may be its own descendant.
+/// The walk from a scope (named part of work) to the root must end, so no scope may be its own descendant.
 fn scopes(words: &[u64]) {
     assert!(scopes::spent(words).all(|(node, _)| node < scopes::NODES));
     let mut nodes = vec![0; scopes::WIDTH as usize];

@@ -17,7 +17,7 @@ const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
 
 thread_local! {
-    /// The segment is large, so each run clears only what it wrote.
+    /// The shared memory is large, so each run clears only what it wrote.
     static SEGMENT: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
 }
 

@@ -1,6 +1,6 @@
-//! A space (the agent's table of a process's mappings) must agree with a plain list of pages, and probes must be
-//! found wherever their file is mapped. Each five bytes are a change. At the end, the result replaces the mappings
-//! of another space.
+//! A space (tiptoe's table of a process's mappings) must agree with a plain list of pages, and probes must be found
+//! wherever their file is mapped. Each five bytes are a change. At the end, the result replaces the mappings of
+//! another space.
 #![no_main]
 
 use std::ops::Range;

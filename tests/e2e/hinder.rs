@@ -57,7 +57,8 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     assert!(target.finish().1.success());
 }
 
-/// Regression: the agent's thread of the former session unmapped the new session's memory, so the program died.
+/// Regression: the agent's thread of the former session (trace) unmapped the new session's memory, so the program
+/// died.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {
@@ -81,7 +82,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // The thread that `second` borrows must not begin a session, because `second` is killed at once.
+    // The thread in which `second` loads the agent must not begin a session, because `second` is killed at once.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);

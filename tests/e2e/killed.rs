@@ -44,7 +44,8 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions left three mappings each, because an attach reused only the last session's memory.
+/// Regression: killed sessions (traces) left three mappings each, because an attach reused only the last session's
+/// memory.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_sessions_that_end() {

@@ -11,7 +11,7 @@ use tiptoe_tests::{
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// The note if a library ran before tiptoe could probe it, because the machine was busy.
+/// What the report says if a library ran before tiptoe could probe it, because the machine was busy.
 const MISSED: &str = "a library ran before its probes were set";
 
 const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];

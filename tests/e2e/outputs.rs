@@ -125,7 +125,7 @@ fn notes_were_printed_to_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // An ignored SIGINT gives every instrument a note.
+            // An ignored SIGINT gives every subcommand a note.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

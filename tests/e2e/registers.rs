@@ -268,7 +268,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// The kernel releases an ended thread's debug registers.
     fn end_a_thread(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let ended = std::mem::replace(&mut self.threads[at], Idle::start());

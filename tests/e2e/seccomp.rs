@@ -36,7 +36,7 @@ fn force_enters_if_the_filter_allows_it() {
 }
 
 /// Under the filter, the thread that should load the agent may not map memory. The test cannot wait for patched
-/// code, because the failing injection of the agent patches code, too.
+/// code, because the failing attach patches code, too.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =

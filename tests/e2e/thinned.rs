@@ -1,5 +1,5 @@
-//! Beyond the budget all waits for locks are counted, but only some are timed, each weighted by the number of
-//! skipped waits.
+//! Beyond the budget (limit of the cost) all waits for locks are counted, but only some are timed, each weighted by
+//! the number of skipped waits.
 
 use serde_json::Value;
 use tiptoe_tests::report::ExpectedCounts;

@@ -102,8 +102,8 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// Beyond its budget tiptoe only counts calls, but still follows calls of the outer function, to know which calls
-/// are inside.
+/// Beyond its budget (limit of the cost) tiptoe only counts calls, but still follows calls of the outer function,
+/// to know which calls are inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

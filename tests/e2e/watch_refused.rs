@@ -45,7 +45,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
         .open(path)
         .expect("root may");
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the mapping is new, stays until the test's end, and the segment's seals keep its length.
+    // SAFETY: the mapping is new, stays until the test's end, and the file's seals keep its length.
     unsafe {
         let at = libc::mmap(
             std::ptr::null_mut(),

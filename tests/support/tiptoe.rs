@@ -59,7 +59,7 @@ impl Probe {
         Probe::within("off", specs)
     }
 
-    /// Returns a `probe` command within a budget.
+    /// Returns a `probe` command with this `--budget`.
     pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM
-// for the first calls of tiptoe's agent), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses
+// for the first calls of tiptoe's library), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses
 // membarrier), or `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after
 // waiting), or `tsync` (after waiting, for every thread).
 #include "common.h"

@@ -130,7 +130,8 @@ fn a_thousand_cgroups_are_counted_separately() {
         .map(|(name, counted, calls)| format!("{name}: {counted} of {calls}"))
         .collect();
     let notes = &session["notes"];
-    // If the kernel did not report a switch, a note says that calls may be charged to the previous task's cgroup.
+    // If the kernel did not report a switch, the report says that calls may be charged to the previous task's
+    // cgroup.
     let is_hidden = notes.to_string().contains(HIDDEN_SWITCHES);
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }

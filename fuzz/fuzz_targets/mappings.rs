@@ -16,7 +16,7 @@ use cells::{Cells, Change};
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// Half of the tables are for moves, which need more tables for a time.
+/// Half of the tables stay free, because a move needs free tables.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,

@@ -33,7 +33,7 @@ static inline void expect(const char *name, uint64_t count) {
     fflush(stdout);
 }
 
-// The call is inlined, because tiptoe sees only system calls whose number is loaded as a constant right before.
+// The call is inlined, because tiptoe hooks only system calls whose number is loaded as a constant right before.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;

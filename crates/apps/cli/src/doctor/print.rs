@@ -9,7 +9,7 @@ use super::{DoctorReport, ScanGaps};
 
 /// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
-/// The width of a result in the table. If a check failed, its whole result is printed again below the table.
+/// The width of a result in the table. If something is missing, its whole result is printed again below the table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report. If the whole report would push the verdict off the terminal, passed checks are only counted.

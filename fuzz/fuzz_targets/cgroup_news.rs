@@ -1,6 +1,6 @@
-//! Messages about cgroups change a tree, which must equal a plain list. Walks through ancestors must end. In the input,
-//! three bytes before each piece give its length, a kind and a cgroup's id. The piece is a message, or a message's rest
-//! after kind and id. One kind means that the cgroup is forgotten.
+//! Messages about cgroups change a tree, which must equal a plain list of paths. Walks through ancestors must end.
+//! In the input, three bytes before each piece give its length, a kind and a cgroup's id. The piece is a whole
+//! message, or the rest of a message with that kind and id. One kind is no message: the tree forgets the cgroup.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -33,8 +33,8 @@ fuzz_target!(|list: &str| {
             let shown = shown.strip_suffix(':').unwrap_or(&shown);
             let again = counter_groups(shown).next().and_then(Result::ok);
             let again = again.and_then(|group| group.events().next());
-            // In `a:u:W`, the ignored modifier `W` shows that `a:u` is a tracepoint. Without `:W`, the text is an event
-            // `a` with the modifier `u`.
+            // In `a:u:W`, the ignored `W` shows that `a:u` is a tracepoint. Alone, `a:u` is an event `a` with the
+            // modifier `u`.
             let is_name_alone = shown == event.name && event.text != event.name;
             let again = again.map(|again| again.modifiers);
             assert!(is_name_alone || again == Some(all), "{shown:?}: {again:?}");

@@ -1,6 +1,6 @@
-//! The input's first two bytes give the segment's geometry. No decoder may panic, or return a number outside the
-//! geometry. An accepted site must decode to itself after encoding. If the table finds a site at an address, one of the
-//! site's heads (the bytes that trap) must be there.
+//! The decoders of shared memory that a target can overwrite must not panic, or return a number outside the
+//! geometry. The input's first two bytes give the geometry. An accepted site (patched place) must decode to itself
+//! after encoding. If the table finds a site at an address, the site must have a head (a byte that traps) there.
 #![no_main]
 
 use std::sync::atomic::AtomicU64;
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     table(sites);
 });
 
-/// No scope may be its own descendant, because the walk to the root would not end.
+/// The walk from a scope (named part of work) to the root must end, so no scope may be its own descendant.
 fn scopes(words: &[u64]) {
     assert!(scopes::spent(words).all(|(node, _)| node < scopes::NODES));
     let mut nodes = vec![0; scopes::WIDTH as usize];
@@ -80,7 +80,7 @@ fn data(words: &[u64], geometry: Geometry) {
     assert!(Data::new(Words::new(&segment[1..]), geometry).is_none());
 }
 
-/// Reading must end, return no more than a ring holds, and depend only on the reader's state.
+/// Reading a ring of calls must end, return no more than a ring holds, and depend only on the reader's state.
 fn rings(segment: &[AtomicU64], words: &[u64], geometry: Geometry) {
     let data = Data::new(Words::new(segment), geometry).expect("long enough");
     assert_eq!(data.ring(0).is_some(), geometry.rings);

@@ -1,5 +1,5 @@
-//! Parsing and lookups must end soon, without a panic, and must return no place outside the file. The first byte splits
-//! the input into a specification and the file, which is also the debug file.
+//! Parsing and lookups must end soon, without a panic, and must return no place outside the file. The first byte
+//! splits the input into a spec (names of functions) and the file, which is also the debug file.
 #![no_main]
 
 #[path = "common/mirror.rs"]

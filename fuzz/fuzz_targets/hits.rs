@@ -1,6 +1,6 @@
-//! The ring of hits must return written hits in order, skip abandoned cells, and refuse a cell if it is full. After the
-//! target has overwritten words, a reading must end, and return no more hits than a ring holds. Each four bytes are a
-//! step: the action and its arguments.
+//! The ring of hits (accesses to watched variables) must return written hits in order, and skip abandoned cells. A
+//! full ring must refuse a cell. After the target has overwritten words, a reading must end, and return no more
+//! hits than a ring holds. Each four bytes are a step: the action and its arguments.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
 
 thread_local! {
-    /// The segment is large, so each run clears only what it wrote.
+    /// The shared memory is large, so each run clears only what it wrote.
     static SEGMENT: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
 }
 
@@ -137,7 +137,6 @@ impl Ring<'_> {
         );
     }
 
-    /// Overwrites a word that readings use, as a hostile target can.
     fn lie(&mut self, first: u8, second: u8, third: u8) {
         let small = u64::from(third);
         let at = match (first & 0x80, self.cells.len()) {
@@ -162,7 +161,6 @@ impl Ring<'_> {
         self.lied.get_or_insert_default().push(at);
     }
 
-    /// Makes calls that must return even if words were overwritten.
     fn others(&mut self, first: u8, third: u8) {
         let hits = &self.hits;
         match first % 8 {

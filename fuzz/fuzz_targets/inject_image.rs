@@ -1,6 +1,6 @@
-//! Reading a mapped file must end soon and must not panic. Then a stack is unwound by the file's tables. The first 26
-//! bytes are registers (address in the file, stack pointer, %rbp), the file's role, and the page at which the mapping
-//! begins.
+//! Reading a mapped file must end soon and must not panic. Then a stack is unwound by the file's tables. The first
+//! 26 bytes are registers (address in the file, stack pointer, %rbp), the file's role (such as libc), and the page
+//! at which the mapping begins.
 #![no_main]
 
 #[path = "../../crates/host/attach/src/inject/mapped_files.rs"]

@@ -1,5 +1,6 @@
-//! The page table must agree with a plain model of pages, and probes must be found wherever their file is mapped. Each
-//! five bytes are a change. At the end, the result replaces the mappings of another space.
+//! A space (tiptoe's table of a process's mappings) must agree with a plain list of pages, and probes must be found
+//! wherever their file is mapped. Each five bytes are a change. At the end, the result replaces the mappings of
+//! another space.
 #![no_main]
 
 use std::ops::Range;
@@ -15,7 +16,7 @@ use cells::{Cells, Change};
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
 const CHANGES: usize = 255;
-/// Half of the tables stay free, for the most that a move may need.
+/// Half of the tables stay free, because a move needs free tables.
 const SHAPE: Shape = Shape {
     tables: 64,
     probes: 64,
@@ -60,7 +61,7 @@ fn probes(space: &Space) {
     }
 }
 
-/// File offsets often continue a neighbour's, so that both become one mapping.
+/// File offsets often continue a neighbour's offsets, so that both become one mapping.
 fn change(bytes: &[u8]) -> Change {
     let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
     let range = |at: u8, high: u8, len: u8| {
@@ -116,7 +117,6 @@ fn compare(space: &Space, cells: &Cells) {
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
 
-/// Makes a space by half of the changes, then replaces its mappings by those of `cells`.
 fn replace(input: &[u8], cells: &Cells) {
     let words = storage();
     let space = Space::new(&words, SHAPE).expect("long enough");

@@ -1,6 +1,6 @@
-//! Relocation must not panic. A patch's copy must decode to the displaced instructions with the same operands. But
-//! branches have their near form, and a call becomes a push of the return address and a jump. The input's first three
-//! bytes choose the function's size, the site's offset, and what the patch does.
+//! Relocation must not panic. A patch's copy must decode to the displaced (overwritten) instructions with the same
+//! operands. But branches have their near form, and a call becomes a push of the return address and a jump. The
+//! input's first three bytes choose the function's size, the patch's offset, and what the patch does.
 #![no_main]
 
 #[path = "../../crates/code/patch/tests/traps/mod.rs"]
@@ -87,8 +87,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(patch: &Patch, bytes: &[u8]) {
     let leads = match patch.strategy {
         Strategy::Jump => {
-            // A call is replaced by a call, because another tool may restore only the first byte, which is then the
-            // same.
+            // A call is patched with a call. If another tool restores the first byte, the byte does not change.
             let called = patch.patched[0] == CALL && patch.original[0] == CALL;
             assert!(called || patch.patched[0] == JUMP);
             landing(&patch.patched, patch.site)
@@ -106,8 +105,8 @@ fn check(patch: &Patch, bytes: &[u8]) {
     };
     assert_eq!(leads, patch.trampoline);
     let inner = &patch.heads[1..];
-    // A head that resumes at the copy's start is a guard. It need not trap, because it may instead make the first
-    // instruction invalid.
+    // A head (trap byte) that resumes at the copy's start guards against a tool that restores the first byte. It
+    // may be an invalid operand instead of a trap.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| traps_at(patch, h.offset)));
     let start = (patch.site - AT) as usize;
@@ -160,7 +159,7 @@ impl<'p> Copy<'p> {
         next
     }
 
-    /// Returns whether control continues afterwards.
+    /// Returns whether control continues after `want`.
     fn matches(&mut self, want: &Instruction) -> bool {
         if want.is_call_near() || want.is_call_near_indirect() {
             self.pushes(want.next_ip());
@@ -189,7 +188,8 @@ impl<'p> Copy<'p> {
         )
     }
 
-    /// Checks a short branch's copy, `op +2; jmp +5; jmp near`: if `op` branches, the copy must lead to `target`.
+    /// Checks a short branch's copy, `op +2; jmp +5; jmp near`: if `op` branches, the copy must continue at
+    /// `target`.
     fn hops(&mut self, short: &Instruction, target: u64) {
         let over = self.next();
         let taken = over.next_ip();
@@ -209,7 +209,7 @@ impl<'p> Copy<'p> {
         );
     }
 
-    /// Checks `push imm32`, and a store of the upper half unless the push's sign extension already is that half.
+    /// Checks `push imm32`, and a store of the upper half if the push's sign extension is not already that half.
     fn pushes(&mut self, address: u64) {
         let push = self.next();
         assert_eq!(push.code(), Code::Pushq_imm32);

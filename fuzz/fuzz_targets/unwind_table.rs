@@ -1,5 +1,5 @@
-//! Any `.eh_frame` must compile soon, to sorted rows: at most about two for each byte. A step must raise the stack
-//! pointer, and read nothing below it. The first 24 bytes are the address, the stack pointer and %rbp.
+//! Any `.eh_frame` must compile soon, to sorted rows: at most about two rows for each byte. A step must raise the
+//! stack pointer, and read nothing below it. The first 24 bytes are the address, the stack pointer and %rbp.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Planning must end soon and must not panic, and a plan must give an address if all memory is readable. The input is a
-//! watch, a zero byte, and sections, each preceded by its length in two bytes.
+//! Planning (finding the steps to a variable's address) must end soon and must not panic, and a plan must give an
+//! address if all memory is readable. The input is a watch (the user's words for a variable), a zero byte, and
+//! sections, each preceded by its length in two bytes.
 #![no_main]
 
 #[path = "../../crates/code/symbol/tests/common/elf.rs"]

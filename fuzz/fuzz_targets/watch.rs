@@ -1,4 +1,5 @@
-//! A watch must be refused at an offset inside its text, or print text that reads back as the same watch.
+//! A watch (the user's words for a variable) must be refused at an offset inside its text, or print text that reads
+//! back as the same watch.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

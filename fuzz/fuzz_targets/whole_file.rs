@@ -1,5 +1,5 @@
-//! A session's lookups in a file must end soon, without a panic. The input is a watch, up to a zero, and the file,
-//! which is also each debug file.
+//! All lookups of a trace in a file must end soon, without a panic. The input is a watch (the user's words for a
+//! variable), up to a zero, and the file, which is also each debug file.
 #![no_main]
 
 #[path = "common/locate.rs"]

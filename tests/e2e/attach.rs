@@ -1,4 +1,4 @@
-//! Attaches to running programs: counts are exact from then on, and nothing remains after the detach.
+//! Attaches to running programs: from then on counts are exact, and nothing remains after the detach.
 
 use std::process::Command;
 use std::time::Duration;
@@ -137,7 +137,7 @@ fn a_signal_while_it_attached_lost_the_report() {
     both.sort_by_key(Process::pid);
     let [mut first, mut second] = both;
     let [site, untouched] = [&first, &second].map(|one| Site::new(one.pid(), &program, "add"));
-    // No thread of a stopped process can load the agent, so the attach takes seconds.
+    // No thread of a stopped process can load tiptoe's library, so the attach takes seconds.
     second.signal(libc::SIGSTOP);
     first.go();
     for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {

@@ -123,7 +123,6 @@ const WRONG: &[&str] = &[
     "--verbose",
 ];
 
-/// Returns a hint's commands and its other text. A command is the whole hint, or a part in backquotes with arguments.
 fn commands(hint: &str) -> (Vec<&str>, String) {
     if hint.starts_with("tiptoe ") {
         return (vec![hint], String::new());

@@ -40,7 +40,7 @@ impl Folder {
 
     fn copy(&self, of: &Path, name: &str) -> PathBuf {
         let path = self.0.join(name);
-        // If this process wrote the file, another test's child could inherit the descriptor, so that exec fails
+        // If this process wrote the file, another test's child could inherit the descriptor, and exec would fail
         // (ETXTBSY).
         let copied = Command::new("cp").arg(of).arg(&path).status();
         assert!(copied.expect("cp").success(), "{}", path.display());
@@ -91,8 +91,7 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD, so the kernel must count. If tiptoe may not use the kernel's probes, the
-/// program is not started.
+/// A setuid program ignores LD_PRELOAD, so the kernel must count.
 #[test]
 fn a_setuid_command() {
     if !is_root() {
@@ -111,7 +110,7 @@ fn a_setuid_command() {
             .arg(&program);
         sentence(&process::output(&mut user), &["setuid", "hint: "]);
     }
-    // A setuid program that root starts gets no more rights, so the agent may enter.
+    // A setuid program that root starts gets no more rights, so tiptoe's library may enter.
     let mut root = command();
     root.args(["probe", "add", "--"]).arg(&program);
     let output = process::output(root.args(["1", "1000"]));
@@ -286,7 +285,6 @@ fn ctrl_c_at_any_moment() {
     );
 }
 
-/// A terminal sends the signal to tiptoe and to the command.
 #[test]
 fn ctrl_c_of_a_command() {
     let rounds = scaled(200).max(10);

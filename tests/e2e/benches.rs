@@ -1,4 +1,4 @@
-//! `tiptoe-dev bench` prints each row that this machine can measure, and a note for each missing one.
+//! `tiptoe-dev bench` prints each row that this machine can measure, and a note for each missing row.
 
 use serde_json::Value;
 use tiptoe_tests::dev_command;

@@ -1,5 +1,5 @@
-//! No trap byte may be in place while a thread blocks SIGTRAP or SIGILL, because the kernel kills a process for a
-//! fault whose signal is blocked.
+//! No trap byte (int3 or an invalid instruction) may be in place while a thread blocks SIGTRAP or SIGILL, because
+//! the kernel kills a process for a fault whose signal is blocked.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +55,8 @@ fn ends_well(process: Process) {
     );
 }
 
-/// Regression: a new thread has all signals blocked, so a hook's trap byte killed it.
+/// Regression: a new thread blocks all signals, so the trap byte of a function with a hook (tiptoe's own patch)
+/// killed the process.
 fn births(creators: &str, pause: &str) {
     let process = start("births", &[creators, pause]);
     attach_often(&process, &instruments("born", "over"), scaled(1000));
@@ -98,8 +99,8 @@ fn everything_at_once_survives_attach_and_detach() {
 }
 
 /// Regression: clone3 resets the handlers of posix_spawn's child (CLONE_CLEAR_SIGHAND), so a trap byte killed the
-/// child, and posix_spawn reported success. Trixie's libc has no symbol table, so tiptoe knows clone3's code only up to
-/// the system call.
+/// child, and posix_spawn reported success. Trixie's libc has no symbol table, so tiptoe knows clone3's code only
+/// up to the system call.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
@@ -116,7 +117,7 @@ fn children_without_handlers_survive_attach_and_detach() {
     ends_well(process);
 }
 
-/// Go's runtime blocks signals by inline system calls, which no hook sees, while it creates a thread.
+/// While Go's runtime creates a thread, it blocks signals by inline system calls, which no hook sees.
 #[test]
 #[ignore = "nightly: a storm of attaches"]
 fn threads_of_go_and_c_survive_attach_and_detach() {
@@ -167,7 +168,8 @@ fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     ends_well(process);
 }
 
-/// The target reaches a trap byte while signals are blocked: since before the attach, or by the kernel for a handler.
+/// The target reaches a trap byte while signals are blocked, since before the attach or by the kernel for a
+/// handler.
 fn masked(how: &str) {
     let mut process = start("masked", &[how]);
     for _ in 0..scaled(200) {

@@ -106,8 +106,8 @@ fn booted(kernel: &Path) -> String {
     let pack = "cd \"$1\" && find . | bin/busybox cpio -o -H newc >\"$2\"";
     let mut shell = Command::new("sh");
     said(shell.args(["-c", pack, "sh"]).arg(&place).arg(&packed));
-    // The machine is emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs: with several, a
-    // CPU may run an int3 that the kernel has already removed (`Oops: int3`).
+    // The machine is emulated, because a hypervisor has bugs of its own. One thread emulates all CPUs, because with
+    // several threads a CPU may run an int3 that the kernel has already removed (`Oops: int3`).
     let mut machine = Command::new("timeout");
     machine.args([
         LIMIT,
@@ -131,8 +131,8 @@ fn booted(kernel: &Path) -> String {
     printed
 }
 
-/// Asserts that a command works exactly if doctor promises it. `newer` names those of `watch` and `klock` that must
-/// work.
+/// Asserts that a command works exactly if `tiptoe doctor` promises it. Of `watch` and `klock`, those in `newer`
+/// must work.
 fn works_on(release: &str, newer: &[&str]) {
     assert!(
         installed("qemu-system-x86_64").is_some(),

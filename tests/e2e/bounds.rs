@@ -32,7 +32,7 @@ impl Folder {
         let mut objcopy = Command::new("objcopy");
         objcopy.args(["--strip-all", &link]).arg(target("hot"));
         assert!(objcopy.arg(&program).status().expect("objcopy").success());
-        // These symbols are refused, because their checksum is not that of the program's debug link.
+        // tiptoe refuses these symbols, because their checksum is not the one in the program's debug link.
         let mut keep = Command::new("objcopy");
         keep.args(["--only-keep-debug", "--remove-section=.note.gnu.build-id"]);
         let kept = keep.arg(target("hot")).arg(&debug).status();
@@ -108,7 +108,6 @@ fn sections_of_gigabytes_cost_no_memory() {
 fn compressed_sections_that_claim_gigabytes_are_left_out() {
     let folder = Folder::new("compressed");
     let (program, packed) = (folder.0.join("hot"), folder.0.join("packed"));
-    // A section in GNU's older compressed form is a magic, the size and a stream.
     let claim = [b"ZLIB".to_vec(), (3_u64 << 30).to_be_bytes().to_vec()].concat();
     fs::write(&packed, [claim, vec![0; 1_200_000]].concat()).expect("a file");
     let mut objcopy = Command::new("objcopy");
@@ -160,7 +159,7 @@ fn reads(pid: u32, file: &Path) -> bool {
 #[test]
 fn a_signal_ends_tiptoe_while_it_reads() {
     let folder = Folder::new("signal");
-    // 1 GiB, the largest file whose checksum tiptoe computes.
+    // The largest file whose checksum tiptoe computes has 1 GiB.
     let (program, debug) = folder.stripped(1 << 30);
     let running = Process::waiting(&program, &["1", "1000"]);
     for signal in [libc::SIGINT, libc::SIGTERM] {

@@ -1,4 +1,4 @@
-//! `tiptoe bug`: what a bug report needs, and nothing secret.
+//! `tiptoe bug` writes what a bug report needs, and nothing secret.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Waits are reported at the user's functions, not at the runtime's functions that they call.
+//! Waits are reported at the user's functions, not at the functions of the runtime that the user's functions call.
 
 use std::path::Path;
 

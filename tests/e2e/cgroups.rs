@@ -12,7 +12,7 @@ use tiptoe_tests::{Cgroup, Form, Process, Report, command, is_root, scaled, skip
 mod change;
 mod without;
 
-/// If this event is counted, all others of its run are counted at switches, too.
+/// If this event is requested, tiptoe counts all events of the run at context switches.
 const AT_SWITCHES: &str = "cgroup-switches";
 const CALLS: &str = "syscalls:sys_enter_getppid";
 /// The event to add. With `None`, tiptoe reads the tasks' fields.
@@ -24,8 +24,8 @@ fn both_ways(count: fn(Option<&str>)) {
 
 type Check = fn(f64, f64, &str);
 
-/// Returns `check`, or a weaker one if the kernel did not report ends of tasks, because tiptoe then charges their last
-/// work to no cgroup.
+/// Returns `check`, or a weaker check if the kernel did not report ends of tasks, whose last work is then charged
+/// to no cgroup.
 fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
     match notes.contains("ends of tasks that the kernel did not report") {

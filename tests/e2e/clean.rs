@@ -1,4 +1,5 @@
-//! On a new machine: the package's installation, doctor, README's three commands, removal. Nothing may remain.
+//! On a new machine, installs the package, runs doctor and README's three commands, and removes the package.
+//! Nothing may remain.
 
 use std::fmt::Write;
 use std::fs;

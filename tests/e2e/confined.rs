@@ -1,5 +1,5 @@
-//! Programs that give up rights while traced. The agent's thread must never hold a right that the program lacks; if
-//! it cannot give the right up, it must end, even while tiptoe is stopped.
+//! Programs that give up rights while traced. The thread of the agent (tiptoe's library) must never hold a right
+//! that the program lacks. If the thread cannot give up a right, it must end, even while tiptoe is stopped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -82,7 +82,8 @@ fn agents_thread(pid: u32) -> Option<u32> {
 
 const RIGHTS: &str = "gave up rights or a namespace";
 
-/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no agent restored the code.
+/// Regression: after unshare(CLONE_NEWPID) a process can start no thread, so no new agent's thread restored the
+/// code.
 #[test]
 fn a_program_that_cannot_start_threads_is_restored() {
     if !is_root() {
@@ -95,8 +96,8 @@ fn a_program_that_cannot_start_threads_is_restored() {
     }
 }
 
-/// The agent's thread stays, because no hook sees an inline call, or because `unshare(CLONE_NEWTIME)` (`time`) permits
-/// that.
+/// The agent's thread stays: it does not notice inline calls, which no hook sees, and may stay after
+/// `unshare(CLONE_NEWTIME)` (`time`).
 #[test]
 fn a_program_that_cannot_start_threads_is_still_traced() {
     if !is_root() {
@@ -107,7 +108,7 @@ fn a_program_that_cannot_start_threads_is_still_traced() {
     }
 }
 
-/// The thread that gives up a right must restore the program, because a stopped tiptoe cannot.
+/// The thread that gives up a right must restore the program.
 #[test]
 fn a_stopped_tiptoe_leaves_no_program_patched() {
     if !is_root() {
@@ -208,8 +209,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// When the agent's thread changes its ids, the process becomes undumpable. The agent undoes that only if the process
-/// was dumpable before.
+/// When the agent's thread changes its ids, the process becomes undumpable. The agent restores the former state.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

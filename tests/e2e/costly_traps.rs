@@ -1,5 +1,5 @@
-//! If no jump fits, calls are counted by the kernel's uprobe or the agent's trap, whichever is cheaper. The agent
-//! counts what the kernel cannot.
+//! If no jump fits, the kernel's uprobe or a trap of the agent (tiptoe's library) counts calls, whichever is
+//! cheaper. The agent counts what the kernel cannot.
 
 use std::process::Command;
 

@@ -49,7 +49,7 @@ fn calls_of_libc() -> Vec<String> {
         .collect()
 }
 
-/// The trampoline makes the displaced system call. The kernel must be able to restart it there after a signal.
+/// Generated code makes the overwritten system call, which the kernel must be able to restart after a signal.
 #[test]
 fn system_calls_that_signals_interrupt() {
     let rounds = scaled(20_000).max(1_000);

@@ -1,4 +1,4 @@
-//! Daemons that give up root. Their /proc/self then belongs to root, so they may not open files in it.
+//! Daemons that give up root. Their /proc/self then belongs to root, so the daemons may not open files in it.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until the code is restored. If tiptoe was killed, checks only the program's own code: nothing stops the
-/// threads then, so hooks in libc stay until another attach.
+/// Waits until the code is restored. If tiptoe was killed, checks only the program's own code. Patches of libc
+/// (hooks) then stay until another attach, because no process stops the threads.
 fn wait_restored(pid: u32, is_killed: bool) {
     let file = if is_killed { "/daemon" } else { "" };
     let is_held = || {

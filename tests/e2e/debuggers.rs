@@ -4,7 +4,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, installed, skipped, target};
 
-/// Regression: gdb resolved the agent's name under /proc/self to its own pipe and read from it for ever.
+/// Regression: gdb resolved the name of the mapped agent (tiptoe's library), below /proc/self, to a pipe of gdb
+/// itself, and read from it for ever.
 #[test]
 fn the_agents_name_leads_to_no_file() {
     let mut process = attached_twice();

@@ -136,7 +136,6 @@ fn shown(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 
 const CUT: &str = "[…]";
 
-/// Returns how the last lines of a report begin. Ignores notes, and everything before the last [`CUT`].
 fn closing(report: &str) -> BTreeSet<String> {
     let after_cut = report.trim_end().rsplit(CUT).next().unwrap_or_default();
     let last = after_cut.rsplit("\n\n").next().unwrap_or_default();
@@ -147,7 +146,6 @@ fn closing(report: &str) -> BTreeSet<String> {
     lines.map(begins).collect()
 }
 
-/// Returns the pages whose report ends with other lines than `printed`.
 fn stale(command: &str, printed: &Output) -> Vec<String> {
     let instrument = command.split(' ').nth(1).unwrap_or_default();
     let is_report = !command.contains("--record") && !command.contains("--csv");

@@ -103,8 +103,7 @@ fn through(words: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// Returns the features that do not work. Asserts that doctor's verdict and status agree. `pid` is a process of the
-/// same user.
+/// Returns the features that do not work. Asserts that doctor's verdict and status agree.
 fn is_true(who: &str, tiptoe: &dyn Fn() -> Command, pid: &str) -> Vec<&'static str> {
     let (hot, watched) = (target("hot"), target("watched"));
     let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));

@@ -1,4 +1,4 @@
-//! Waits and holds that began before tiptoe attached.
+//! Waits for locks, and holds of locks, that began before tiptoe attached.
 
 use serde_json::Value;
 use tiptoe_tests::process::output;

@@ -275,7 +275,7 @@ fn the_count_of_a_switched_off_trap_was_scaled() {
     );
 }
 
-/// The script prints `ready`, and `step` runs before counting begins.
+/// Traces a script that prints `ready`, and calls `step` before counting begins.
 fn reads_after_delay(script: &str, step: impl FnOnce(&mut Process)) -> Report {
     let probe = Probe::new(&["libc.so.6:read"]);
     let probe = probe.with(&["--latency", "--via", "agent", "--delay", "1s"]);

@@ -1,5 +1,5 @@
-//! Other tracers put uprobes on probed functions and remove them. Programs check every result, and afterwards each of
-//! tiptoe's probes must count.
+//! Other tracers put uprobes (foreign probes) on probed functions and remove them. Programs check every result, and
+//! afterwards each of tiptoe's probes must count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Starts the program; `None`, with a note, if uprobes are unavailable. Each test needs its own file, because the
-    /// removal of a uprobe also overwrites tiptoe's trap in other processes with uprobes.
+    /// Starts the program; `None`, with a message, if uprobes are unavailable. Each test needs its own file,
+    /// because the removal of a uprobe also overwrites tiptoe's trap in other processes with uprobes.
     fn start(test: &str) -> Option<LoadedProgram> {
         let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
         let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
@@ -142,7 +142,7 @@ fn foreign_probes_are_added_on_our_sites() {
     let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(ProbePoint::arm).collect();
-    // tiptoe restores lost probes when it checks its sites.
+    // tiptoe restores lost probes when it checks its sites (patched places).
     wait_until("no dead probe", Duration::from_secs(60), || {
         load.dead(&last).is_empty()
     });
@@ -209,7 +209,7 @@ fn foreign_probes_change_while_ours_do() {
 }
 
 /// A foreign probe stops counting if our detach removes a shared trap byte. tiptoe needs a trap byte on a two-byte
-/// loop, and on a call or jump without room for a trampoline nearby.
+/// loop, and on a call or jump without room for generated code nearby.
 #[test]
 #[ignore = "nightly: a storm of probes"]
 fn foreign_probes_outlast_ours() {
@@ -257,7 +257,7 @@ fn a_foreign_probe_is_inside_our_jump() {
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().after(4).arm();
-        // If the jump's byte there already equals a trap byte, tiptoe can notice only the probe's removal.
+        // If the jump's byte already equals a trap byte, tiptoe can notice only the removal of the foreign probe.
         if site.now() != patched {
             site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
         }

@@ -30,7 +30,7 @@ fn a_program_without_forks_has_no_cost_of_forks() {
 #[derive(Clone, Copy, Debug)]
 struct ForkSize {
     mappings: u64,
-    /// Pages whose page-table entries a fork copies: those of mappings that have a private page.
+    /// Pages whose page-table entries a fork copies, which are the pages of mappings with a private page.
     pages: u64,
 }
 
@@ -50,8 +50,8 @@ impl ForkSize {
             match line.split_once(':').map_or("", |(name, _)| name) {
                 "Rss" => resident = kilobytes().expect("a number"),
                 "Anonymous" => own = kilobytes().expect("a number"),
-                // `VmFlags` is the last line of each mapping. A fork copies no `dc` mapping, and copies a `wf`
-                // mapping without its pages.
+                // `VmFlags` ends a mapping's lines. A fork copies no `dc` mapping, and copies a `wf` mapping
+                // without its pages.
                 "VmFlags" if !line.contains(" dc") => {
                     copied.mappings += 1;
                     if own > 0 && !line.contains(" wf") {

@@ -1,4 +1,4 @@
-//! Other processes can hinder a trace only for a bounded time, and are reported.
+//! Other processes can hinder a trace only for a bounded time, and the report names them.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -49,14 +49,16 @@ fn a_stopped_agent_removes_its_probes_when_it_continues() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("the agent did not answer"), "{notes}");
     assert!(notes.contains("it removes the probes when"), "{notes}");
-    // The released agent restores the code, because it finds that no tiptoe owns its segments.
+    // When the agent (tiptoe's library) continues, it finds that no tiptoe owns its shared memory, and restores the
+    // code.
     assert!(freeze.finish().1.success());
     site.wait_original();
     target.go();
     assert!(target.finish().1.success());
 }
 
-/// Regression: the former session's thread unmapped the new session's memory, so the program died.
+/// Regression: the agent's thread of the former session (trace) unmapped the new session's memory, so the program
+/// died.
 #[test]
 fn a_session_began_beside_the_thread_of_the_former_one() {
     if !is_root() {
@@ -80,7 +82,7 @@ fn a_session_began_beside_the_thread_of_the_former_one() {
     first.process.signal(libc::SIGKILL);
     let thread = PathBuf::from(format!("/proc/{pid}/task/{}", stale.line()));
     assert!(thread.join("comm").exists(), "{thread:?}");
-    // The thread that `second` borrows must not begin a session, because `second` is killed.
+    // The thread in which `second` loads the agent must not begin a session, because `second` is killed at once.
     let second = attach();
     wait_until("an injection", within, is_borrowed);
     second.process.signal(libc::SIGKILL);

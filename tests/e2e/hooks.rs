@@ -1,4 +1,5 @@
-//! Probes on libc functions that the agent hooks must count exactly or be refused, and the hooks must still work.
+//! The agent (tiptoe's library) patches some libc functions (hooks). Probes on these functions must count exactly
+//! or be refused, and the hooks must still work.
 
 use tiptoe_tests::{ExpectedCounts, Probe, Report, Run, WaitingTarget, target};
 

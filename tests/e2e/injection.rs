@@ -1,4 +1,5 @@
-//! Attaching and detaching must work while threads are inside malloc, the loader or stdio, even if tiptoe is killed.
+//! Attaching and detaching must work while threads are inside malloc, the loader or stdio, even if tiptoe is
+//! killed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -61,8 +62,8 @@ fn the_target_survives_a_tiptoe_killed_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
-/// The only thread is inside a call whose return address tiptoe replaced, so its stack cannot be unwound. tiptoe must
-/// still attach, because calling a loaded agent needs neither malloc nor an unwound stack.
+/// The only thread's stack cannot be unwound, because tiptoe replaced a return address on it. tiptoe must still
+/// attach, because calling a loaded agent (tiptoe's library) needs neither malloc nor unwinding.
 #[test]
 fn a_thread_inside_a_followed_call_can_be_borrowed_again() {
     let program = target("below");
@@ -98,8 +99,8 @@ fn agent_sleeps(pid: u32) -> Option<u64> {
     sleeps?.trim().parse().ok()
 }
 
-/// Regression: if a borrowed thread jumped out of a handler or was cancelled, tiptoe still considered it borrowed, and
-/// all later attaches failed.
+/// Regression: if a thread that tiptoe borrowed to load the agent jumped out of a handler or was cancelled, all
+/// later attaches failed.
 #[test]
 fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     for how in ["jump", "cancel"] {
@@ -118,7 +119,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// A stopped tiptoe still holds the shared segments, so the agent must keep the probes.
+/// A stopped tiptoe still owns the shared memory, so the agent must keep the probes.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
@@ -158,7 +159,7 @@ fn the_agents_mappings_do_not_all_begin_at_one_place_of_256_mb() {
     let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
     attached.wait_ready();
-    // The agent maps a thread's frames at the thread's first probed call.
+    // At a thread's first probed call, the agent maps memory for the thread's frames.
     called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
@@ -189,7 +190,7 @@ fn another_build() -> Vec<u8> {
     bytes
 }
 
-/// After an upgrade of tiptoe, running programs contain the former agent.
+/// Running programs keep their agent when tiptoe is upgraded.
 #[test]
 fn an_agent_of_another_build_is_not_used() {
     let (process, site) = busy();
@@ -199,7 +200,8 @@ fn an_agent_of_another_build_is_not_used() {
         std::env::temp_dir().join(name)
     });
     std::fs::write(&bytes, another_build()).expect("a temporary folder");
-    // If this process wrote the file, another test's child could inherit the descriptor, so that exec fails (ETXTBSY).
+    // If this process wrote the file, another test's child could inherit the descriptor, and exec would fail
+    // (ETXTBSY).
     let mut install = Command::new("install");
     assert!(
         install

@@ -1,4 +1,4 @@
-//! Installs what `make dist` made, runs it in roots with nothing else, and removes it. Nothing may remain.
+//! Installs what `make dist` made, runs it in roots without other programs, and removes it. Nothing may remain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! The budget when the kernel counts: the program stays about as fast, and an incomplete count is marked.
+//! If the kernel counts within a budget (limit of the cost), the program stays about as fast, and an incomplete
+//! count is marked.
 
 use std::process::Command;
 

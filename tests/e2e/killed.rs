@@ -8,10 +8,10 @@ use tiptoe_tests::{Probe, Process, scaled, target};
 use crate::watch::turn_of;
 
 const THREADS: usize = 4;
-/// How many more mappings are allowed. A segment of a new length may split a mapping. A larger number of counters
-/// changes the distance from the counters to the ring, so trampolines that contain it need two new arenas.
+/// How many more mappings are allowed. Shared memory of a new length may split a mapping. With more counters, new
+/// generated code needs two new arenas (memory near code).
 const MORE_MAPS: usize = 8;
-/// In KB: two arenas.
+/// Two arenas, in KB.
 const MORE_SPACE: u64 = 128;
 
 fn modes() -> Vec<Probe> {
@@ -44,7 +44,8 @@ fn wait_dormant(pid: u32) {
     });
 }
 
-/// Regression: killed sessions left three mappings each, because an attach reused only the last session's memory.
+/// Regression: killed sessions (traces) left three mappings each, because an attach reused only the last session's
+/// memory.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_sessions_that_end() {
@@ -52,7 +53,7 @@ fn killed_sessions_leave_no_more_than_sessions_that_end() {
     let pid = process.pid();
     process.go();
     let modes = modes();
-    // Each mode runs twice, because segments alternate between two addresses.
+    // Each mode runs twice, because shared memory alternates between two addresses.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
         let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);

@@ -113,7 +113,8 @@ fn at_exit(row: &Value) -> bool {
     last.iter().any(|function| callsite.starts_with(function))
 }
 
-/// Asserts equal counts. But perf may miss waits of exiting threads, and tiptoe as many as it reports lost.
+/// Asserts equal counts. But perf may miss waits of exiting threads, and tiptoe may miss as many waits as it
+/// reports lost.
 fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
     let lost = number(&report.value["events"][0]["lost"]);
     let counted = sum(report, &passes);
@@ -399,8 +400,7 @@ fn printed(options: &[&str]) -> String {
     text
 }
 
-/// Returns how often the BPF programs ran, for the watched process and in all. The watched process contends for locks
-/// only if `contends`.
+/// Returns how often BPF programs ran for the watched process, and in all.
 fn runs(contends: bool) -> [u64; 2] {
     let [mut watched, mut other] = [contended(), contended()];
     let pid = watched.pid().to_string();

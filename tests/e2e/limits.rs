@@ -1,5 +1,5 @@
-//! Full disks, and targets without free memory, descriptors or threads. The targets survive, and the kernel counts if
-//! the agent has no room.
+//! Full disks, and targets without free memory, descriptors or threads. The targets must survive, and the kernel
+//! must count if the agent (tiptoe's library) has no room.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,11 +31,10 @@ fn says(report: &Report, words: &str) {
     assert!(notes.contains(words), "no `{words}` in {notes}");
 }
 
-/// Returns the open descriptors, and whether segments are mapped.
 fn open_resources(pid: u32) -> (usize, bool) {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    // Mappings of trampolines may stay.
+    // Mappings of generated code may stay.
     let mut lines = maps.lines().filter(|line| !line.contains(" r-xs "));
     let segments = lines.any(|line| line.contains("tiptoe-data") || line.contains("tiptoe-plan"));
     (fds.count(), segments)
@@ -119,7 +118,7 @@ fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// mlockall(MCL_FUTURE) locks later mappings, so the agent must unlock its own.
+/// mlockall(MCL_FUTURE) locks later mappings, so the agent must unlock its own memory.
 #[test]
 fn the_agents_memory_stays_unlocked_with_mlockall() {
     let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);
@@ -282,7 +281,6 @@ fn a_command_and_a_full_device() {
     }
 }
 
-/// `ulimit -f` below a segment's size must give an error, not SIGXFSZ.
 #[test]
 fn a_limit_on_file_size_is_an_error() {
     let waiting = Process::waiting(&target("hot"), &["1", "0"]);

@@ -1,4 +1,4 @@
-//! In programs that link `tiptoe-lock`, its hooks count the same as tiptoe in the same run.
+//! In programs that link `tiptoe-lock`, the hooks of `tiptoe-lock` count the same as tiptoe in the same run.
 
 use std::process::Command;
 
@@ -8,8 +8,8 @@ use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 use crate::locks::rows;
 
 const SERVER: &str = "lock_server";
-/// How much longer tiptoe's waits may be than the hooks'. tiptoe's first waits include a calibration and page faults,
-/// and a thread may be preempted between both readings of the clock.
+/// How much longer tiptoe's times may be than the hooks' times. tiptoe's first waits include a calibration and page
+/// faults, and a thread may be preempted between both readings of the clock.
 const FIRST_NS: u64 = 10_000_000;
 /// With fewer waits, a percentile may be one of the first waits.
 const MANY: u64 = 500;
@@ -127,7 +127,7 @@ fn a_running_server_continues_after_attach_and_detach() {
         let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);
         let run = probe.attach_and_wait(&[server.pid()]);
         let report = run.good();
-        // Locks have names only if the agent counts.
+        // Locks have names only if tiptoe's library counts.
         let notes = &report.value["notes"];
         assert_ne!(report.value["locks"]["via"], "kernel", "{notes}");
         let is_journal = |row: &&Value| {

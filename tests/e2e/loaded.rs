@@ -11,7 +11,7 @@ use tiptoe_tests::{
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// The note if a library ran before tiptoe could probe it, because the machine was busy.
+/// What the report says if a library ran before tiptoe could probe it, because the machine was busy.
 const MISSED: &str = "a library ran before its probes were set";
 
 const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];
@@ -55,7 +55,7 @@ fn a_constructor_is_counted() {
         exact(run.good(), &run.expected());
         assert_eq!(run.expected().0["loaded_constructor"].to_string(), rounds);
     }
-    // Without `-o`, because tiptoe then prints its notes to stderr.
+    // Without `-o`, tiptoe prints its notes (limits of the result) to stderr.
     let mut beside = command();
     beside.args(["probe", "libloaded.so:*", "--"]);
     let run = output(beside.arg(target("loads")).args(["1", "1", "0", &library]));

@@ -29,7 +29,7 @@ const TYPES: [&str; 5] = [
     "inheriting",
 ];
 
-/// For how many ns others waited while each function held the lock.
+/// For how many ns other threads waited while each function held the lock.
 type WaitNsByHolder = BTreeMap<String, u64>;
 
 fn function(site: &str) -> &str {
@@ -37,7 +37,6 @@ fn function(site: &str) -> &str {
     function.split_once('+').map_or(function, |(name, _)| name)
 }
 
-/// Returns a holder's function, by its call site, or by its thread, which has the function's name.
 fn role(holder: &Value) -> String {
     let text = |what: &str| holder[what].as_str();
     match (text("callsite"), text("thread")) {

@@ -47,7 +47,6 @@ const RUST_KINDS: [(&str, &str, &str); 12] = [
     ("lot_once", "futex", ""),
 ];
 
-/// A report, with the kernel's counts of waits and wakes.
 type ReportWithCounts = (Report, [u64; 2]);
 
 fn attached(mut waiting: WaitingTarget) -> Option<ReportWithCounts> {
@@ -68,7 +67,7 @@ fn started((mut ours, pid): (AttachedTiptoe, u32)) -> Option<ReportWithCounts> {
     Some((ours.finish(), counts))
 }
 
-/// Counts calls of the first thread and threads that it starts later, so not the agent's.
+/// Counts futex calls of the first thread and of threads that it starts later, so none of tiptoe's library.
 fn counted(pid: u32) -> Option<Futexes> {
     let kernel = is_root().then(|| Futexes::of(pid)).flatten();
     if kernel.is_none() {
@@ -154,7 +153,7 @@ fn somebody_woke(kind: &str, row: &Value, paired: u64, woken: u64) {
 
 fn nearly_all_have_a_waker(kind: &str, row: &Value, paired: u64, woken: u64) {
     let share = if row["type"] == "rwlock" { 90 } else { 95 };
-    // One waker may be missing, because a short run has few waits.
+    // A short run has few waits, so one waker may be missing.
     assert!(
         (paired + 1) * 100 >= woken * share,
         "{kind}: {paired} of {woken}: {row:#}"

@@ -1,4 +1,4 @@
-//! Programs that lock all their memory (mlockall) must not lock the agent's.
+//! Programs that lock all their memory (mlockall) must not lock the memory of the agent (tiptoe's library).
 
 use std::process::Command;
 
@@ -113,7 +113,8 @@ fn a_program_locks_no_memory_of_the_agents() {
     }
 }
 
-/// Regression: the call failed, because the kernel compares all mapped memory with the limit, also the agent's.
+/// Regression: the call failed, because the kernel compares all mapped memory, including the agent's, with the
+/// limit.
 #[test]
 fn a_program_below_its_limit_may_lock_its_memory() {
     if !is_root() {

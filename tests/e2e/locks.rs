@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &Report) -> &[Value] {
     rows.expect("the locks").as_slice()
 }
 
-/// Asserts that no wake is lost, and that only one thread holds the lock.
+/// Asserts that no wake is lost, and that only one thread at a time holds the lock.
 fn check_let_go(target: &Path, kinds: &[&str]) {
     for kind in kinds {
         let mut program = Process::waiting(target, &[kind, "0"]);
@@ -74,8 +74,7 @@ fn cancelled_waits_unwind() {
     }
 }
 
-/// glibc 2.41 checks the address at which a thread is cancelled. C++ is not tested on bullseye, because that needs the
-/// release's compiler.
+/// glibc 2.41 checks the address at which a thread is cancelled. C++ on bullseye would need the release's compiler.
 #[test]
 #[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
@@ -114,7 +113,7 @@ fn a_slow_holder_is_named() {
     let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
     let worst = blamed.max().expect("a holder of the lock");
     assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
-    // The program reads its clock outside the call, so its time is longer.
+    // The program reads its clock outside the call, so the program's time is longer.
     let own = run.expected().0["waited_ns"];
     assert!(total > 0 && total <= own, "{total} of {own}");
 }
@@ -223,7 +222,7 @@ fn unnamed_locks_are_named_by_their_location() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
-/// The threads slept for 50 ms before the program printed anything, so the age is at least that.
+/// The threads slept for 50 ms before the program printed anything.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn a_deadlock_has_its_age() {
@@ -376,7 +375,7 @@ fn every_hold_is_counted() {
             );
         }
         match kind {
-            // Each wait for the condition retakes the mutex, unless the condition was true.
+            // A thread that waits for the condition retakes the mutex afterwards.
             "cond" => assert!(count >= rounds * THREADS, "{count}"),
             _ => assert_eq!(count, rounds * THREADS, "{kind}: {holds:#?}"),
         }

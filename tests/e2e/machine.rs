@@ -49,7 +49,7 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     process.signal(libc::SIGSTOP);
     let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
     let tiptoe = &mut attached.process;
-    // A second thread of tiptoe looks for a thread that can load the agent.
+    // A second thread of tiptoe looks for a thread that can load tiptoe's library.
     let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
     process.signal(libc::SIGCONT);
     attached.wait_ready();

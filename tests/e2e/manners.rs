@@ -9,7 +9,7 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
-    // A variable of the program may have the name of one of tiptoe's.
+    // A variable of the program may have the name of a variable of tiptoe.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
         .env("TIPTOE_AGENT", "7,8,9")
@@ -76,7 +76,7 @@ fn names_may_be_any_bytes() {
     assert_eq!(report.count("called"), 1000);
 }
 
-/// A forked child has no agent's thread, so its calls must not wait for one.
+/// A forked child has no thread of the agent (tiptoe's library), so the child must not wait for that thread.
 #[test]
 fn a_forked_child_may_give_up_rights() {
     check(&target("privileges"), &["child"]);
@@ -110,7 +110,7 @@ fn libc_keeps_its_speed() {
     );
 }
 
-/// If it were listed, `*:*` would probe code that runs on a hit.
+/// If the agent were listed, `*:*` would probe the agent's code, which runs at each hit.
 #[test]
 fn the_agent_is_not_listed_among_the_programs_libraries() {
     let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);
@@ -127,8 +127,8 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
     run.good().assert_exact(&run.expected());
 }
 
-/// Regression: after a thread had set its own thread-local block, trampolines took the block's first word for libc's
-/// pointer. The agent must leave before a thread sets the block.
+/// Regression: after a thread had set its own thread-local block, generated code used the block's first word as
+/// libc's pointer. The agent must remove its patches before a thread sets the block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");

@@ -12,7 +12,7 @@ fn built(flags: &[&str]) -> Option<std::path::PathBuf> {
         .ok()
 }
 
-/// The agent needs no library, so any program can load it at its start.
+/// The agent (tiptoe's library) needs no other library, so any loader can load it.
 #[test]
 fn musl_programs_are_counted_in_process_from_their_start() {
     let Some(program) = built(&[]) else { return };

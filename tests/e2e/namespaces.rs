@@ -80,7 +80,7 @@ fn a_container_is_counted_in_process() {
     let _ = std::fs::remove_dir(root);
 }
 
-/// The loader opens the agent through /proc.
+/// The loader opens tiptoe's library through /proc.
 #[test]
 fn a_container_without_proc_is_counted_by_the_kernel() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Similar notes are folded on the screen, and JSON has all.
+//! The screen folds similar notes (limits of the result); JSON has all.
 
 use std::process::Command;
 

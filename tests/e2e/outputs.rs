@@ -1,4 +1,5 @@
-//! `-o FILE` in a folder to which other users may write. tiptoe's notes must not be on the command's stderr.
+//! Uses `-o FILE` in a folder to which other users may write. tiptoe's notes (limits of the result) must not be on
+//! the command's stderr.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -124,7 +125,7 @@ fn notes_were_printed_to_the_commands_stderr() {
                 false => path.as_path(),
                 true => "-".as_ref(),
             };
-            // An ignored SIGINT gives every instrument a note.
+            // An ignored SIGINT gives every subcommand a note.
             let mut shell = Command::new("sh");
             shell
                 .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

@@ -1,4 +1,4 @@
-//! The live patcher on running programs that check every result.
+//! Patches running programs that check every result.
 
 use tiptoe_tests::{Process, command, scaled, target};
 

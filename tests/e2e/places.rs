@@ -108,7 +108,8 @@ fn kernel_probes_that_outlive_an_exec_are_reported() {
     }
 }
 
-/// Regression: the second probe became a uprobe, whose trap byte changed the target of the first one's jump: SIGSEGV.
+/// Regression: a uprobe for the second probe changed the target of the first probe's jump, so the program got
+/// SIGSEGV.
 #[test]
 fn two_probes_in_one_window() {
     let program = target("windows");
@@ -152,7 +153,6 @@ fn a_second_tiptoe_within_the_first_ones_window() {
         let why = "inside a patch in the process's memory";
         assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
     }
-    // The refusal of `window+2` must not prevent the probe at `window+6`.
     let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
     second.wait_ready();
     process.go();

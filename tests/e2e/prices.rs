@@ -36,7 +36,6 @@ fn is_measured(calibrated: &Value) -> bool {
 /// A run measures again if the CPUs' speed has changed.
 const RUNS: usize = 6;
 
-/// Asserts that a later run uses an earlier one's prices, and does not change their files.
 fn repeatedly(name: &str, probe: Probe, kind: &str, program: &str, arguments: &[&str]) {
     let caches = CacheFolder::new(name);
     let probe = caches.probe(probe);

@@ -38,7 +38,6 @@ fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
     }
 }
 
-/// Counts everything, but compares only the program's output, because the counts are unknown.
 fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
     let Some(path) = installed(program) else {
         skipped(program, "not installed");
@@ -123,7 +122,7 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
     std::fs::remove_file(&report).expect("our own report");
 }
 
-/// Regression: trampolines were also planned above the stack, where nothing can be mapped. Without randomisation,
+/// Regression: generated code was also planned above the stack, where nothing can be mapped. Without randomisation,
 /// libraries are right below the stack.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
@@ -150,7 +149,8 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     );
 }
 
-/// Regression: in 7% of runs the kernel found no hole for a segment of 88 GiB, and mapped it next to the libraries.
+/// Regression: in 7% of runs the kernel found no hole for shared memory of 88 GiB, and mapped it next to the
+/// libraries.
 #[test]
 fn segments_are_never_placed_next_to_libraries() {
     for _ in 0..40 {

@@ -137,8 +137,8 @@ fn a_process_that_was_attached_later_was_not_named() {
     assert!(is_named, "{:#}", report.value);
 }
 
-/// The second process holds the loader's lock. tiptoe tries for seconds to load the agent, then the kernel counts
-/// there.
+/// The second process holds the loader's lock. tiptoe tries for seconds to load its library. Then the kernel counts
+/// in that process.
 fn attach_slowly(first: &WaitingTarget, probe: Probe) -> (Process, AttachedTiptoe) {
     let mut second = Process::start(Command::new(target("loader_locked")).arg("iterate"));
     assert_eq!(second.line(), "locked");

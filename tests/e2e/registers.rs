@@ -13,7 +13,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint, RegisterLock, poke, trace};
 use tiptoe_tests::{is_root, scaled, skipped};
 
 const STEPS: u32 = 40;
-/// The accounting treats all threads alike.
+/// Few threads suffice, because the accounting treats all threads alike.
 const THREADS: usize = 3;
 const ENOSPC: i32 = 28;
 
@@ -167,7 +167,6 @@ impl Comparison<'_> {
         self.granted.push(held);
     }
 
-    /// Replaces several requests. If the kernel refuses one, opens all old events again.
     fn modify_several(&mut self, random: &mut Random) {
         let count = (2 + random.below(2)).min(self.granted.len());
         let olds: Vec<Granted> = (0..count).map(|_| self.take(random)).collect();
@@ -269,7 +268,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// The kernel releases an ended thread's debug registers.
     fn end_a_thread(&mut self, random: &mut Random) {
         let at = random.below(self.threads.len());
         let ended = std::mem::replace(&mut self.threads[at], Idle::start());

@@ -15,7 +15,7 @@ use crate::returns_clock::{survives, survives_unrecorded};
 pub enum EndsRequest {
     Entries,
     Latency,
-    /// `uretprobe:` specs, which count only returns.
+    /// `uretprobe:` events, which count only returns.
     Returns,
 }
 
@@ -158,8 +158,8 @@ const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
 const FORCED: &[&str] = &["end", "jumped", "refused", "many", "threads", "handled"];
 const LOOKS: &[&str] = &["own", "above", "backtrace", "unwinder", "next", "generated"];
 
-/// Makes a test of each name. Each row has the function that runs the target, the target with its flags, and the modes,
-/// which are strings of arguments.
+/// Makes a test of each name. A row has the function that runs the target, the target with its flags, and the modes
+/// (strings of arguments).
 macro_rules! programs {
     ($($(#[$about:meta])* $name:ident: $($how:ident [$target:literal $(, $flag:literal)*] $modes:expr),+;)*) => {$(
         $(#[$about])*
@@ -187,7 +187,7 @@ programs! {
         started ["names"] &["1000"], started ["ferris"] &["1000"], started ["main_exits"] &["1000"],
         started ["ifunc"] &["1000"], started ["exec"] &["1000"], started ["churn"] &["20000"];
 
-    /// Regression: `dladdr` found no function at a followed call's return address.
+    /// Regression: `dladdr` found no function at the return address of a followed (timed) call.
     callers_are_found_as_without_a_tracer:
         everything ["ret_caller", "-O2"] LOOKS, everything_of_some ["ret_caller", "-O0"] LOOKS;
     backtraces_of_a_program_are_unchanged: both ["ret_trace"] VIEWS;
@@ -264,7 +264,7 @@ programs! {
     a_program_that_forbade_itself_the_clock_was_killed_by_a_return: survives ["ret_clock"] &["inside", "own"];
     each_thread_forbids_itself_the_clock_and_new_threads_inherit_that: survives ["ret_clock"] &["threads"];
     a_forked_child_that_forbids_itself_the_clock_returns: survives ["ret_clock"] &["forks"];
-    /// No hook sees how the clock is forbidden. `--record` is left out, because its trampolines read the clock
+    /// No hook sees how the clock is forbidden. `--record` is left out, because its generated code reads the clock
     /// unchecked.
     a_thread_may_have_forbidden_itself_the_clock_before_its_first_call: survives_unrecorded ["ret_clock"] &["before"];
 }

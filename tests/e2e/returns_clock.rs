@@ -10,8 +10,7 @@ use crate::returns::{EndsRequest, alone, sites, text};
 
 const FUNCTIONS: [&str; 3] = ["outer", "inner", "leaf"];
 
-/// Asserts that each call is counted and has one end. A call that forks may count as left, because a fork takes the
-/// thread's counters.
+/// Asserts that each call is counted and has one end. A call that forks may count as left (ended without a return).
 fn all_calls(report: &Report, truth: &Truth, ask: &str) {
     for name in FUNCTIONS {
         let entries = truth.0[name].entries;

@@ -5,7 +5,7 @@ use tiptoe_tests::{Probe, Report, target, target_with};
 
 use crate::returns::{ENDS, EVERY, EndsRequest, alone, text};
 
-/// The entry point has no return address. The program's arguments are in its place, and must not be replaced.
+/// The entry point has no return address. The count of arguments in its place must not be replaced.
 #[test]
 fn where_a_stripped_program_begins() {
     let program = target_with("hot", &["-s"]).expect("it builds");

@@ -38,7 +38,8 @@ fn a_sanitizers_runtime_refused_to_start() {
     }
 }
 
-/// tiptoe preloads the runtime before the agent, but the program's environment must not show that.
+/// tiptoe preloads the runtime before the agent (tiptoe's library). The program's environment must not show the
+/// runtime.
 #[test]
 fn the_environment_of_a_sanitized_program_is_its_own() {
     let Ok(runtime) = std::process::Command::new("gcc")

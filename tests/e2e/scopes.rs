@@ -1,4 +1,4 @@
-//! `--by scope`: events by the scopes that the program enters.
+//! `--by scope`: events by the scopes (named parts of work) that the program enters.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn scopes_of_libraries_loaded_later_are_counted() {
     );
 }
 
-/// A handler may interrupt any code; its scope is nested in the thread's.
+/// A handler may interrupt any code. Its scope is nested in the interrupted thread's scope.
 #[test]
 fn handlers_enter_scopes_of_their_own() {
     let rounds = scaled(50_000_000);
@@ -210,8 +210,8 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write`, by the program's clock, which includes time that the
-    // hypervisor took.
+    // Each of 40 rounds uses 20 ms in `read` and 10 ms in `write` by the program's clock, which includes the
+    // hypervisor's time.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
     assert!((790.0..900.0).contains(&read), "{read}");
     assert!((390.0..500.0).contains(&write), "{write}");

@@ -1,5 +1,5 @@
-//! Programs that may make only some system calls. The agent must leave before a program confines itself, because the
-//! filter would kill it for the agent's calls.
+//! Programs that may make only some system calls. The agent (tiptoe's library) must end before a program confines
+//! itself, because the filter would kill the program for the agent's calls.
 
 use tiptoe_tests::{Probe, Report, WaitingTarget, skipped, target};
 
@@ -35,8 +35,8 @@ fn force_enters_if_the_filter_allows_it() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// Under the filter, the thread that should load the agent may not map memory. The test cannot wait until
-/// code is patched, because the injection patches code before it fails.
+/// Under the filter, the thread that should load the agent may not map memory. The test cannot wait for patched
+/// code, because the failing attach patches code, too.
 #[test]
 fn force_is_refused_if_the_filter_refuses() {
     let waiting =
@@ -72,7 +72,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// With TSYNC, seccomp(2) confines all threads at once, so the agent's thread must have left.
+/// With TSYNC, seccomp(2) confines all threads at once, so the agent's thread must have ended.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {
@@ -123,7 +123,7 @@ fn a_sandboxed_package_prints_what_it_prints() {
     assert_eq!(run.stdout, alone.stdout);
 }
 
-/// A child's trap bytes must be gone before the child installs a filter or is traced by its parent.
+/// A child's trap bytes must be removed before the child installs a filter or is traced by its parent.
 #[test]
 fn a_forked_child_made_calls_of_the_agents() {
     let functions = ["turned", "fixed"];

@@ -11,7 +11,8 @@ use std::process::Command;
 
 use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
-/// Regression: the agent wrote to and closed descriptors named in a running program's environment.
+/// Regression: the agent (tiptoe's library) wrote to and closed descriptors named in a running program's
+/// environment.
 #[test]
 fn the_environment_of_a_running_program_is_not_believed() {
     const OWN: &str = "this stays as it is\n";
@@ -46,8 +47,8 @@ fn the_environment_of_a_running_program_is_not_believed() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Regression: the agent's thread kept two capabilities, its uid and groups, which any thread of the program could
-/// use through it.
+/// Regression: the agent's thread kept two capabilities, a uid and groups. Any thread of the program could use them
+/// through the agent's thread.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {

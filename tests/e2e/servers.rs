@@ -57,7 +57,7 @@ impl Server {
         let name = format!("tiptoe-{name}-{}-{turn}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // A server may give up root before it opens its socket here.
+        // A server may give up root before it opens its socket in the folder.
         let anybody = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         folder

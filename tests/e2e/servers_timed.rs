@@ -21,7 +21,7 @@ impl Folder {
         let folder = format!("tiptoe-timed-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
-        // Workers that give up root write there.
+        // Workers that give up root write into the folder.
         let anybody = Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
         Folder(folder)
@@ -147,7 +147,6 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     })
 }
 
-/// Exceptions unwind probed frames of the program, libc, libstdc++ and libgcc.
 #[test]
 fn a_server_whose_threads_throw() {
     let program = target("serves");

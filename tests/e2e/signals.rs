@@ -236,8 +236,8 @@ fn rediss_crash_handler_gets_its_own_faults() {
     }
 }
 
-/// Regression: some processors report an `int1` with its own address instead of the next one, so SIGTRAP killed the
-/// program.
+/// Regression: some processors report an `int1` with its own address instead of the next instruction's, so SIGTRAP
+/// killed the program.
 #[test]
 fn a_thread_that_hits_an_inner_trap_byte_continues() {
     let program = target("inner");

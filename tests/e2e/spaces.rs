@@ -1,4 +1,4 @@
-//! The agent's model of the address space, by which it decides whether a trap is its own.
+//! The agent (tiptoe's library) decides by its model of the address space whether a trap is its own.
 
 use std::fs::{File, read_to_string};
 use std::os::unix::fs::FileExt;
@@ -163,7 +163,8 @@ fn moved(how: &str, is_at_least: bool) {
     check(how, run.good(), &run.expected(), is_at_least);
 }
 
-/// Regression: a page moved by mremap kept its patches, whose jumps are relative: SIGSEGV.
+/// Regression: a page moved by mremap kept its patches, whose relative jumps then missed their targets, so the
+/// program got SIGSEGV.
 #[test]
 fn a_program_that_moves_probed_code_was_killed() {
     for how in ["move", "all", "keep", "inline"] {
@@ -183,7 +184,7 @@ fn calls_in_a_second_mapping_of_probed_code_were_missing() {
     }
 }
 
-/// tiptoe learns whose code mprotect made executable only from the list of mappings, so it may miss early calls.
+/// tiptoe learns only from the list of mappings that mprotect made code executable, so it may miss early calls.
 #[test]
 fn calls_in_code_that_becomes_executable_were_missing() {
     let mut process = Process::waiting(&target("moved"), &["written", "1000"]);

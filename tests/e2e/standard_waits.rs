@@ -23,7 +23,7 @@ fn ways() -> Vec<Probe> {
 
 #[test]
 fn waits_in_templates_are_the_programs_own() {
-    // Our BPF programs cannot unwind unoptimized code, because its callers are found by %rbp.
+    // Our BPF programs cannot unwind unoptimized code, because they do not find callers by %rbp.
     for (flags, kernel) in [
         (&["-DAPART", "-O0"][..], false),
         (&["-DAPART", "-O1"], true),
@@ -44,7 +44,7 @@ fn waits_in_templates_are_the_programs_own() {
             "future",
         ] {
             for way in ways().into_iter().skip(usize::from(kernel)).take(1) {
-                // Attaches, because a command's waits may end before tiptoe has read its libraries.
+                // tiptoe attaches, because a command's waits may end before tiptoe has read its libraries.
                 let mut waiting = Process::waiting(&program, &[kind]);
                 let ours = way.attach(&[waiting.pid()]);
                 ours.wait_ready();

@@ -1,4 +1,5 @@
-//! The agent's addresses are random, and after a detach only what `SECURITY.md` lists remains.
+//! The addresses of the agent (tiptoe's library) are random, and after a detach only what `SECURITY.md` lists
+//! remains.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -66,7 +67,7 @@ fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
                 |maps: &Vec<Mapping>| maps.iter().filter(|m| which(m)).map(|m| m.start).collect();
             found.iter().map(starts).collect()
         };
-        // The agent has at least its stack, state, two segments, list of mappings, and one page.
+        // The agent has at least its stack, state, two pieces of shared memory, list of mappings, and one page.
         let far = of(&Mapping::is_far);
         assert!(far.iter().all(|starts| starts.len() >= 6), "{found:#x?}");
         let stacks = of(&|m| m.is_far() && m.is_anonymous("rw-p", STACK));
@@ -178,8 +179,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread with equal ids. So a process with the ids of the agent's thread could read
-/// and write the memory of root's program through that thread.
+/// Regression: a process may trace a thread with equal ids. So such a process could read and write the memory of
+/// root's program through the agent's thread.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! Beyond the budget all waits are counted, but only some are timed, each weighted by the number of skipped ones.
+//! Beyond the budget (limit of the cost) all waits for locks are counted, but only some are timed, each weighted by
+//! the number of skipped waits.
 
 use serde_json::Value;
 use tiptoe_tests::report::ExpectedCounts;

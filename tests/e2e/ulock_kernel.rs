@@ -74,7 +74,7 @@ fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
     );
 }
 
-/// Up to this many waits may all be those of the main thread for the end of others.
+/// Up to this many waits may all be the main thread's waits for the end of other threads.
 const JOINS: u64 = 4;
 
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
@@ -364,7 +364,7 @@ fn children_are_not_counted() {
     }
 }
 
-/// Regression: without the program's mappings, all of its waits were lost.
+/// Regression: the program ended before tiptoe had read its mappings, and all its waits were lost.
 #[test]
 fn a_command_that_ends_at_once_is_counted() {
     if !is_possible() {
@@ -474,7 +474,7 @@ fn the_agent_of_another_tiptoe_is_no_lock() {
     program.go();
     let said = program.line();
     assert!(said.starts_with("done "), "{said:?}");
-    // When the first tiptoe ends, its agent's thread makes futex calls.
+    // When the first tiptoe ends, its agent (library in the program) makes futex calls.
     first.interrupt();
     let report = second.interrupt();
     assert!(

@@ -1,4 +1,4 @@
-//! `--under`: only calls inside a function's calls count, however these end.
+//! `--under FUNC`: only calls inside a call of FUNC count, however the call of FUNC ends.
 
 use std::path::Path;
 
@@ -102,8 +102,8 @@ fn under_combines_with_filters_threads_and_globs() {
     );
 }
 
-/// Beyond its budget tiptoe only counts calls, except those of the outer function: otherwise none would be known to be
-/// inside.
+/// Beyond its budget (limit of the cost) tiptoe only counts calls, but still follows calls of the outer function,
+/// to know which calls are inside.
 #[test]
 fn the_outer_function_is_followed_under_any_budget() {
     let program = target("under");

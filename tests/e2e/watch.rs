@@ -1,4 +1,4 @@
-//! `tiptoe watch`: what its tests share, and scenarios unlike those of `watch_cases`.
+//! What the tests of `tiptoe watch` share, and scenarios unlike those of `watch_cases`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::watch_before::traced;
 pub(crate) const EVERY: &[&str] = &["kernel", "kernel-task", "agent"];
 pub(crate) const KERNELS: &[&str] = &["kernel", "kernel-task"];
 
-/// Returns `None`, with a note, if this machine cannot run these tests.
+/// Returns `None`, after a message, if this machine cannot run these tests.
 pub(crate) fn turn() -> Option<RegisterLock> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(RegisterLock::wait());
@@ -133,7 +133,8 @@ fn every_access_has_a_line() {
     });
 }
 
-/// A line's time may be up to one tick (10 ms) before an earlier line's, because tiptoe reads some accesses late.
+/// A line's time may be up to one tick (10 ms) before an earlier line's time, because tiptoe reads some accesses
+/// late.
 #[test]
 #[ignore = "nightly: asserts a time"]
 fn lines_are_in_order() {
@@ -162,8 +163,9 @@ fn a_hot_variable_does_not_stop_its_program() {
         let number = |key: &str| watch["allowance"][key].as_u64().expect("a number");
         let is_used_up = number("windows") > 0 && number("used_up") > 0;
         assert!(is_used_up, "{watch:#}");
-        // Each window counts the allowed hits, and up to one more for each CPU. `windows` excludes the last window.
-        // Backends other than `kernel` may count more, because stopping threads takes longer.
+        // Each window (period of the budget) counts the allowed hits, and up to one more for each CPU. `windows`
+        // excludes the last window. Backends other than `kernel` may count more, because stopping threads takes
+        // longer.
         let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
         let most = (number("windows") + 1) * (number("hits") + cpus);
         let seen = hits(report, 0);
@@ -216,7 +218,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
         drop(killed);
         let has_ended = || !has_events(pid);
         wait_until("the agent's end", Duration::from_secs(20), has_ended);
-        // All registers must be free again, and the agent usable by the next tiptoe.
+        // All registers must be free again, and the agent (tiptoe's library) usable by the next tiptoe.
         let all = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
         let report = attached(&watch(&all).with(&["--via", via]), program);
         assert_eq!(hits(&report, 0), 20);

@@ -1,4 +1,4 @@
-//! `tiptoe watch --via agent`: breakpoints in the program's threads, which raise a signal there.
+//! `tiptoe watch --via agent`: breakpoints of the program's threads, which send a signal to the thread.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,8 @@ fn threads_are_accounted_for_at_their_birth() {
         assert_eq!(hits(report, 0), 1);
         let sides = &report.value["watch"]["reservations"];
         let count = |key| sides[0][key].as_u64().expect("a count");
-        // A thread born during another reservation is accounted for later, unless it has ended by then.
+        // A thread that starts during another reservation of registers is accounted for later, unless it has ended
+        // by then.
         let (reserved, unreserved) = (count("reservations"), count("unreserved"));
         assert_eq!(reserved + unreserved, registers * 201, "{sides:#}");
         assert!(reserved >= unreserved, "{sides:#}");

@@ -77,12 +77,12 @@ fn values_before_the_first_access_of_a_turn_are_unknown() {
         assert!(known > 0 && unknown > 0, "{known}, {unknown}");
         let in_rows = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
         let in_rows = in_rows.sum::<Option<u64>>();
-        // Some lines may have been dropped, because the ring had no room.
+        // Some lines may have been dropped, because the ring of accesses had no room.
         assert!(in_rows >= Some(unknown as u64), "{in_rows:?} of {unknown}");
     });
 }
 
-/// With `--rotate`, only the value before a turn's first access is unknown.
+/// With `--rotate`, variables take turns, and only the value before a turn's first access is unknown.
 #[test]
 #[ignore = "nightly: asserts a share"]
 fn most_of_a_turn_is_known() {

@@ -1,5 +1,5 @@
 //! `tiptoe watch`: each access counts once, on any thread, with the stored value. Each row of the tables names its
-//! backends.
+//! backends (values of `--via`).
 
 use serde_json::{Map, Value, json};
 use tiptoe_tests::{Run, scaled, target};
@@ -138,7 +138,7 @@ scenarios! {
             "rows/store_two": {"count": scaled(100_000), "racy": 0, "values": [{"value": "2", "count": scaled(100_000)}]}
         }
 
-    // The agent does not see the stores by read(2).
+    // The agent (tiptoe's library) does not see the stores by read(2).
     values_are_printed_by_their_types:
         [EVERY] ["watched", "values", 1] ["stats.level", "mode", "stats.state"] {
             "whole": true,

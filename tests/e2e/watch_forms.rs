@@ -30,7 +30,6 @@ fn printed(options: &str, mode: &str, rounds: u64) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// Replaces hexadecimal numbers, and units of time, which depend on chance.
 fn plain(text: &str) -> String {
     let of_line = |line: &str| {
         let mut plain = String::new();

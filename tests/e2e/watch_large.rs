@@ -37,7 +37,6 @@ fn name(number: usize) -> [u8; 4] {
     ((number * STRING) as u32).to_le_bytes()
 }
 
-/// Each abbreviation has a number, a tag, a flag for children, and pairs of attribute and form.
 fn abbreviations() -> Vec<u8> {
     let [strp, addr, data1, data2, data8, ref4, offset, expression] =
         [0x0e, 0x01, 0x0b, 0x05, 0x07, 0x13, 0x17, 0x18];

@@ -134,7 +134,7 @@ fn unmapped_memory_ends_its_watch() {
     });
 }
 
-/// Regression: if a pointer led to the address of an unmapped variable, its target was never watched.
+/// Regression: if a pointer led to the address of an unmapped variable, the pointer's target was never watched.
 #[test]
 fn the_address_of_an_ended_variable_was_taken() {
     on(EVERY, |via| {

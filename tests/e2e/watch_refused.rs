@@ -16,7 +16,7 @@ use crate::watch::{hits, turn, watch};
 const THREADS: u64 = 50;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits by yielding for a lock that the agent's thread holds for a moment.
+/// Waits, by yielding, for a lock that the thread of the agent (tiptoe's library) holds for a moment.
 struct Yield;
 
 impl Wait for Yield {
@@ -45,7 +45,7 @@ fn segment(tiptoe: u32) -> Words<'static> {
         .open(path)
         .expect("root may");
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the mapping is new, stays until the test's end, and the segment's seals keep its length.
+    // SAFETY: the mapping is new, stays until the test's end, and the file's seals keep its length.
     unsafe {
         let at = libc::mmap(
             std::ptr::null_mut(),
@@ -60,7 +60,6 @@ fn segment(tiptoe: u32) -> Words<'static> {
     }
 }
 
-/// Releases the register of the process's one thread, and reserves all registers for another holder.
 fn take_all(words: Words<'_>, pid: u32) {
     let cpus = available_parallelism().expect("CPUs").get() as u32;
     let geometry = Geometry::of_process(cpus).expect("few CPUs");
@@ -71,7 +70,7 @@ fn take_all(words: Words<'_>, pid: u32) {
     };
     let released = accounting.release(&Request::new(thread, Kind::Data, 0));
     released.expect("the thread's register is reserved");
-    // The fourth is always reserved for debuggers.
+    // The fourth register is always reserved for debuggers.
     accounting
         .reserve_wide(Kind::Data, 3, 1)
         .expect("three are free");

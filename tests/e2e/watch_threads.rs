@@ -10,8 +10,8 @@ use crate::watch::{EVERY, attached, find_row, heard, hits, is_whole, on, rows, s
 use crate::watch_agent::has_events;
 use crate::watch_before::{STRAY_TRAP, TRAPPED};
 
-/// How many threads each of 50 chains has. The accounting has no room for all (16,384), so it must release ended
-/// threads. The ring of births and ends has room for all (65,536).
+/// How many threads each of 50 chains has. The accounting of debug registers has room for 16,384 threads, so it
+/// must release ended threads. The ring of starts and ends has room for all (65,536).
 const CHURN: u64 = 400;
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -32,8 +32,8 @@ fn total(program: &mut Process) -> u64 {
     number.and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Returns the number of traps without a cause, which the agent gets on some virtual machines. Asserts that no other
-/// hits are lost.
+/// Returns the number of traps without a cause, which tiptoe's library gets on some virtual machines. Asserts that
+/// no other hits are lost.
 fn strays(report: &Report, via: &str) -> u64 {
     if via != "agent" {
         is_whole(report);
@@ -189,8 +189,8 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: no holder was named, because the kernel does not report which program holds a register. A killed tiptoe
-/// must hold nothing.
+/// Regression: no holder of a register was named, because the kernel does not report which program holds one. A
+/// killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };

@@ -1,5 +1,5 @@
-//! The kernel counts in programs that the agent cannot serve. It counts from the first call on if tiptoe knows of the
-//! obstacle beforehand, or if the agent can hold the program back.
+//! The kernel counts in programs that the agent (tiptoe's library) cannot serve. It counts from the first call on
+//! if tiptoe knows of the obstacle beforehand, or if the agent can stop the program.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -43,7 +43,7 @@ fn an_agent_without_memory() {
     assert_eq!(report.count("add"), expected.0["add"]);
 }
 
-/// A setuid program's loader accepts no agent, so none is offered.
+/// A setuid program's loader accepts no agent, so tiptoe offers none.
 #[test]
 fn a_program_of_another_user() {
     if !is_root() {
@@ -105,7 +105,7 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {
         return skipped("uprobes", "needs root");
     }
-    // Without built-in functions, because the compiler would compute the results.
+    // The compiler would compute the results of built-in functions.
     let flags = ["-O1", "-fno-builtin", "-static"];
     let program = match tiptoe_tests::target_with("strings", &flags) {
         Ok(program) => program,

@@ -1,4 +1,4 @@
-//! Takes debug registers. Tests that do this must run one at a time, because a CPU has only four.
+//! Takes debug registers. Tests that take them must run one at a time, because a CPU has only four.
 
 use std::fs::File;
 use std::io;

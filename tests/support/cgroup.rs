@@ -14,13 +14,13 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup. Fails if that is not allowed.
+    /// Makes a cgroup. Fails if the user may not make one.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: only the numbers must differ.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // If this process is killed, the keeper removes cgroups with this name.
+        // If this process is killed, the keeper (the process above it) removes cgroups with this name.
         let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
         let path = root.join(format!("{name}-{number}"));
         let alone = turn::wait(&root);
@@ -68,7 +68,7 @@ impl Cgroup {
 impl Cgroup {
     /// Kills all processes in the cgroup.
     pub fn kill(&self) {
-        // This file is missing before Linux 5.14.
+        // The file is missing before Linux 5.14.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
 }

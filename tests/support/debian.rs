@@ -1,8 +1,8 @@
 //! Makes roots of Debian releases, programs for these roots, whole systems (machines) and kernels in
 //! `target/test-roots`, by apt.
 //!
-//! A program runs inside and outside of its root. So it names the loader and libraries by their outside paths, and a
-//! link in the root makes these paths valid inside.
+//! A program runs inside and outside of its root. So it names the loader and libraries by outside paths, and a link
+//! in the root makes these paths valid inside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -36,8 +36,8 @@ pub struct ProbePoint {
 }
 
 impl ProbePoint {
-    /// Returns the first instruction of `symbol`. Probes there count only hits of the process's newest thread. `None`
-    /// if the kernel has no uprobe events.
+    /// Returns the first instruction of `symbol`. A probe at this point counts only hits of the process's newest
+    /// thread. `None` if the kernel has no uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<ProbePoint> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
@@ -57,12 +57,12 @@ impl ProbePoint {
         self
     }
 
-    /// Puts a uprobe there, until the result is dropped.
+    /// Puts a uprobe at the point, until the result is dropped.
     pub fn arm(&self) -> ForeignProbe {
         self.open(false)
     }
 
-    /// Puts a return uprobe there, until the result is dropped.
+    /// Puts a return uprobe at the point, until the result is dropped.
     pub fn arm_return(&self) -> ForeignProbe {
         self.open(true)
     }

@@ -1,8 +1,8 @@
 //! The keeper: the process above a test process. Nothing that a test starts may outlive the test.
 //!
-//! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or at
-//! SIGTERM, the keeper kills them and removes the [`Leftovers`]. `xtask` includes this file, because `xtask` must not
-//! link what it tests.
+//! The keeper is a subreaper, so the test's orphans become its children. When the test ends or runs out of time, or
+//! at SIGTERM, the keeper kills its descendants and removes the [`Leftovers`]. `xtask` includes this file, because
+//! `xtask` must not link what it tests.
 
 use std::fs;
 use std::io;
@@ -83,7 +83,7 @@ impl Leftovers {
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     }
 
-    /// Returns a kept test's environment, with a cache of prices that is not the user's.
+    /// Returns a kept test's environment, with another cache of prices (measured costs) than the user's.
     pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
         [
             (KEPT, PathBuf::from(&self.name)),
@@ -121,15 +121,16 @@ pub fn adopt() {
 /// Blocks the keeper's signals. This must precede the fork; otherwise a signal could be lost.
 pub fn block_signals() {
     let set = signals();
-    // SAFETY: the set outlives the call. SIGCHLD gets its default, because children cannot be waited for if it is
-    // ignored.
+    // SAFETY: the set outlives the call. SIGCHLD gets its default, because children cannot be waited for if SIGCHLD
+    // is ignored.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 
-/// Waits until `test` ends, `limit` is over or SIGTERM arrives. Then kills all and removes the leftovers.
+/// Waits until `test` ends, `limit` is over or SIGTERM arrives. Then kills all descendants and removes the
+/// leftovers.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {

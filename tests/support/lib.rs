@@ -45,7 +45,7 @@ pub use waiting::WaitingTarget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// Makes the keeper before `main`, because it must be forked while there is one thread.
+/// Forks the keeper (which kills what tests leave) before `main`, because there must be only one thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static KEEP: extern "C" fn() = keep;

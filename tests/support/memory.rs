@@ -12,7 +12,8 @@ use crate::process::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A site's length in bytes. An entry's probe may be after an `endbr64`, a no-operation and four instructions.
+/// The length in bytes of an entry's [`Site`]. The probe may be after an `endbr64`, a no-operation and four
+/// instructions.
 const WINDOW: usize = 64;
 
 /// The possible location of a probe.
@@ -24,7 +25,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the entry of `symbol`, which must not be probed yet, because its bytes are saved.
+    /// Returns the entry of `symbol`, which must not be probed yet, because its original bytes are saved.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
@@ -46,7 +47,7 @@ impl Site {
         site
     }
 
-    /// Returns the bytes there.
+    /// Returns the site's present bytes.
     pub fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.original.len()];
         self.memory
@@ -55,12 +56,13 @@ impl Site {
         bytes
     }
 
-    /// Returns whether a probe is there.
+    /// Returns whether a probe is at the site.
     pub fn is_probed(&self) -> bool {
         self.now() != self.original
     }
 
-    /// Waits until a probe is there. Bytes that change back within 10 ms belong to an injection.
+    /// Waits until a probe is at the site. Bytes that change back within 10 ms belong to the loading of tiptoe's
+    /// library.
     pub fn wait_probed(&self) {
         wait_until("the probe", LIMIT, || {
             let seen = self.now();

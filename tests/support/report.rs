@@ -14,7 +14,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Parses one line. Panics unless it matches the schema.
+    /// Parses a line. Panics if the line does not match the schema.
     pub fn parse(text: &str) -> Report {
         let value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));

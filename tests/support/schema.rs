@@ -1,4 +1,4 @@
-//! Checks what `--json` prints against the book's JSON Schema. This validator is our own, because known ones need 40
+//! Checks what `--json` prints against the book's JSON Schema. This validator is our own, because others need 40
 //! packages and a minute to build.
 
 use std::sync::LazyLock;
@@ -10,7 +10,8 @@ static SESSION: LazyLock<Schema> =
 static DOCTOR: LazyLock<Schema> =
     LazyLock::new(|| Schema::of(include_str!("../../docs/src/doctor.schema.json")));
 
-/// Checks a line. Refuses unknown keys; users' programs must accept them, because later versions may have more.
+/// Checks a line. Refuses unknown keys. Users' programs must accept unknown keys, because later versions may have
+/// more.
 pub(crate) fn check(line: &Value) {
     let fitted = match (line.get("tiptoe"), line.get("checks")) {
         (Some(_), Some(_)) => DOCTOR.fit(&DOCTOR.0, line, ""),

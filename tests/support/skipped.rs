@@ -1,9 +1,9 @@
-//! Records what a test cannot do on this machine. Crates without these helpers include this file.
+//! Records what a test cannot do on this machine. Crates outside `tests` include this file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Records that the test cannot do `what`, and why; printed at the end of `make test`.
+/// Records that the test cannot do `what`, and why. `make test` prints the records at its end.
 pub fn skipped(what: &str, why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a thread");
@@ -13,7 +13,7 @@ pub fn skipped(what: &str, why: &str) {
     let mut options = std::fs::OpenOptions::new();
     let file = options.create(true).append(true).open(&path);
     let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // One write, because concurrent tests' lines must not mix.
+    // All is one write, because concurrent tests' lines must not mix.
     let written = file.write_all((line + "\n").as_bytes());
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

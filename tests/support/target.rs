@@ -12,14 +12,14 @@ pub fn target(name: &str) -> PathBuf {
     target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
 }
 
-/// Builds a target with additional flags. They become part of its name, as in `hot-static`. Fails with the compiler's
-/// message.
+/// Builds a target with additional flags, which become part of the program's name, as in `hot-static`. Fails with
+/// the compiler's message.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
     build(&folder(), &source, compiler(&source), name, flags)
 }
 
-/// Builds a target into `folder`. The flags do not change its name.
+/// Builds a target into `folder`. The flags do not change the program's name.
 pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(folder).expect("target is writable");
     let source = source(name);
@@ -44,7 +44,7 @@ pub fn rust_target(name: &str) -> PathBuf {
 /// Builds a C target with musl.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
-    // The kernel's headers are here; musl has none.
+    // The kernel's headers are in these folders; musl has none.
     for folder in ["/usr/include", "/usr/include/x86_64-linux-gnu"] {
         compiler.args(["-idirafter", folder]);
     }

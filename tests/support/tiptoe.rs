@@ -9,7 +9,7 @@ use crate::ready::Ready;
 use crate::report::{ExpectedCounts, Report};
 use crate::waiting::last_child;
 
-/// Returns the command: `TIPTOE_BIN`, or cargo's.
+/// Returns the tiptoe command: `TIPTOE_BIN`, or cargo's.
 pub fn command() -> Command {
     let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
     existing(named.unwrap_or_else(|| built().join("tiptoe")))
@@ -54,12 +54,12 @@ pub struct Run {
 }
 
 impl Probe {
-    /// Returns a probe of these specs.
+    /// Returns a `probe` command for these specs (names of functions).
     pub fn new<S: AsRef<str>>(specs: &[S]) -> Probe {
         Probe::within("off", specs)
     }
 
-    /// Returns a probe within a budget.
+    /// Returns a `probe` command with this `--budget`.
     pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {

@@ -1,4 +1,4 @@
-//! Parses what a target prints about the ends of its calls, and compares a report with it.
+//! Parses what a target prints about the ends of its calls, and compares a report with the numbers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ pub struct Calls {
     pub left: Option<u64>,
     /// Calls that still run when the program ends.
     pub inside: Option<u64>,
-    /// `left` plus `inside`, if the target knows only that.
+    /// `left` plus `inside`, if the target knows only the sum.
     pub unfinished: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Report {
         ends.iter().map(|end| self.number(function, end)).sum()
     }
 
-    /// Returns the count that agrees with an event's ends.
+    /// Returns the count that an event must have by its ends.
     pub fn count_by_ends(&self, function: &str) -> u64 {
         match self.counts_returns(function) {
             true => self.number(function, "returns"),

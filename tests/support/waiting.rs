@@ -62,7 +62,7 @@ impl WaitingTarget {
         self.finish()
     }
 
-    /// Returns a function's site.
+    /// Returns the place of a function's probe.
     pub fn site(&self, function: &str) -> Site {
         Site::new(self.pid, &self.program, function)
     }

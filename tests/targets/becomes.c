@@ -1,5 +1,5 @@
 // cflags: -O2
-// becomes [wait]: calls exec once an agent's thread exists.
+// becomes [wait]: calls exec once an agent's thread (of tiptoe's library) exists.
 #include "agent_thread.h"
 
 int main(int argc, char **argv) {

@@ -44,7 +44,7 @@ static void *work(void *way) {
     return (void *)calls;
 }
 
-// Waits for two calls of each thread, because one may have begun before.
+// Waits for two calls of each thread, because the first call may have begun earlier.
 static void wait_for_calls(void) {
     uint64_t before[WAYS];
     for (int i = 0; i < WAYS; i++) before[i] = atomic_load(&made[i]);

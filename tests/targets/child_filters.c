@@ -1,5 +1,5 @@
 // cflags: -O2 -fcf-protection=none
-// child_filters MODE CALLS [wait]: calls two functions, also in a forked child. On one only a trap byte fits. MODE:
+// child_filters MODE CALLS [wait]: calls two functions, also in a forked child. In one only a trap byte fits. MODE:
 // `unseen`: the child enters strict seccomp by a system call that no hook sees;
 // `filter`: a filter allows only write and exit_group, not even a handler's return;
 // `traced`: the parent must see only the stop that the child raises;

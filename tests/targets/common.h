@@ -33,7 +33,7 @@ static inline void expect(const char *name, uint64_t count) {
     fflush(stdout);
 }
 
-// Inlined, because tiptoe hooks only system calls whose number is loaded as a constant right before.
+// The call is inlined, because tiptoe hooks only system calls whose number is loaded as a constant right before.
 static inline __attribute__((always_inline)) long own_call(long number, long first, long second, long third, long fourth, long fifth) {
     register long r10 __asm__("r10") = fourth;
     register long r8 __asm__("r8") = fifth;
@@ -57,8 +57,8 @@ static inline void die_with_parent(void) {
     if (getppid() != parent) _exit(1);
 }
 
-// Waits until a thread sleeps in this system call, with a first argument within `size` bytes from `object`, if any.
-// Allocates nothing.
+// Waits until a thread sleeps in this system call. With `object`, the call's first argument must be within `size`
+// bytes from `object`. Allocates nothing.
 static inline void until_asleep(pid_t thread, long call, const void *object, size_t size) {
     char path[64], text[96];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
@@ -90,7 +90,7 @@ static inline void start_detached(void *(*run)(void *), void *arg) {
     pthread_attr_destroy(&attr);
 }
 
-// Returns the size of a signal frame: 0.5 to 11 KB. Older headers lack the number's name.
+// Returns the size of a signal frame: 0.5 to 11 KB.
 static inline size_t signal_frame(void) {
     enum { NUMBER = 51 };
     size_t frame = getauxval(NUMBER);

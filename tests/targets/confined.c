@@ -20,8 +20,8 @@
 
 PROBED int called(int x) { __asm__ volatile(".skip 16, 0x90"); return x + 1; }
 
-// tiptoe hooks no call whose number is copied from another register. It can tell that the call does not block signals,
-// because only constants are moved to that register.
+// tiptoe patches (hooks) no system call whose number is copied from another register. tiptoe knows that such a call
+// does not block signals, because only constants are moved to that register.
 #define OWN_CALL(number, a, b, c)                                                                     \
     ({                                                                                                \
         register long r10 __asm__("r10") = 0;                                                         \
@@ -86,7 +86,7 @@ static void only_read_and_write(void) {
         MAY(SYS_exit_group), MAY(SYS_rt_sigreturn), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
     struct sock_fprog program = {sizeof strict / sizeof *strict, strict};
     static char room[4096];
-    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // otherwise its first use makes a system call
+    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // without it, the first output makes a system call
     SET_NO_NEW_PRIVS();
     CHECK(MAKE_ANY(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
 }

@@ -243,8 +243,8 @@ static void *contend(void *number) {
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // Threads may wait for each other in a round, so all must end after the same one: the first thread's current
-        // round, because no such thread can be ahead of it.
+        // Threads may wait for each other in a round, so all must end after the same round. It is the first
+        // thread's current round, because no waiting thread can be ahead of it.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread -rdynamic -ldl
-// costly CALLS MODE [LIBRARY] [wait]: calls functions on which only a trap fits. MODE: `threads` (two later threads
-// also call one of them), `many` (thirty functions), `reloaded` (a library's, loaded at two addresses).
+// costly CALLS MODE [LIBRARY] [wait]: calls functions in which only a trap fits. MODE: `threads` (two later threads
+// also call one of them), `many` (thirty functions), `reloaded` (a function of LIBRARY, loaded at two addresses).
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>

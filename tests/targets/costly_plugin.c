@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC
-// `costly` loads this twice: a function on which only a trap fits.
+// `costly` loads this library twice. Only a trap fits into its function.
 int plugin_trap(int rounds);
 __asm__(
     ".text\n.globl plugin_trap\n.type plugin_trap,@function\n"

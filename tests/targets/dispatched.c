@@ -1,7 +1,7 @@
 // cflags: -O2 -fcf-protection=none
 // dispatched CALLS [own] [wait]: calls a function on which only a trap byte fits. Before the second half, it makes
-// system calls from outside libc raise SIGSYS, whose handler must not run. It requests this by prctl or, with `own`, by
-// an inline system call.
+// system calls from outside libc raise SIGSYS, whose handler must not run. It enables this by prctl or, with `own`,
+// by an inline system call.
 #include "common.h"
 #include "only_trap.h"
 

@@ -37,12 +37,12 @@ first first_mov
         add $4, %rax
 last first_mov
 
-first first_mov32                       // no jump is safe here, so the site is the next instruction
+first first_mov32                       // no jump is safe here, so the patch is on the next one
         mov $5, %eax
         add %rdi, %rax
 last first_mov32
 
-first first_load                        // three bytes of a jump would be fixed, so the site is the next instruction
+first first_load                        // three bytes of a jump would be fixed, so the patch is on the next one
         mov 8(%rsi), %eax
         lea 6(%rdi), %rax
 last first_load

@@ -1,4 +1,4 @@
-// freeze PID: stops an agent's thread, as a debugger does, until stdin ends.
+// freeze PID: stops an agent's thread (of tiptoe's library), as a debugger does, until stdin ends.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/wait.h>

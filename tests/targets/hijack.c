@@ -1,4 +1,5 @@
-// hijack PID: makes an agent's thread execute system calls, as another thread could by writing to the agent's stack.
+// hijack PID: makes an agent's thread (of tiptoe's library) execute system calls, as another thread could by
+// writing to the agent's stack.
 #include "agent_thread.h"
 #include <fcntl.h>
 #include <sys/ptrace.h>
@@ -51,8 +52,8 @@ static void call(const char *name, long number, long first, const char *text, lo
         else regs.rdi = room;
     }
     CHECK(ptrace(PTRACE_SETREGS, thread, 0, &regs) == 0);
-    // A single step would raise SIGTRAP. The thread blocks it, and for a blocked fault the kernel resets the program's
-    // handler.
+    // A single step would raise SIGTRAP. The thread blocks SIGTRAP, and for a blocked fault the kernel resets the
+    // program's handler.
     for (int stop = 0; stop < 2; stop++) {
         CHECK(ptrace(PTRACE_SYSCALL, thread, 0, 0) == 0);
         stopped();

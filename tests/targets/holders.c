@@ -30,7 +30,7 @@ static void note(struct interval *all, atomic_uint *count, enum role role, uint6
     all[at] = (struct interval){role, from, to};
 }
 
-// A sleep takes longer than 100 us, so shorter times spin.
+// A sleep takes longer than 100 us, so shorter times are spent spinning.
 static void sleep_us(unsigned us) {
     if (us >= 100) usleep(us);
     else for (uint64_t until = now() + us * 1000; now() < until;) {}
@@ -122,7 +122,7 @@ static const struct { const char *name; struct part parts[4]; } scenarios[] = {
     SCENARIO("conditions", {SLOW, ANNOUNCES, 1500, 1000, 1}, {QUICK, AWAITS, 300, 0, 4}),
 };
 
-// Concurrent readers count once.
+// Returns how long a role held the lock during a wait. Concurrent readers count once.
 static uint64_t common(const struct interval *wait, enum role role) {
     uint64_t sum = 0, until = 0;
     for (unsigned i = 0; i < held; i++) {

@@ -1,6 +1,6 @@
 // cflags: -O2
-// hooked CALLS [wait]: calls libc functions that the agent hooks. Without a hook the agent's thread would prevent a new
-// namespace.
+// hooked CALLS [wait]: calls libc functions that the agent (tiptoe's library) patches (hooks). Without a hook the
+// agent's thread would prevent a new namespace.
 #include "common.h"
 #include <sched.h>
 #include <signal.h>

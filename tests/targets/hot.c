@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// hot THREADS CALLS [wait]: every thread calls every function CALLS times. With 0, they call until stdin closes, and
-// for each line the program prints `called` once all have called again.
+// hot THREADS CALLS [wait]: every thread calls every function CALLS times. If CALLS is 0, threads call until stdin
+// closes, and for each line the program prints `called` once all threads have called again.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
 // joins THREADS CALLS [wait]: for each line, threads call the probed function CALLS times, and enter a namespace of
-// host names after each call. The agent's thread must end before that.
+// host names after each call. The thread of tiptoe's library must end before that.
 #include "common.h"
 #include <sched.h>
 

@@ -35,7 +35,6 @@ static long sleeps(void) {
     return used.ru_nvcsw;
 }
 
-// `which` is a mutex, or the rwlock to write.
 static void wait_ms(intptr_t which, uint64_t ms) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);

@@ -1,5 +1,5 @@
-//! lock_server REQUESTS [traced|until-closed]: a server with locks of `tiptoe-lock`, and eight clients. With `traced`
-//! it begins when tiptoe requests its locks; with `until-closed` it also ends when stdin closes.
+//! lock_server REQUESTS [traced|until-closed]: a server with locks of `tiptoe-lock`, and eight clients. With
+//! `traced` the server begins when tiptoe traces its locks; with `until-closed` it also ends when stdin closes.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -123,14 +123,14 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-// The sender's thread may get the signal while the thread starts. Then the signal is pending only after the agent has
-// held it back.
+// The sender's thread may get the signal while the thread starts. Then the signal is pending only after tiptoe's
+// library has held it back.
 static int becomes_pending(int signal) {
     while (!pending(signal)) sched_yield();
     return 1;
 }
 
-// A signal unblocked only during the wait must end it.
+// A signal unblocked only during the wait must end the wait.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
     install(SIGTRAP, 0);
@@ -311,7 +311,7 @@ static void raw_calls(void) {
     hit();
 }
 
-// A handler must see its mask as set, and no trap inside may kill.
+// A handler must see its mask as set, and no trap inside the handler may kill the program.
 static void handler_masks(void) {
     struct sigaction action = {.sa_handler = count}, old;
     sigfillset(&action.sa_mask);
@@ -343,8 +343,8 @@ static void after(int signal) {
     depth--;
 }
 
-// SA_ONSTACK must hold on a small stack (hence `-z now`: lazy binding needs more room); with SA_NODEFER handlers must
-// nest.
+// SA_ONSTACK must hold on a small stack. The build has `-z now`, because lazy binding needs more room. With
+// SA_NODEFER handlers must nest.
 static void flags(void) {
     size_t frame = signal_frame(), sizes[] = {frame + 2048, 6 * frame};
     for (int s = 0; s < 2; s++) {

@@ -1,14 +1,14 @@
 // cflags: -O2 -ldl
 // moved HOW CALLS [LIBRARY] [wait]: gives the code of functions another address, and calls them there.
-//   all     moves all pages around that of the functions
-//   keep    leaves the old addresses mapped to the file (MREMAP_DONTUNMAP)
-//   again   maps their page of the file once more
-//   grown   maps the page before once more, and lets it grow
-//   written maps their page to write, and makes it executable
-//   fixed   maps their page of the file in its place
+//   all     moves the functions' page and the pages around it
+//   keep    leaves the old address mapped to the file (MREMAP_DONTUNMAP)
+//   again   maps the file's page once more
+//   grown   maps the page before it once more, and lets that mapping grow
+//   written maps the file's page writable, and makes it executable
+//   fixed   maps the file's page over the functions' page
 //   array   grows an array past the code of libc
 //   stale   moves an array of trap bytes, mapped where a closed library was
-//   Others move their page: `child` in a child, `inline` by an inline system call.
+//   Others move the functions' page: `child` in a child, `inline` by an inline system call.
 #include "common.h"
 #include <dlfcn.h>
 #include <link.h>

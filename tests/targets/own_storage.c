@@ -4,7 +4,7 @@
 //   child   a child with its own block
 //   set     this thread has its own block for a while
 //   inline  the same, by inline system calls
-//   written the same, by code written at run time; the block leads trampolines to a null pointer
+//   written the same, by code written at run time; the block leads trampolines (generated code) to a null pointer
 //   thread  a new thread with its own block
 #include "common.h"
 #include <asm/prctl.h>

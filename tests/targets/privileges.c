@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: makes calls that the agent's thread would break. After `setuid` no thread may keep rights;
-// with `single` libc must know one thread only; `child` acts like a server's worker.
+// privileges MODE [wait]: makes calls that the thread of tiptoe's library would break. After `setuid` no thread may
+// keep rights; with `single` libc must know one thread only; `child` acts like a server's worker.
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Checks also threads that are not libc's.
+// Checks all threads, even those that libc did not start.
 static int any_has_rights(void) {
     DIR *folder = opendir("/proc/self/task");
     int any = 0, threads = 0;

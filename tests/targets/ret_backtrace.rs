@@ -3,7 +3,7 @@ use std::backtrace::Backtrace;
 use std::io::Read;
 use std::panic;
 
-/// Tests find it by its plain name.
+/// Tests find this function by its plain name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn looks(x: u64) -> u64 {

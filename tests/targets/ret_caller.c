@@ -25,7 +25,7 @@ PROBED void *own_late(int x) {
     KEEP();
     return room[0] ? __builtin_return_address(0) : NULL;
 }
-// A sibling call, so that the callee returns to this function's caller.
+// `jumps` makes a sibling call, so the callee returns to the caller of `jumps`.
 PROBED void *jumps(void) { return own(); }
 PROBED void *jumps_twice(void) { return jumps(); }
 PROBED void *calls(void) {

@@ -66,7 +66,7 @@ static void variadic(void) {
     }
 }
 
-// A call would overwrite its values, which are below the stack pointer.
+// A call in this function would overwrite the values, which are below the stack pointer.
 PROBED uint64_t red_zone(uint64_t x) {
     volatile uint64_t below[15];
     ENTER(red_zone);

@@ -113,7 +113,7 @@ static void batch(void (*how)(void), int cancels) {
     }
 }
 
-// Cancellation may hit any instruction of the function and its trampoline.
+// Cancellation may hit any instruction of the function and of the tracer's code for it.
 PROBED int busy_one(int x) { KEEP(); return x + 1; }
 static void storms(void) {
     int old;

@@ -1,6 +1,6 @@
 // cflags: -O2 -pthread
-// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC). A tracer's reading must
-// not kill it.
+// ret_clock MODE [wait]: a thread forbids itself to read the time stamp counter (PR_SET_TSC). A tracer's reading
+// must not kill the program.
 #include "ret_common.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>

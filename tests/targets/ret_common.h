@@ -32,7 +32,7 @@ struct calls { const char *name; uint64_t entered, returned; };
 
 struct mode { const char *name; void (*run)(void); };
 
-// Runs the mode named by the first argument, by default the first one. Returns 97 if the mode is unknown.
+// Runs the mode named by the first argument, by default the first mode.
 static inline int run_mode(const struct mode *modes, size_t count, int argc, char **argv) {
     const char *asked = argc > 1 && strcmp(argv[1], "wait") ? argv[1] : modes[0].name;
     wait_for_start(argc, argv);

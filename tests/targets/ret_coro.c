@@ -21,7 +21,8 @@ struct task {
     struct task *inner;
 };
 static struct task tasks[TASKS], inner_tasks[TASKS];
-// A task may change its thread and must not keep an address in the old thread's storage, so this is not thread-local.
+// A task may change its thread and must not keep an address in the old thread's storage. So the variable is not
+// thread-local.
 static struct task *volatile current;
 static void (*suspend)(struct task *), (*resume)(struct task *);
 

@@ -70,7 +70,7 @@
         rep ret
         finish fill_x87
 
-# The callee's callee fills: two returns, one behind the other.
+# Calls fill_sse, so two calls return, one after the other.
         function fill_through
         sub $8, %rsp
         call fill_sse
@@ -78,7 +78,7 @@
         ret
         finish fill_through
 
-# The same by a jump: two returns from one place.
+# Jumps to fill_sse, so one instruction returns from both functions.
         function fill_jump
         nopl 0(%rax,%rax,1)
         jmp fill_sse

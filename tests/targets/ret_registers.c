@@ -33,7 +33,7 @@ static unsigned short control(void) {
 static void fill(struct state *in, uint64_t seed) {
     uint64_t *words = (uint64_t *)in;
     for (size_t w = 0; w < sizeof *in / 8; w++) words[w] = mix(seed * 256 + w);
-    // Numbers are normal, because the processor changes others when it loads them.
+    // Numbers are normal, because the processor changes other numbers when it loads them.
     for (int n = 0; n < 8; n++) {
         in->x87[n][0] |= 1ull << 63;
         in->x87[n][1] = 0x3fff;

@@ -236,7 +236,7 @@ static void in_fibers() {
             CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);
 }
 
-// Throws over the frame that the kernel made.
+// Throws over the signal frame that the kernel made.
 extern "C" PROBED void throws_handling(int signal) {
     ENTER(throws_handling);
     Guard guard;

@@ -68,7 +68,6 @@ static __attribute__((noinline)) void by_unwind(void) {
     printf("_Unwind_Backtrace %d\n", _Unwind_Backtrace(frame, &walk));
 }
 
-// Stops early, as a profiler with a limit does.
 static _Unwind_Reason_Code third(struct _Unwind_Context *context, void *data) {
     int *seen = static_cast<int *>(data);
     if (++*seen < 3) return _URC_NO_REASON;

@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
     TELL(keeps); TELL(next_inside);
-    // These jump to a function that reads its caller's address, so a tracer may time neither.
+    // Both functions jump to a function that reads its caller's address, so a tracer may time neither.
     expect("next_tail", next_tail_calls.entered);
     expect("opens_tail", opens_tail_calls.entered);
     return 0;

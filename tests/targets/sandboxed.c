@@ -1,8 +1,8 @@
 // cflags: -O2 -pthread
-// sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM for
-// an agent's first calls), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses membarrier), or
-// `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after it), or `tsync`
-// (after it, for every thread).
+// sandboxed FILTER CALLS [WHEN] [wait]: installs a filter, then calls the probed function. FILTER: `refuse` (EPERM
+// for the first calls of tiptoe's library), `kill` (kills for them), `mild` (refuses reboot), `unfenced` (refuses
+// membarrier), or `strict` (allows only reading, writing and exit). WHEN: `first` (before waiting), `late` (after
+// waiting), or `tsync` (after waiting, for every thread).
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -36,7 +36,7 @@ static void filter(const char *kind, int every_thread) {
     if (!strcmp(kind, "strict")) program = (struct sock_fprog){sizeof strict / sizeof *strict, strict};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     if (every_thread) {
-        // libseccomp tries this first.
+        // libseccomp tries this call first.
         CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) == -1 && errno == EFAULT);
         CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
         return;
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     int late = tsync || (argc > 3 && !strcmp(argv[3], "late"));
     static char room[4096];
     CHECK(argc > 1);
-    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // otherwise its first use makes a system call
+    CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // without it, the first output makes a system call
     if (!late) filter(argv[1], 0);
     pthread_t other;
     if (!strcmp(argv[1], "unfenced")) CHECK(pthread_create(&other, NULL, sleeper, NULL) == 0);

@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -I../../crates/apps/scope/include
-// scoped MODE THREADS ROUNDS [wait]: threads that do known things in scopes.
+// scoped MODE THREADS ROUNDS [wait]: threads that do known things in scopes (named parts of work).
 #include "common.h"
 
 #define TIPTOE_IMPLEMENTATION
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-// The layout of `tiptoe_port::Port`.
+// The layout of `tiptoe_port::Port`, the table by which tiptoe finds the program's scopes.
 _Static_assert(sizeof(struct tiptoe_port) == 40, "a port");
 _Static_assert(offsetof(struct tiptoe_port, begin) == 16 && offsetof(struct tiptoe_port, end) == 24, "its calls");
 _Static_assert(offsetof(struct tiptoe_port, open) == 32, "what opens it");

@@ -1,5 +1,5 @@
 // cflags: -O2 -shared -fPIC -I../../crates/apps/scope/include
-// A library that enters its own scopes.
+// A library that enters its own scopes (named parts of work).
 #define TIPTOE_IMPLEMENTATION
 #include "tiptoe.h"
 

@@ -1,5 +1,5 @@
-//! scoped_rust ROUNDS [wait]: futures keep their scopes while two threads poll them in turns. Per round: 1 call in
-//! `search`, 2 in `search/rank`, 3 in `tenant 1`, and 1 in none.
+//! scoped_rust ROUNDS [wait]: futures keep their scopes (named parts of work) while two threads poll them in turns.
+//! Per round: 1 call in `search`, 2 in `search/rank`, 3 in `tenant 1`, and 1 in none.
 
 use std::future::poll_fn;
 use std::hint::black_box;

@@ -68,7 +68,7 @@ shape_ret_second:
         ret
         finish shape_loop_entry
 
-        // Branches back into what a 5-byte jump would displace.
+        // Branches back into what a 5-byte jump would overwrite.
         function shape_loop_inside
         xor %eax, %eax
 1:      inc %eax

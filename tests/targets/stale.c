@@ -1,5 +1,5 @@
-// stale PID: the agent's thread gives up a session and replaces the session's memory. Makes the thread sleep before
-// that call, until stdin ends. Prints its id once it sleeps untraced.
+// stale PID: the agent's thread (of tiptoe's library) gives up a session (trace) and replaces the session's memory.
+// Makes the thread sleep before that call, until stdin ends. Prints the thread's id once it sleeps untraced.
 #include "agent_thread.h"
 #include <sys/ptrace.h>
 #include <sys/user.h>

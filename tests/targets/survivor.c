@@ -1,5 +1,5 @@
 // cflags: -O2 -pthread -I../../crates/apps/scope/include
-// survivor THREADS [wait]: threads call functions, wait for a lock and enter scopes.
+// survivor THREADS [wait]: threads call functions, wait for a lock and enter scopes (named parts of work).
 #include "common.h"
 
 #define TIPTOE_IMPLEMENTATION

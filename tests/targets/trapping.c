@@ -79,7 +79,7 @@ static void strays(void) {
     __asm__ volatile("int1");
 }
 
-// The agent's thread prevents a new user namespace while it exists.
+// While tiptoe's library has a thread, the thread prevents a new user namespace.
 static void unshared(void) {
     for (int i = 0; i < 10; i++) add();
     if (unshare(CLONE_NEWUSER)) exit(3);

@@ -18,7 +18,7 @@ static long block_everything(void) {
     return result;
 }
 
-// One site is within an aligned word, one crosses a word's end.
+// One call is within an aligned word, one crosses a word's end.
 #define FUTEX(pad)                                                                                 \
     ({                                                                                             \
         long woken;                                                                                \

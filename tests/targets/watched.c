@@ -62,7 +62,6 @@ static void corrupt(void) {
 
 PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
-// Each thread ends once it has started the next one.
 static void *link_of_chain(void *arg) {
     intptr_t left = (intptr_t)arg;
     add();

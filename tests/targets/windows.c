@@ -1,5 +1,5 @@
 // cflags: -O1 -fcf-protection=none
-// windows [CALLS] [wait]: calls a function whose first three instructions are displaced by one jump.
+// windows [CALLS] [wait]: calls a function whose first three instructions are overwritten by one jump.
 #include "common.h"
 
 int window(int);

@@ -13,10 +13,10 @@
 //! -->
 //! ```
 //!
-//! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column. `less`
-//! subtracts another recorded value, and `over` divides by one. That value meets the conditions of `less` or `over`,
-//! and the cell's conditions on all other fields. A cell is empty if no value meets its conditions. It is an error if
-//! two values do.
+//! A cell shows the recorded value that meets the conditions of `where`, of the cell's row and of its column.
+//! `less` subtracts another recorded value, and `over` divides by another. The other value meets the conditions of
+//! `less` or `over`, and the cell's conditions on all other fields. A cell is empty if no value meets its
+//! conditions. It is an error if two values do.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -118,8 +118,8 @@ struct Measured {
     range: RangeInclusive<f64>,
 }
 
-/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals, and a
-/// text that lists the others. Fails if a run cannot be read, or the runs share no row.
+/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals,
+/// and a text that lists the others. Fails if a run cannot be read, or if no row is in both.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))

@@ -73,8 +73,8 @@ impl Dependencies {
         reached
     }
 
-    /// Includes dependencies whose code is not in the command (procedural macros, what build scripts use) only if
-    /// `has_build_edges`.
+    /// Returns a package's dependencies. Those whose code is not in the command (procedural macros, what build
+    /// scripts use) are included only if `has_build_edges`.
     fn edges(&self, id: &str, has_build_edges: bool) -> Vec<&str> {
         let nodes = list(&self.metadata["resolve"]["nodes"]);
         let edges = nodes

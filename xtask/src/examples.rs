@@ -48,7 +48,7 @@ fn missing_in(source: &str) -> Vec<String> {
         }
         let begins = |words: &[&str]| words.iter().any(|word| bare.starts_with(word));
         let is_own = in_trait && line.starts_with("    ") && !line.starts_with("     ");
-        // A macro without documentation is taken for private.
+        // A macro without documentation is assumed to be private.
         let is_macro = bare.starts_with("macro_rules!") && !documented;
         let is_item = begins(&ITEMS) || (is_own && begins(&OF_TRAITS));
         if is_item && !is_macro && !has_example && !hidden {

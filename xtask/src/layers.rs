@@ -1,4 +1,4 @@
-//! The table of crates in ARCHITECTURE.md, and the rules on edges.
+//! The table of crates in ARCHITECTURE.md, and the rules on edges (which crate uses which).
 
 use crate::metadata::Package;
 
@@ -11,11 +11,11 @@ pub struct CrateLayer {
     pub layer: u32,
     /// The folder under `crates/`, such as `core/wire`.
     pub folder: String,
-    /// The crates that it may use, by the last part of their folder.
+    /// The crates that this crate may use, by the last part of their folder.
     pub may_use: Vec<String>,
-    /// Whether it must be `#![no_std]`.
+    /// Whether the crate must be `#![no_std]`.
     pub is_no_std: bool,
-    /// Whether it must be `#![forbid(unsafe_code)]`.
+    /// Whether the crate must be `#![forbid(unsafe_code)]`.
     pub forbids_unsafe: bool,
 }
 

@@ -46,7 +46,7 @@ fn main() {
             Some(options) => tests::run(&options),
             None => usage(),
         },
-        // `tests` starts this for each test.
+        // `tests` starts `keep` for each test.
         ["keep", seconds, program, arguments @ ..] => keep::run(seconds, program, arguments),
         _ => usage(),
     };

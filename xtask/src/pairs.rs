@@ -1,4 +1,5 @@
-//! Compares locks of `tiptoe-lock`'s example `pairs`: without a hook, a lock must have the bare lock's instructions.
+//! Compares locks of `tiptoe-lock`'s example `pairs`: without a hook (callback), a lock must have the bare lock's
+//! instructions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub fn build() -> PathBuf {
     target.join("release/examples/pairs")
 }
 
-/// Returns how many instructions each way to take a free lock executes: with the bare lock, and with the hook `Waits`.
+/// Returns how many instructions each way to take a free lock executes, bare and with the hook `Waits`.
 pub fn executed(program: &Path) -> BTreeMap<String, [usize; 2]> {
     let output = Command::new("nm").arg(program).output();
     let output = output.unwrap_or_else(|error| panic!("nm: {error}"));

@@ -1,6 +1,5 @@
-//! Rules inside a crate: no circle of files, because none of them could be read first; no type name twice, no tuple
-//! as a parameter, and at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type. What a module uses from
-//! modules that enclose it makes no circle.
+//! Rules inside a crate: no circle of files that use each other, because a reader could begin with none of them; no
+//! type name twice; no tuple as a parameter; at most [`MOST_IMPL_LINES`] lines of inherent `impl` for a type.
 
 use std::collections::{BTreeMap, BTreeSet};
 

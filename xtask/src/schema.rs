@@ -39,7 +39,7 @@ fn todays_page() -> String {
     page(&read(PAGE), &SCHEMAS.map(read))
 }
 
-/// Returns what differs between the page and the schemas.
+/// Returns a fault if the page does not match the schemas.
 pub fn stale() -> Vec<String> {
     let what = || format!("{PAGE} is not of the schemas: run `cargo run -p xtask -- schema`");
     let is_stale = todays_page() != read(PAGE);
@@ -58,7 +58,7 @@ fn page(page: &str, schemas: &[String]) -> String {
     made
 }
 
-/// Returns the types depth first: after each type, those that it uses and that are not yet listed.
+/// Returns the types depth first, each once.
 fn in_order(schema: &Value) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut open = references(&schema["anyOf"]);

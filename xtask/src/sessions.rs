@@ -8,7 +8,7 @@ const CUT: &str = "[…]";
 
 const MACHINE: [&str; 2] = ["Outputs are of ", "."];
 
-/// Puts a folder's sessions into all pages. The file `machine` has the machine and the date.
+/// Puts a folder's sessions into all pages. The folder's file `machine` names the machine and the date.
 pub fn put(folder: &str) -> i32 {
     let files = std::fs::read_dir(folder).expect("a folder");
     let files = files.map(|file| file.expect("a file").path());
@@ -49,7 +49,7 @@ fn with(page: &str, session: &str) -> String {
     made.join("\n") + "\n"
 }
 
-/// Cuts a session like the block. As many lines as in the block remain before and after the cut.
+/// Cuts a session as its block is cut, with as many lines before and after the cut.
 fn cut<'a>(block: &[&'a str], session: &[&'a str]) -> Vec<&'a str> {
     let Some(at) = block.iter().position(|line| *line == CUT) else {
         return session.to_vec();

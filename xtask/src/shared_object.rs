@@ -1,4 +1,4 @@
-//! The agent's shared object must need no library and have no undefined symbol.
+//! The shared object of the agent (tiptoe's library) must need no library and have no undefined symbol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

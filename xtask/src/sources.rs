@@ -67,11 +67,10 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
 /// Code that writes to stderr.
 pub const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
 
-/// Code that may open a target's file by its name. It is restricted, because the name may lead to a pipe, a device, or
-/// out of the target's root.
+/// Code that may open a target's file by its name, which may lead to a pipe, a device, or out of the target's root.
 pub const WAYS_TO_A_TARGETS_FILES: [&str; 3] = ["map_files", "\"root\"", "/root/"];
 
-/// Code that makes a note from a text. A note must have a kind instead.
+/// Code that makes a note (a statement in the report) from a sentence. A note must have a kind instead.
 pub const SENTENCES_FOR_NOTES: [&str; 5] = [
     "notes.push(format!",
     "notes.push(\"",

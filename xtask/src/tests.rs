@@ -1,7 +1,8 @@
-//! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
+//! Runs every test of the workspace, each in its own process under a keeper, which kills what the test leaves
+//! ([`crate::keep`]).
 //!
-//! - Tests that need what a machine has only once, such as debug registers (`tests/owners.txt`), run one at a time, all
-//!   others concurrently. The longest tests start first (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - Tests that need what a machine has only once, such as debug registers (`tests/owners.txt`), run one at a time,
+//!   all others concurrently. The longest tests start first (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A failed test leaves its output and stacks in `target/failed/NAME`.
 //! - A failed test is run again when all others have ended. If it passes, it is `flaky`, and the run succeeds.
 //! - Tests marked `#[ignore = "nightly: why"]` run only with `--nightly`.
@@ -95,7 +96,7 @@ fn try_again(
     tests: &[Test],
     command: &std::path::Path,
 ) -> (Vec<Outcome>, Vec<Outcome>) {
-    // If more tests fail, the change is assumed to be the cause, so none is run again.
+    // If more tests fail, the change is probably the cause, so no test is run again.
     const MERCY: usize = 12;
     if failed.len() > MERCY {
         return (Vec::new(), failed);

@@ -1,4 +1,4 @@
-//! Counts words of [`DIALECT`], and words that carry reasons. A count only shows which texts to read again.
+//! Counts words of [`DIALECT`], and words that show reasons. The counts only show which texts to read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,10 +57,10 @@ const REASONS: &[&str] = &[
     "use after free",
 ];
 
-/// The most words of the dialect in 1,000 words.
+/// The most words of [`DIALECT`] in 1,000 words.
 const MOST_DIALECT: f64 = 1.0;
 
-/// The row of the documentation. The text of `--help` is in the crates' rows, because it is made from comments.
+/// The row of the documentation. The text of `--help` is in the crates' rows.
 const PAGES: &str = "(pages)";
 const MESSAGES: &str = "(messages)";
 
@@ -200,7 +200,6 @@ fn prose_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns literals, each followed by an empty line.
 fn literals(source: &str) -> String {
     let (mut text, mut rest) = (String::new(), source);
     while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
@@ -219,7 +218,6 @@ fn literals(source: &str) -> String {
     text
 }
 
-/// Returns comments, with an empty line where code is between two.
 fn comments(source: &str) -> String {
     let mut text = String::new();
     let (mut rest, mut is_after_code) = (source, false);
@@ -254,7 +252,7 @@ fn comment_len(text: &str) -> usize {
     }
 }
 
-/// Returns the length of a literal with which `text` begins. Callers skip it, because slashes in it begin no comment.
+/// Returns the length of a literal with which `text` begins. Slashes in a literal begin no comment.
 fn literal_len(text: &str) -> Option<usize> {
     let raw = text
         .strip_prefix('r')

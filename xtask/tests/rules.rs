@@ -12,13 +12,13 @@ use xtask::{
     shared_object, sources, words,
 };
 
-/// The crates that may use serde. They are few, because users rely on each serializable type.
+/// The crates that may use serde. There are few, because users rely on each serializable type.
 const SERDE: &[&str] = &["session", "report", "dev", "cli"];
 
 /// How many more instructions a mutex may execute with the hook `Waits` than without: a prefetch, a copy of the
 /// address, a jump, and four of `try_lock` that load and test the state.
 const MOST_OF_WAITS: usize = 7;
-/// The same for `bump`, which releases and retakes the lock if there is a hook.
+/// The same limit for `bump`, which releases and retakes the lock if there is a hook.
 const MOST_OF_A_BUMP: usize = 17;
 
 const LONG_FILES: &[&str] = &[];
@@ -29,7 +29,7 @@ const WRITE_TO_STDERR: &[&str] = &[
     "crates/apps/dev/src/failure.rs",
     // This file only compares the descriptor's number.
     "crates/core/sys/src/host/inherited_descriptors.rs",
-    // This file reports that memory is used up, so `terminal::say` could not allocate.
+    // This file reports that memory is used up, when `terminal::say` could not allocate.
     "crates/core/sys/src/host/memory.rs",
     // This file's code runs in programs that link it, without `terminal`.
     "crates/engines/lock/src/order/report.rs",
@@ -136,8 +136,8 @@ fn only_one_module_writes_to_stderr() {
     ));
 }
 
-/// Only the report puts notes into words. No `match` on a note's kind may have `_`, so that a new kind must choose
-/// its severity.
+/// Only the report puts notes (statements on its limits) into words. No `match` on a note's kind may have `_`, so
+/// that a new kind must choose its severity.
 #[test]
 fn notes_have_kinds() {
     let mut faults = sources::lines_with(&sources::SENTENCES_FOR_NOTES, &[]);
@@ -180,7 +180,7 @@ fn the_agent_needs_no_library_and_no_symbol() {
     );
 }
 
-/// The hook of contended locks must use no vector registers, because it does not save them.
+/// The hook of contended locks must use no vector registers, because the hook does not save them.
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {

@@ -1,8 +1,8 @@
-//! Parses watches, and computes addresses from the plans of their variables.
+//! Parses watches (the user's words for a variable), and computes addresses by plans (the steps to a variable's
+//! address).
 
 use tiptoe_symbol::variable::{LoadedFile, Plan, Watch};
 
-/// Computes the address, as if all memory were readable.
 pub fn locate(plan: &Plan) {
     let place = LoadedFile {
         bias: 0x1000,

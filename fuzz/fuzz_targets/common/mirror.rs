@@ -1,4 +1,4 @@
-//! A source in which every debug file is the image itself.
+//! A source of debug files that returns the examined file itself for each.
 
 use std::path::Path;
 

@@ -46,7 +46,7 @@ fn a_running_task_is_moved() {
 #[ignore = "nightly: asserts a time"]
 fn a_running_task_is_moved_with_its_time() {
     both_ways(|more| {
-        // The move is reported up to one kernel tick (10 ms) later.
+        // The kernel reports the move up to one tick (10 ms) later.
         moved_while_it_runs(more, |counted, kernel, cgroup| {
             assert_near(counted, kernel, 10e6, cgroup);
         });
@@ -130,12 +130,13 @@ fn a_thousand_cgroups_are_counted_separately() {
         .map(|(name, counted, calls)| format!("{name}: {counted} of {calls}"))
         .collect();
     let notes = &session["notes"];
-    // If the kernel did not report a switch, calls may be charged to the previous task's cgroup, and a note says so.
+    // If the kernel did not report a switch, the report says that calls may be charged to the previous task's
+    // cgroup.
     let is_hidden = notes.to_string().contains(HIDDEN_SWITCHES);
     assert!(wrong.is_empty() || is_hidden, "{wrong:#?}, notes {notes}");
 }
 
-/// tiptoe checks its counts at each switch. `session` asserts that no note reports an error.
+/// tiptoe checks its counts at each switch, and reports errors as notes.
 #[test]
 #[ignore = "nightly: forks thousands of processes"]
 fn counts_are_consistent_beside_forking_servers() {
@@ -144,7 +145,7 @@ fn counts_are_consistent_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // The script ends when its parent changes, so it ends with this process.
+    // The script ends when its parent changes, which happens when this process ends.
     let forks = "echo 0 > $0/cgroup.procs; \
                  while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
@@ -268,7 +269,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// tiptoe has no room for all these cgroups, but none may be missing from the sums.
+/// tiptoe has no room for all these cgroups, but the sums must include each.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

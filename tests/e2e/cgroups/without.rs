@@ -24,8 +24,8 @@ fn mistakes_are_refused() {
     }
 }
 
-/// Without BPF, tiptoe opens the kernel's events for each cgroup; without the right to these, it reads the cgroups'
-/// files.
+/// Without BPF, tiptoe opens the kernel's events for each cgroup. Without the right to these events, tiptoe reads
+/// the cgroups' files.
 #[test]
 fn without_bpf_kernel_events_or_files_are_used() {
     let Some(within) = cgroup() else { return };

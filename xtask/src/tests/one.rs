@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::list::Test;
 
-/// A test's limit. Programs that a test starts have a shorter limit.
+/// A test's time limit in seconds. A program that a test starts has a shorter limit.
 const LIMIT_S: &str = "120";
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a test. The output is in a folder named after the test and `part`. If the test passes, the folder is removed.
+/// Runs a test. The output goes into a folder named after the test and `part`, which is removed if the test passes.
 pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let folder = super::failed_folder()
         .join(test.name.replace("::", "."))
@@ -73,7 +73,7 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
     let mut status = status.expect("our own program runs").code().unwrap_or(1);
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // A test renamed since the listing would pass without running.
+    // A test that was renamed after the listing would pass without running.
     if status == 0 && !text.contains("1 passed; 0 failed") {
         status = 1;
     }

@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::list::Test;
 use super::one::{self, Outcome};
 
-/// Lists the tests that run one at a time, by the beginning of their names. Tests on a line that begins with [`ALONE`]
-/// run last, beside no other.
+/// Lists the tests that run one at a time, by the beginning of their names. Tests on a line that begins with
+/// [`ALONE`] run last, beside no other.
 pub const OWNERS: &str = "tests/owners.txt";
 const ALONE: &str = "alone ";
 
@@ -21,7 +21,7 @@ fn owners(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns a name of [`OWNERS`] with which no test begins, as after a test was renamed.
+/// Returns a name of [`OWNERS`] with which no test begins, for example after a test was renamed.
 pub fn without_test(tests: &[Test]) -> Option<String> {
     let text = crate::read(OWNERS);
     let names = owners(&text).into_iter();
@@ -51,7 +51,7 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    // More threads than CPUs, because tests also wait.
+    // There are more threads than CPUs, because tests also wait.
     let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -1,4 +1,4 @@
-//! What `tiptoe --version --verbose` prints about this build.
+//! The text of `tiptoe --version --verbose`.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -8,7 +8,8 @@ use std::process::Command;
 /// How many digits of a checksum or commit are printed: enough to identify a file, too few to detect a forgery.
 const DIGITS: usize = 16;
 
-/// Describes the build. `agent` is the built agent, `programs` the folder of the built BPF programs.
+/// Describes the build. `agent` is the built agent (the library for targets), `programs` the folder of the built
+/// BPF programs.
 pub fn describe(agent: &Path, programs: &Path) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -63,7 +64,7 @@ pub fn files_of_the_commit(root: &Path) -> Vec<PathBuf> {
         Some(root.join(path))
     };
     let files = ["HEAD", "logs/HEAD"].into_iter().filter_map(path);
-    // If a named file were missing, cargo would run the build script at each build.
+    // A missing file in the list would make cargo run the build script at each build.
     files.filter(|file| file.exists()).collect()
 }
 

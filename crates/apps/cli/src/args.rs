@@ -14,7 +14,7 @@ use crate::watch::{
     WATCH_BUDGET, WATCH_EXAMPLES, WATCH_HELP, WATCH_VIA, WATCH_VIA_LONG, WatchArgs,
 };
 
-/// The order of a command's help: options are last, because the end of a long text remains on the screen.
+/// The order of a command's help. Options are last, because the end of a long text remains on the screen.
 const ORDER: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// Low-overhead tracing that reports its own cost
@@ -52,7 +52,7 @@ pub enum Command {
     /// Show which code and thread accesses a variable, and the values
     #[command(help_template = ORDER, after_help = WATCH_EXAMPLES, after_long_help = WATCH_HELP)]
     #[command(mut_args(|arg| match arg.get_id().as_str() {
-        // These options only reserve their names, because they are not implemented yet. Their use is an error.
+        // `watch` does not implement these options, and refuses them. Their names are reserved.
         "all" | "delay" | "interval" => arg.hide(true),
         "budget" => arg.long_help(WATCH_BUDGET),
         "via" => arg.help(WATCH_VIA).long_help(WATCH_VIA_LONG).value_parser(str::parse::<Via>),

@@ -1,7 +1,7 @@
 //! `tiptoe bug`: writes what a bug report needs into a folder.
 //!
 //! INVARIANT: the files contain no environment variable, no process's command line or name, no user's or host's
-//! name, and no path below a home, because users publish them. So they contain only chosen fields, and
+//! name, and no path below a home, because users publish the files. So the files contain only chosen fields, and
 //! [`without_homes`] filters all text.
 
 mod system;
@@ -45,7 +45,6 @@ pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
-            // A folder that cannot be removed matters less than the failed write.
             let _ = std::fs::remove_dir_all(folder);
             Err(failure)
         }

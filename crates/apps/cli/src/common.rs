@@ -1,4 +1,4 @@
-//! The options that instruments share.
+//! The options that instruments (subcommands) share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `tiptoe doctor`: what this machine and user can do, and how to enable the rest.
 //!
-//! [`tiptoe_sys::host::Capabilities`] records what the kernel allows. This module adds what each missing thing
-//! limits, and the exact command that enables it.
+//! [`tiptoe_sys::host::Capabilities`] records what the kernel allows. This module adds what instruments
+//! (subcommands) lose without each missing thing, and the exact command that enables that thing.
 
 mod check_result;
 mod fix;

@@ -121,7 +121,7 @@ pub enum Failure {
     BadCounter {
         what: String,
         fault: CounterFault,
-        /// The known names nearest to the given one.
+        /// The known event names that are nearest to the given name.
         near: Vec<&'static str>,
     },
 

@@ -1,4 +1,4 @@
-//! What instruments share: target, output, report and exit status.
+//! What instruments (subcommands) share: target, output, report and exit status.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::ready::{self, ReadyLine};
 use crate::status::{self, RunDescription};
 use crate::{interrupt, processes, target_names};
 
-/// Fails for `--via kernel-task`, because only watchpoints can be opened for each thread. Also fails for `--force`
-/// with `--via kernel`, because then no agent enters the process.
+/// Fails for `--via kernel-task` (breakpoints of each thread), because only variables can be traced so. Also fails
+/// for `--force` with `--via kernel`, because tiptoe's library then enters no process.
 pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     match via {
         Via::KernelTask => Err(Failure::ViaKernelTask),
@@ -26,7 +26,7 @@ pub fn check_via(via: Via, is_forced: bool) -> Result<(), Failure> {
     }
 }
 
-/// Where an instrument's run prints its report, notes and intervals.
+/// Where an instrument's run prints its report, notes (limits of the result) and intervals.
 pub struct InstrumentRun {
     output: Output,
     notes: NotesTo,
@@ -34,7 +34,7 @@ pub struct InstrumentRun {
 }
 
 impl InstrumentRun {
-    /// Opens the output, handles signals, and begins the status line. Returns the run, and a request without events.
+    /// Opens the output, handles signals, and begins the status line. The returned request has no events yet.
     /// `noun` is what is counted. With `has_values`, the report contains the program's values.
     pub fn begin(
         target: &RequestTarget,
@@ -78,7 +78,7 @@ impl InstrumentRun {
     }
 }
 
-/// Handles signals, and begins the status line. Returns the run's options; the caller must set the interval.
+/// Returns the run's options; the caller must set the interval.
 pub fn begin(
     target: &RequestTarget,
     output: &Output,

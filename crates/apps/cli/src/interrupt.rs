@@ -1,9 +1,9 @@
 //! Signals that ask tiptoe to end: Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A signal sets a flag. When the driver's loop sees the flag, the loop ends the trace and reports. But the driver
-//! may hang outside the loop, because reading a target's file may never end. So a thread ends tiptoe if a phase lasts
-//! too long after a signal ([`patience`]). The agents then restore their targets. Without a command, a second signal
-//! ends tiptoe at once.
+//! A signal sets a flag. When the loop of the driver (which runs the trace) sees the flag, the loop ends the trace
+//! and reports. But the driver may hang outside the loop, because reading a target's file may never end. So a
+//! thread ends tiptoe if a phase lasts too long after a signal ([`patience`]). The agents (tiptoe's libraries in
+//! the targets) then remove their patches. Without a command, a second signal ends tiptoe at once.
 
 use std::io;
 use std::process;
@@ -30,20 +30,20 @@ use crate::terminal::{self, line};
 const STACK: usize = 64 << 10;
 /// The thread's pause between checks.
 const TICK: Duration = Duration::from_millis(20);
-/// How long preparing may continue after a signal, so that an attach that is nearly done can complete. The check
-/// may be one [`TICK`] late, so tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
+/// How long preparing may continue after a signal, so that a nearly complete attach can succeed. The check may be
+/// one [`TICK`] late, so tiptoe ends in less than 200 ms, as `tiptoe-dev bench interrupt` measures.
 const PREPARING: Duration = Duration::from_millis(160);
-/// How long the driver's loop may take to see the flag. It may be reading a newly loaded library.
+/// How long the driver's loop may take to see the flag. The loop may be reading a newly loaded library.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long the report may take after a second signal if there is a command. That signal does not end tiptoe at once,
-/// because it may have been meant for the command.
+/// How long the report may take after a second signal if there is a command. The second signal does not end tiptoe
+/// at once, because the user may have meant it for the command.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Set when a signal ends tiptoe, before [`end_command`].
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// If a signal is ending the process, waits for the end. A thread must call this before it reports a failure, because
-/// the cause may be that [`end`] ended the command.
+/// If a signal is ending the process, waits for the end. A thread must call this before it reports a failure,
+/// because [`end`] may have caused the failure by ending the command.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -78,7 +78,7 @@ pub fn on_signals(
             flag::register_usize(signal, Arc::clone(&hand_on), signal as usize)?;
         }
         flag::register(signal, Arc::clone(&stop))?;
-        // The pipe must be last, because the flags must be set when it wakes the driver's thread.
+        // The pipe must be last, because the flags must be set when the pipe wakes the driver's thread.
         pipe::register(signal, wakes.try_clone()?)?;
     }
     // With a handler, a write beyond `ulimit -f` returns an error; otherwise the signal would kill tiptoe in the
@@ -90,7 +90,8 @@ pub fn on_signals(
     Ok((stop, hand_on))
 }
 
-/// Returns the note on an ignored SIGINT if it belongs only in the report. Otherwise [`on_signals`] printed it.
+/// Returns the note (a sentence of the report) on an ignored SIGINT if notes go only into the report. Otherwise
+/// [`on_signals`] printed the note.
 pub fn unsaid(notes: NotesTo) -> Option<Note> {
     let is_unsaid = notes == NotesTo::Report && is_ignored(SIGINT);
     is_unsaid.then_some(ProcessNote::SigintIgnored.into())
@@ -115,7 +116,8 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
         status::draw_if_due();
         let phase = Phase::now();
         for (received, patience) in received.into_iter().zip(patience(phase)) {
-            // During the report, Ctrl-C may be meant for the command. So it ends tiptoe only if no command runs.
+            // During the report, Ctrl-C may be meant for the command. So Ctrl-C ends tiptoe only if no command
+            // runs.
             if let (Some((at, signal)), Some(patience)) = (received, patience)
                 && at.elapsed() > patience
                 && (signal != SIGINT || phase != Phase::Ending || has_no_command())
@@ -123,7 +125,7 @@ fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
                 end(signal, notes);
             }
         }
-        // A signal while tiptoe waits for the command is meant for the command.
+        // While tiptoe waits for the command, a signal is meant for the command.
         if phase == Phase::Waiting {
             received[1] = None;
         }
@@ -144,8 +146,8 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 }
 
 fn end(signal: i32, notes: NotesTo) -> ! {
-    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the command killed must see this
-    // flag, because otherwise it reports a failure.
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the killed command must also see this
+    // flag; otherwise it would report a failure.
     IS_ENDING.store(true, Ordering::Release);
     // With `-o` nothing is printed, because stderr belongs to the command.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;

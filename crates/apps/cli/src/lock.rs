@@ -191,7 +191,6 @@ pub enum LockByWord {
 }
 
 impl LockByWord {
-    /// Returns the split. Fails if locks of this kind, the kernel's or the program's, do not have that split.
     fn split(self, is_kernel: bool) -> Result<Split, Failure> {
         match (self, is_kernel) {
             (LockByWord::Callsite, _) => Ok(Split::Callsite),
@@ -218,7 +217,6 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Fails if a budget other than `off` was given, but cannot limit the waits.
 fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     match (args.common.budget, args.common.via) {
         (None | Some(Budget::Off), _) => Ok(()),
@@ -229,7 +227,6 @@ fn refuse_budget(args: &LockArgs) -> Result<(), Failure> {
     }
 }
 
-/// Fails for options that contradict each other, or need another option that is missing.
 fn check(args: &LockArgs) -> Result<(), Failure> {
     if let Some(word) = args.meanwhile.first().filter(|_| !args.common.all) {
         let word = word.to_string_lossy();

@@ -1,7 +1,8 @@
-//! The `tiptoe` command: turns the command line into events for the driver, and prints the driver's session.
+//! The `tiptoe` command: turns the command line into events for the driver (which runs traces), and prints the
+//! driver's session (the result).
 //!
-//! Only this crate formats errors: a line says what failed, and at most one says what to do. The exit status is 2. A
-//! closed pipe is no error, so that `tiptoe … | head` succeeds.
+//! Only this crate formats errors: a line says what failed, and at most one more line says what to do. The exit
+//! status is 2. A closed pipe is no error, so that `tiptoe … | head` succeeds.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,4 +1,5 @@
-//! Prints what the driver reports during a run: intervals, calls, accesses and notes.
+//! Prints what the driver (which runs the trace) reports: intervals, calls, accesses and notes (limits of the
+//! result).
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub struct LiveLines {
     to: Box<dyn Write>,
     /// `None` if notes are only for the report.
     notes: Option<LiveNotes>,
-    /// Ends the run. Set if a line cannot be written, because the reader closed the pipe or the disk is full.
+    /// Ends the run. The flag is set if a line cannot be written, because the reader closed the pipe or the disk is
+    /// full.
     stop: Arc<AtomicBool>,
 }
 

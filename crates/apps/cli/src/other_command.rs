@@ -16,7 +16,6 @@ pub fn refuse(text: &str, command: &'static str) -> Result<(), Failure> {
     }
 }
 
-/// Returns the command for the kind of event that a text names; `None` if the kind is unclear or has no command.
 fn command_of(text: &str) -> Option<&'static str> {
     match Event::parse(text) {
         Ok(Event::Probe(_)) => Some("probe"),

@@ -1,7 +1,7 @@
-//! The output of a report: stdout, stderr or a file. The file gets its name when it is complete, or with its first
+//! The output of a report: stdout, stderr or a file. A file gets its name when it is complete, or with its first
 //! line if calls or accesses are printed as they happen.
 //!
-//! The file must be opened before the trace, because otherwise a missing folder would lose the result.
+//! The file must be opened before the trace, because a missing folder would otherwise lose the result.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -16,6 +16,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use crate::failure::Failure;
 use crate::terminal::{self, AboveStatusLine, line};
 
+/// Where notes (limits of a result) go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotesTo {
     /// To stderr at once, and into the report.

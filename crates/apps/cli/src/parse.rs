@@ -9,7 +9,6 @@ use crate::args::Cli;
 
 const WIDTH: usize = 80;
 
-/// Parses this process's command line, and applies `--color` to all output.
 pub fn parse() -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let color = color(&words);

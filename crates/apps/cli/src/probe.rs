@@ -58,7 +58,8 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, common, extras))
 }
 
-/// Parses a spec. Must run before the command is started, because it may fail.
+/// Parses a spec (the user's words for events). Must run before the command starts, so that a bad spec starts
+/// nothing.
 fn parse(text: &str) -> Result<ProbeSpec<'_>, Failure> {
     ProbeSpec::parse(text).map_err(|error| match error.fault {
         SpecFault::NotAProbe(kind) => Failure::NoSuchKind(kind),

@@ -48,7 +48,8 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not know.
+/// Returns whether a process runs a program, unlike zombies and kernel threads; `true` if this user may not read
+/// that.
 fn runs_a_program(proc: &Path, pid: u32) -> bool {
     let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
     program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)

@@ -30,8 +30,8 @@ impl ReadyLine {
     }
 }
 
-/// Returns what the driver calls when counting has begun. Takes ownership of the descriptor `fd`. Fails if `fd`
-/// was not inherited for writing.
+/// Returns what the driver (which runs the trace) calls when counting has begun. Takes ownership of the descriptor
+/// `fd`. Fails if `fd` was not inherited for writing.
 pub fn ready(fd: Option<i32>, ready_line: ReadyLine) -> Result<Ready, Failure> {
     let taken = fd.map(|fd| {
         inherited_descriptors::take_writable(fd).map_err(|error| Failure::BadReadyFd { fd, error })

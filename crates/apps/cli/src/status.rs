@@ -1,10 +1,10 @@
 //! What the status line shows while a run attaches and counts, and when it is drawn.
 //!
-//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread must serve the
-//! target and may be busy for seconds. The driver's loop only stores numbers ([`put`]).
+//! The thread that waits for signals draws the line ([`draw_if_due`]), because the driver's thread, which runs the
+//! trace, may be busy for seconds. The driver's loop only stores numbers ([`put`]).
 //!
 //! A thread may take the line's lock while it holds [`RUN`], but not the reverse. The thread that draws waits for
-//! neither.
+//! neither lock.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,6 @@ pub fn begin(description: RunDescription, target: &RequestTarget, output: &Outpu
     line::turn_on();
 }
 
-/// Switches the line to counting, or ends it if the target shares the terminal.
 pub fn counting() {
     if !line::is_on() {
         return;

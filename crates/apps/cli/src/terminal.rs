@@ -55,7 +55,6 @@ pub fn options() -> Options {
     options_of(&io::stderr())
 }
 
-/// Returns the options for a stream: a terminal's size, and colours as `--color` requests.
 pub fn options_of(stream: &impl RawStream) -> Options {
     let size = terminal_size::terminal_size().filter(|_| stream.is_terminal());
     let is_colored = stream.is_terminal() && AutoStream::choice(stream) != ColorChoice::Never;

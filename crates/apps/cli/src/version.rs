@@ -1,4 +1,4 @@
-//! `tiptoe --version`, and with `--verbose` what it was built from.
+//! `tiptoe --version`, and with `--verbose` what tiptoe was built from.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Written by the build script (`build/description.rs`).
+/// The build script (`build/description.rs`) writes this text.
 const DESCRIPTION: &str = include_str!(concat!(env!("OUT_DIR"), "/description.txt"));
 
 /// `tiptoe --version`.

@@ -1,4 +1,4 @@
-//! Help must fit the narrowest usual terminal even if the width is unknown, as in a pipe.
+//! Help must fit into 80 columns even if the width is unknown, as in a pipe.
 
 mod kept;
 

@@ -1,5 +1,5 @@
-//! An agent reads requests from shared memory (the plan), and must refuse those that tiptoe never makes. Otherwise a
-//! process that writes to the plan could do more to the program than patch it.
+//! An agent (tiptoe's library in a program) reads requests from shared memory (the plan). It must refuse requests
+//! that tiptoe never makes. Otherwise a process that writes to the plan could do more to the program than patch it.
 
 use std::fs;
 use std::io;
@@ -58,8 +58,8 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Makes thread `tid` the segment's owner, like a running tiptoe. Without an owner (0) the agent restores the
-    /// program.
+    /// Makes thread `tid` the owner of the shared memory, as a running tiptoe does. Without an owner (0) the agent
+    /// restores the program.
     fn own(&self, tid: u32) {
         let owner = self.data.owner().expect("the owner word");
         owner.store(tid, Ordering::Release);
@@ -113,8 +113,7 @@ fn address_of(file: &[u8], name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Returns how many reads a thread makes while `act` runs. For the agent's thread, this is an upper bound of the reads
-/// that `act` causes, because the thread also reads files by itself.
+/// Returns how many reads a thread makes while `act` runs. The agent's thread also reads files without a request.
 fn reads(pid: u32, tid: u32, act: impl FnOnce()) -> u64 {
     let count = || {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).expect("it lives");
@@ -185,7 +184,8 @@ fn a_plan_that_does_more_than_patch_is_refused() {
     });
     assert!(many < 10 * one, "{one} reads for one, {many} for {MANY}");
 
-    // The agent may map only whole arenas (`arena::LEN` bytes) of the plan's code, and only into free space.
+    // The agent may map only whole arenas (`arena::LEN` bytes for generated code) of the plan's code, and only into
+    // free space.
     const EINVAL: u64 = 22;
     let free = (start - (64 << 20)) & !(arena::LEN - 1);
     let code = |offset| MapContent::Code { offset };

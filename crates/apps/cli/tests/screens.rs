@@ -1,4 +1,5 @@
-//! `tiptoe --version --verbose` and `tiptoe bug` on 80 columns, without what depends on the machine or build.
+//! `tiptoe --version --verbose` and `tiptoe bug` in 80 columns. Parts that depend on the machine or build are
+//! removed.
 
 mod kept;
 

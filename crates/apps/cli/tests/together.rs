@@ -1,4 +1,4 @@
-//! Several instruments in one request share an agent, a segment and a clock.
+//! Several instruments (ways to count) in one request share tiptoe's library in the target, its memory and a clock.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! `tiptoe --version`, and with `--verbose` what it was built from.
+//! `tiptoe --version`, and with `--verbose` what tiptoe was built from.
 
 #[path = "../build/description.rs"]
 #[expect(dead_code, reason = "only the build script describes a whole build")]

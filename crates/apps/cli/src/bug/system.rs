@@ -69,7 +69,7 @@ const C_LIBRARIES: [&str; 5] = [
 pub fn describe(root: &Path) -> String {
     let read = |path: &str| read(root, path);
     let cpu = read("/proc/cpuinfo");
-    // The other CPUs' blocks repeat the first.
+    // The blocks of the other CPUs repeat the first block.
     let first = cpu.split("\n\n").next().unwrap_or_default();
     let of = |path: &str, separator, names| fields(&read(path), separator, names);
     let sections = [

@@ -21,7 +21,7 @@ pub enum Instrument {
 }
 
 /// The result of a check.
-// The variants must be ordered from best to worst, because a row keeps the greatest.
+// The variants must be ordered from best to worst, because [`CheckResult::lacks`] keeps the greater of two states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -9,8 +9,7 @@ use super::{DoctorReport, ScanGaps};
 
 /// The report's width, which only commands may exceed.
 const WIDTH: usize = 80;
-/// The width of a result in the table, which clips longer results. If something is missing, its whole result is
-/// printed again below the table.
+/// The width of a result in the table. If something is missing, its whole result is printed again below the table.
 const RESULT_WIDTH: usize = WIDTH - 34;
 
 /// Returns the report. If the whole report would push the verdict off the terminal, passed checks are only counted.
@@ -24,7 +23,7 @@ pub fn text(report: &DoctorReport, options: &Options) -> String {
     with_checks(report, passed.count(), options)
 }
 
-/// Returns the report. If `passed` is 0, it shows passed checks; otherwise only their number, which is `passed`.
+/// Returns the report, with the passed checks if `passed` is 0, otherwise with their number, `passed`.
 fn with_checks(report: &DoctorReport, passed: usize, options: &Options) -> String {
     let mut out = String::new();
     let (can, not) = report.verdict.parts();
@@ -111,7 +110,7 @@ fn state(state: State) -> (&'static str, TextRole) {
     }
 }
 
-/// Writes the missing things, grouped by the command that enables them, because one command often enables several.
+/// Writes the missing things, grouped by the command that enables them.
 fn missing(out: &mut String, rows: &[CheckResult], options: &Options) -> std::fmt::Result {
     let mut commands: Vec<&Fix> = Vec::new();
     for fix in rows.iter().filter_map(|row| row.fix.as_ref()) {
@@ -186,7 +185,6 @@ fn gaps(gaps: &ScanGaps) -> Vec<String> {
     lines
 }
 
-/// Cuts a text that is longer than `width` characters. The rest ends with `..`.
 fn clip(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.into(),

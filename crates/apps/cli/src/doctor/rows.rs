@@ -1,4 +1,5 @@
-//! The checks as rows: what was found, what a missing thing limits, what enables it.
+//! The checks as rows: what was found, what instruments (subcommands) lose without a missing thing, and what
+//! enables that thing.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -15,11 +16,11 @@ const UNKNOWN_ATTRIBUTE: [i32; 2] = [7, 22];
 /// A seccomp filter refuses a memfd with this errno; `vm.memfd_noexec` refuses it with EACCES.
 const EPERM: i32 = 1;
 
-/// The advice if a seccomp filter refuses a call. No capability would help, because none overrules a filter.
+/// The advice if a seccomp filter refuses a call. No capability is advised, because none overrules a filter.
 const WITHOUT_FILTER: &str =
     "run tiptoe without the seccomp filter (container: --security-opt seccomp=unconfined)";
 
-/// Limits on open files below this are reported, because a watch needs a descriptor for each thread and variable.
+/// Lower limits on open files are reported, because a watch needs a descriptor for each thread and variable.
 const FEW_FILES: u64 = 4096;
 
 /// Returns the rows, the most important first. `hidden` is the number of processes whose descriptors this user may not
@@ -50,8 +51,8 @@ pub fn all(can: &Capabilities, uid: u32, hidden: usize) -> Vec<CheckResult> {
     ]
 }
 
-/// How the user gets capabilities. Root lacks them only in a container, which must be started with them. For other
-/// users, they are set on tiptoe's file.
+/// How the user gets missing capabilities. Root lacks capabilities only in a container, whose start command must
+/// grant them. For other users, they are set on tiptoe's file.
 #[derive(Clone, Copy)]
 struct Grant {
     is_root: bool,
@@ -66,7 +67,6 @@ impl Grant {
         }
     }
 
-    /// Returns the command that grants capabilities if their lack caused `refusal`, otherwise `otherwise`.
     fn or(self, refusal: Refusal, otherwise: &str) -> String {
         if refusal.is_permission() {
             self.command()
@@ -119,7 +119,7 @@ fn capabilities(can: &Capabilities, grant: Grant) -> CheckResult {
         Cap::Bpf,
         Cap::CheckpointRestore,
     ];
-    // cap_sys_admin includes these except cap_sys_ptrace.
+    // cap_sys_admin includes all of them but cap_sys_ptrace.
     let has =
         |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
     let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();

@@ -1,4 +1,4 @@
-//! Which instruments work on this machine, and which features do not.
+//! Which instruments (subcommands) work on this machine, and which features do not.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -31,7 +31,7 @@ const FEATURES: [(&str, &[&str]); 6] = [
 ];
 
 impl Verdict {
-    /// Returns the verdict. `rows` must contain all checks, because a missing one would count as passed.
+    /// Returns the verdict. `rows` must contain all checks, because a check without a row would count as passed.
     pub fn new(can: &Capabilities, rows: &[CheckResult]) -> Verdict {
         let is_lacking = |name: &&str| {
             let mut rows = rows.iter().filter(|row| row.name == *name);

@@ -38,8 +38,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, extras))
 }
 
-/// Returns the note that `--budget` does not limit the waits of a process that the agent could not enter, because the
-/// kernel reports them.
+/// Returns the note (a sentence of the report) that `--budget` has no effect on a process that tiptoe's library
+/// could not enter. The kernel reports that process's waits.
 fn ignored_budget(session: &Session) -> Option<Note> {
     let is_in_kernel = |note: &Note| matches!(note, Note::Lock(LockNote::InKernel { .. }));
     let mut notes = session.notes.iter();

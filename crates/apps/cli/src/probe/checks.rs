@@ -1,6 +1,4 @@
-//! Checks of `probe`'s options.
-//!
-//! They must run before the command is started, so that a wrong option starts nothing.
+//! Checks of `probe`'s options. They must run before the command is started, so that a wrong option starts nothing.
 
 use tiptoe_collector::Split;
 use tiptoe_event::{Function, Kind, ProbeSpec, Spec, SpecFault, Via};
@@ -91,7 +89,8 @@ pub fn by(word: ByWord) -> Split {
     split_and_option(word).0
 }
 
-/// Returns the split. Also returns the option's text if the split needs the agent and a function's entry.
+/// Returns the split, and the option's text if the split needs tiptoe's library in the target and a function's
+/// entry.
 fn split_and_option(word: ByWord) -> (Split, Option<&'static str>) {
     let argument = |number, option| (Split::Argument(number), Some(option));
     match word {

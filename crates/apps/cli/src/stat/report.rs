@@ -1,5 +1,5 @@
-//! Writes the report of `tiptoe stat`. In a report for scripts, notes and cost are comments, after the fields or on
-//! stderr.
+//! Writes the report of `tiptoe stat`. In a report for scripts, notes (limits of a result) and cost are comments,
+//! after the fields or on stderr.
 
 use tiptoe_report::Options;
 use tiptoe_session::Session;
@@ -25,7 +25,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes counts and comments. The counts are fields between `separator`s, or CSV if `separator` is `None`.
+/// Writes counts and comments. The counts are CSV if `separator` is `None`.
 fn write_fields(
     session: &Session,
     separator: Option<&str>,

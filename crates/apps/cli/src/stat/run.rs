@@ -26,8 +26,8 @@ pub(super) struct StatRun {
 }
 
 impl StatRun {
-    /// Opens the output, handles signals, and begins the status line, which names the target (`whom`) and what
-    /// is counted (`noun`). Returns the run, and a request without events.
+    /// Opens the output, handles signals, and begins the status line, which names the target (`whom`) and what is
+    /// counted (`noun`). The returned request has no events yet.
     pub(super) fn begin(
         args: &StatArgs,
         form: Form,

@@ -1,4 +1,5 @@
-//! `tiptoe stat --by scope`. It needs an agent, because only an agent in the program sees the program's scopes.
+//! `tiptoe stat --by scope`. It needs an agent (tiptoe's library in the program), because only an agent sees which
+//! scopes (named parts of its work) the program enters.
 
 use std::process::ExitCode;
 

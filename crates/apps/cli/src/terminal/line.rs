@@ -3,9 +3,9 @@
 //!
 //! [`IS_ON`] is false without a terminal, so that all functions return at once.
 //!
-//! INVARIANT: a thread holds [`SHOWN`] while it writes to the terminal, so that the line is never inside other text.
-//! While the terminal takes no output (Ctrl-S), such a thread holds the lock without end. So the thread that draws must
-//! never wait for the lock, because it must also end the trace when a signal comes.
+//! INVARIANT: a thread holds [`SHOWN`] while it writes to the terminal, so that the line is never inside other
+//! text. While the terminal takes no output (Ctrl-S), such a thread holds the lock without end. So the thread that
+//! draws must never wait for the lock, because it must also end the trace when a signal arrives.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

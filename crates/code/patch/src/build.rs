@@ -1,9 +1,10 @@
-//! Builds the part of a trampoline that precedes the displaced instructions. `COLD` and `HOOK` are the agent's entries
+//! Builds the part of a trampoline (the code to which a patch jumps) that precedes the displaced instructions, which
+//! the patch overwrites. `COLD` and `HOOK` are entries of the agent, our library in the target
 //! ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
 //! ```text
-//!         [filter: a compare and a branch to `pass` each]
+//!         [filter: for each comparison a compare and a branch to `pass`]
 //!         push %rax
 //!         the thread's counters, or 0: cold
 //!         [for `--under`: cmpq $0,INSIDE(%rax); je out]
@@ -17,12 +18,12 @@
 //!         jmp  out
 //! ```
 //! If the displaced instructions start with a call, the patch calls the trampoline, and `pass` is a `jmp` to the
-//! callee. A thread that trapped at the site has pushed no return address, so it resumes where the trampoline pushes
-//! it.
+//! callee. A thread that trapped at the patch has pushed no return address, so the thread resumes at trampoline code
+//! that pushes one.
 //!
 //! Inside a function the trampoline first steps over the red zone and saves the flags. At `pass` it undoes both.
 //!
-//! A system call. The flags are free, because later code does not read them:
+//! Before a system call. The trampoline may change the flags, because code after the call does not read them:
 //! ```text
 //!         the program's code up to the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -30,7 +31,7 @@
 //!         push $nr
 //!         call HOOK
 //! back:   lea  128(%rsp),%rsp
-//! +8      cmpl $0,%fs:recall         has the agent held back a signal since?
+//! +8      cmpl $0,%fs:recall         has the agent held back a signal since HOOK?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
 //! +24     nop                        for unwinders, which look up the byte before a return address
@@ -156,7 +157,7 @@ pub(crate) fn build(
             }
             trampoline.displaced(shape, window);
         }
-        // Without `after_syscall` the window is only the number's `push`, because another function makes the call.
+        // Without `after_syscall` only the number's `push` is displaced, because another function makes the call.
         Body::Futex(notice) if notice.is_after_call() || shape.after_syscall.is_none() => {
             futex::notify(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
@@ -172,7 +173,7 @@ pub(crate) fn build(
 }
 
 /// Calls the hook at a function's entry, and keeps the hook's flags, which are its answer. The displaced instructions'
-/// copy must begin 14 bytes after the hook's return address, because the agent calls it there.
+/// copy must begin 14 bytes after the hook's return address, because the agent calls the copy at that distance.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -191,7 +192,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// Has the recall check's length, because the agent relies on distances in this code.
+/// No-operations as long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {

@@ -1,7 +1,7 @@
 //! Machine code before it has an address.
 
-/// The target of a 32-bit relative field. `Cold` to `Futex` are the arena's thunks, `Gate` the word with the gate
-/// byte's address.
+/// The target of a 32-bit relative field. `Cold` to `Futex` are jumps to entries of the agent (our library in the
+/// target), at the start of an arena (memory for trampolines). `Gate` is the word with the gate byte's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),
@@ -11,7 +11,7 @@ pub(crate) enum LinkTarget {
     Slow,
     Time,
     Futex,
-    /// The word with the address of the table of thunks.
+    /// The word with the address of the table of thunks, stubs to which followed calls return.
     Table,
     /// The word with a caller's return address.
     Caller(usize),
@@ -25,8 +25,8 @@ struct Link {
     to: LinkTarget,
 }
 
-/// How unwinders see a place in our code: the program is `offset` bytes after the site, and our code has pushed `depth`
-/// bytes.
+/// How unwinders see a place in our code: the program is `offset` bytes after the patched address, and our code has
+/// pushed `depth` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -56,7 +56,8 @@ pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// Code whose length must not depend on its address, because room is reserved before the address is known.
+/// Code whose length must not depend on its address, because room of that length is reserved before the address is
+/// known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -84,8 +85,9 @@ impl Code {
         &self.unwind_states
     }
 
-    /// Appends a call that the trampoline follows by itself. [`Code::bind_at`] must set its target, and the next
-    /// [`LinkTarget::Caller`] must be its return address. The probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows to its return without the agent. [`Code::bind_at`] must set the
+    /// call's target, and the next [`LinkTarget::Caller`] must be the return address. The probe's words begin at
+    /// `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])

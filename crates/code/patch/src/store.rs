@@ -1,4 +1,5 @@
-//! Decodes the memory access of an instruction that has run, because breakpoints report accesses only afterwards.
+//! Decodes the memory access of an instruction that has run, because hardware breakpoints report accesses only
+//! afterwards.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};

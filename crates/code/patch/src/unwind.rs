@@ -7,8 +7,8 @@
 //! state ([`Code::set_unwind_state`]) finds what the trampoline has pushed. If the trampoline follows calls by itself,
 //! the code to which they return has no frame of its own. Its return address is in the word `CALLER` (`by_itself`).
 //!
-//! A trampoline's frame must not have the same canonical address as the program's, because libgcc identifies frames by
-//! that address.
+//! A trampoline's frame must not have the same canonical address as the program's frame, because libgcc identifies
+//! frames by that address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -140,8 +140,8 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// For the code to which calls return if the trampoline follows them by itself. Like a thunk, this code has no frame,
-/// so its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
+/// For the code to which calls return if the trampoline follows them by itself. This code has no frame, so its CFA is
+/// -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,

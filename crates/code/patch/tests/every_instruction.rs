@@ -66,7 +66,7 @@ impl Encoding {
         let instruction = &self.instruction;
         let mut defined = instruction.rflags_modified() & !instruction.rflags_undefined();
         if instruction.mnemonic() == Mnemonic::Imul {
-            // Intel and AMD set it differently.
+            // Intel and AMD set this flag differently.
             defined &= !RflagsBits::SF;
         }
         // The decoder's bits are not the processor's.
@@ -233,7 +233,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A site inside a function must keep flags. A followed call's patch is at the entry, where flags are free.
+        // A patch inside a function must keep flags. A followed call's patch is at the entry, where flags are free.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {

@@ -10,17 +10,17 @@ pub const MOST_HOLDERS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// All slots are taken.
+    /// All slots (debug registers) are taken.
     NoSlot(Conflict),
     /// A lock is taken, and waiting was not allowed.
     Busy,
-    /// No room to record another reservation of a task.
+    /// There is no room to record another reservation of a task.
     Full,
-    /// No such reservation.
+    /// There is no reservation to release or replace.
     NotHeld,
-    /// No such CPU.
+    /// There is no such CPU.
     NoCpu(u32),
-    /// 0 slots, or more than the machine has.
+    /// The request is for 0 slots, or for more than the machine has.
     Weight(u32),
     /// The backend refused.
     Backend(Refusal),

@@ -1,4 +1,5 @@
-//! The state's size and layout.
+//! The size and layout of the accounting's memory. A *slot* is a debug register, an *entry* a task's reservation, a
+//! *shard* the tasks under one lock.
 //!
 //! ```text
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
@@ -11,7 +12,7 @@ use crate::stats;
 pub const MAX_CPUS: u32 = 1 << 14;
 /// The most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
-/// The limit of [`Geometry::of_process`].
+/// The most reservations in [`Geometry::of_process`].
 pub const PROCESS_RESERVATIONS: u32 = 1 << 17;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
@@ -127,7 +128,7 @@ impl Geometry {
         Layout::new(self).shard_and_bucket(task).0
     }
 
-    /// Returns a kind's slots.
+    /// Returns the number of a kind's slots.
     #[inline]
     pub fn slots(&self, kind: Kind) -> u32 {
         match (self.registers, kind) {

@@ -1,4 +1,4 @@
-//! The locks of [`crate`]'s rules, and one for a backend that is not parallel.
+//! The locks of [`crate`]'s rules, and a lock for a backend that is not parallel.
 
 use tiptoe_sync::{AllShardsGuard, ShardGuard, Shards, Wait};
 

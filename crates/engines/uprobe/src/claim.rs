@@ -1,7 +1,8 @@
-//! Assigns slabs of counters to threads.
+//! Assigns *slabs* (arrays of counters) to threads.
 //!
-//! A thread's first hit claims a *descriptor* for the thread's life. Trampolines read the address of the thread's slab
-//! from the descriptor's first word; if that is 0, they call the agent.
+//! A thread's first hit of a probe claims a *descriptor* for the thread's life. Trampolines (the code that counts) read
+//! the address of the thread's slab from the descriptor's first word. If the word is 0, they call the agent, our
+//! library in the target.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
@@ -14,7 +15,7 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! The side whose fence is second sees the other's store, so either the thread or the agent clears the thread's word.
+//! The side whose fence is second sees the other side's store, so at least one of them clears the thread's word.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -86,9 +87,10 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`. Unless `keep`, first tries to take over one of the first `most`, because
-    /// only these have slabs. `taken` returns whether an owner still needs its descriptor. Otherwise takes a fresh one;
-    /// `None` if none is left. If a signal handler claims meanwhile, its thread has two descriptors.
+    /// Takes a descriptor for thread `tid`. Unless `keep`, first tries to take over one of the first `most`
+    /// descriptors, because only these have slabs. `taken` returns whether an owner still needs its descriptor. If no
+    /// takeover succeeds, takes a fresh descriptor; `None` if none is left. If a signal handler interrupts a claim and
+    /// claims, its thread has two descriptors.
     pub fn claim(
         &self,
         tid: u32,
@@ -202,8 +204,8 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session: trampolines find no slab, except those that have already read their slab's address. Called
-    /// only by the agent's thread.
+    /// Ends the session. Afterwards trampolines find no slab, unless they have already read its address. Called only by
+    /// the agent's thread.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
         if session & 1 == 1 {

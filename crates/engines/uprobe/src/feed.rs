@@ -1,7 +1,7 @@
-//! Keeps a [`Space`], a copy of the address space, up to date. Hooks record the program's calls that map or unmap code;
-//! the agent's thread reads the kernel's list of mappings.
+//! Keeps a [`Space`], a copy of the address space, up to date. Hooks (run at system calls) record the program's calls
+//! that map or unmap code. A thread of the agent, our library in the target, reads the kernel's list of mappings.
 //!
-//! The space holds files' executable parts. It learns of a change in five ways:
+//! The space holds files' executable parts. A change affects the space in one of five ways:
 //!
 //! | a change | the space |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | a thread hits a probe that the space does not find | is lacking |
 //!
 //! A space in doubt may hold removed mappings, so lookups return [`Answer::Unsure`]. A lacking space may only miss
-//! mappings. Reading the list ([`Feed::read_again`]) ends lacking. It ends doubt, too, if no change is in progress.
+//! mappings. Reading the list ([`Feed::read_again`]) ends lacking, and ends doubt if no change is in progress.
 //!
-//! The list identifies a file by device and inode. When first read there, a file gets a small number. Hooks identify a
-//! file by fstat(2). On some file systems fstat(2) shows another device than the list, so that the hook finds no
+//! The list identifies a file by device and inode. A file gets a small number when it is first read in the list. Hooks
+//! identify a file by fstat(2). On some file systems fstat(2) shows another device than the list, so the hook finds no
 //! number.
 //!
 //! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
@@ -70,7 +70,8 @@ pub struct Reading {
     pub mappings: usize,
     /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// The number of differences while nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of differences between space and list, counted only if the space was not in doubt or lacking. They
+    /// are changes that no hook saw.
     pub corrected: u64,
 }
 
@@ -255,7 +256,7 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        // `is_patched` is called last, because it searches all sites with the lock held.
+        // `is_patched` is called last, because it searches all patched places with the lock held.
         for second in writer.mappings() {
             if !is_wanted(&(second.start..second.end)) {
                 continue;
@@ -273,9 +274,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Adds a probe for each address, at the address's place in its file. Removes the probes there for which `replaces`
-    /// returns `true`. An address without a file, or without room, gets no probe. Returns `false` if the lock is still
-    /// taken after `looks` checks.
+    /// Adds a probe for each address, at the address's place in its file. Removes the probes at this place for which
+    /// `replaces` returns `true`. An address without a file gets no probe. Returns `false` if the lock is still taken
+    /// after `looks` checks.
     pub fn add_probes(
         &self,
         looks: u32,
@@ -287,7 +288,7 @@ impl<'a> Feed<'a> {
         };
         for (address, probe) in probes {
             if let Some(file_offset) = writer.file_offset_of(address) {
-                // Without room, lookups miss the probe.
+                // If there is no room, lookups miss the probe.
                 let _ = writer.add_probe(file_offset, probe, |other| replaces(other, address));
             }
         }

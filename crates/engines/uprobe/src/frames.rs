@@ -1,8 +1,8 @@
-//! Records the calls that a thread is inside, each in a *frame*.
+//! Records the calls of probed functions that a thread is inside, each in a *frame*.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop frames. They call this module if a page of frames is full, or if the returning call's frame
-//! is not the uppermost.
+//! Trampolines (the code that counts) push and pop frames. They call this module if a page of frames is full, or if the
+//! returning call's frame is not the uppermost.
 //!
 //! | word | holds |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! 1. A thread and its signal handlers write its region. A handler must keep the interrupted calls' frames, unless it
 //!    jumps out of these calls.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's calls are counted as left by the thread that took its descriptor over (the *heir*), or by the
-//!    agent's thread while it holds the descriptor.
+//! 3. A dead thread's calls are counted as left by the thread that took its descriptor ([`crate::claim`]) over (the
+//!    *heir*), or by the agent's thread while it holds the descriptor.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -44,7 +44,7 @@ pub struct Frame {
     /// The time of entry in ticks; for the function of `--under` (a *gate*) the address of the counters that record the
     /// call.
     pub entered: u64,
-    /// Nanoseconds in callees that had frames, too.
+    /// Nanoseconds in callees that also had frames.
     pub callees: u64,
     /// Which part of the probe's counters counts the call, if calls are grouped by value; else 0.
     pub part: u8,
@@ -118,7 +118,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Clears the parts of all frames up to `end`, because they are of an earlier session.
+    /// Clears the parts of all frames up to `end`, because they belong to an earlier session.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
@@ -177,7 +177,7 @@ impl<'a> Frames<'a> {
 
     /// Records a call that begins at `slot`. Passes to `left` each of the uppermost frames that the thread has left.
     /// Returns the new end. A frame at `slot` is a tail call's caller if `is_caller` returns true; otherwise the thread
-    /// has left it.
+    /// has left that frame.
     pub fn sweep(
         &self,
         end: usize,
@@ -230,7 +230,7 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes a call from another thread's region. Frames must never have been written there at or above `height`.
+    /// Takes a call from another thread's region, where no frame was ever written at or above `height`.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)

@@ -1,14 +1,14 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! A lock at each hit, as in other tracers, would make all readers write the lock's word. Here a reader looks first,
-//! validates afterwards, and writes nothing shared.
+//! A lock at each lookup, as in other tracers, would make all readers write the lock's word. In this module a reader
+//! looks first, validates afterwards, and writes nothing shared.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside, so fall back to the lock.
 //! 2. Find the address's place in a file ([`crate::mapping`]). The place may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! A lookup that finds no probe falls back, too, because a racing writer may have hidden the probe. Rules of the lock:
+//! A lookup that finds no probe also falls back, because a racing writer may have hidden the probe. Rules of the lock:
 //!
 //! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
@@ -124,7 +124,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Looks up the place at an address.
+    /// Looks up the place (file and offset) at an address.
     #[inline]
     pub fn resolve(&self, address: u64) -> Lookup<FileOffset> {
         match self.speculate(|space| space.mappings.find_speculative(address)) {
@@ -279,8 +279,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the differences. The sequence
-    /// is even between changes.
+    /// Makes the space equal to `all`, which must be in the order of /proc/self/maps. Changes only the differences. The
+    /// sequence is even between changes.
     pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place. Removes the probes there for which `replaces` returns `true`; others stay.
+    /// Puts a probe at a place. Removes only those probes at this place for which `replaces` returns `true`.
     pub fn add_probe(
         &self,
         file_offset: FileOffset,

@@ -3,12 +3,12 @@
 //! Keys are places, not addresses, so that unmapping loses no probe. A file that is mapped twice may have a probe in
 //! each mapping, so a place has a linked list of probes.
 //!
-//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from there
-//! on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links
-//! change under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe because of a
-//! change tries again.
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from that
+//! bucket on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed.
+//! Links change under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe because
+//! of a change tries again.
 //!
-//! A table of N slots is in slots N to 2 N of the memory, so that each size has its own place. The table begins small,
+//! A table of N slots is in slots N to 2 N of the memory, so that each size has its own range. The table begins small,
 //! so that few probes touch little memory, and doubles before it is more than half full.
 
 use core::hint::select_unpredictable;
@@ -171,8 +171,8 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, where it may be already. Removes the other probes there for which `replaces`
-    /// returns `true`. Returns `false` without room.
+    /// Puts a probe, new or already at the place, first at a place. Removes the place's other probes for which
+    /// `replaces` returns `true`. Returns `false` if there is no room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,

@@ -1,4 +1,4 @@
-//! Compares a [`Feed`], which this process's threads keep up to date, with the kernel's list.
+//! Compares a [`Feed`], which this process's threads keep up to date, with the kernel's list of mappings.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;

@@ -1,5 +1,6 @@
-//! Runs the patcher over every window shape. No thread may run a mix of old and new bytes, at whatever head it is and
-//! however stale its core's view is. Mutants leave out or swap a step.
+//! Runs the patcher over every shape of a window, the patched bytes. No thread may run a mix of old and new bytes, at
+//! whatever head (first byte of an instruction) it is and however stale its core's view is. Mutants leave out or swap a
+//! step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;

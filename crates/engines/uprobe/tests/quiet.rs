@@ -1,4 +1,4 @@
-//! Sites without trap bytes: in one aligned word, or while all threads are stopped.
+//! Patches without trap bytes: in one aligned word, or while all threads are stopped.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;

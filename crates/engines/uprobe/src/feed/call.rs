@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 pub enum Call {
     /// mmap(2).
     Map {
-        /// The address, if MAP_FIXED is set. The call then replaces what is mapped there.
+        /// The address, if MAP_FIXED is set. The call then replaces what is mapped at the address.
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,

@@ -1,9 +1,10 @@
-//! Records whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
+//! Records whether a space (a copy of the address space) may hold removed mappings (*doubt*), or miss existing mappings
+//! (*lacking*).
 //!
 //! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals *begun*. A
-//! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the list
-//! that starts when no change is in progress. Two more counts, *lacking* and *filled*, differ while a mapping may be
-//! missing.
+//! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the
+//! kernel's list of mappings that starts when no change is in progress. Two more counts, *lacking* and *filled*, differ
+//! while a mapping may be missing.
 //!
 //! Rules:
 //! 1. *Begun* must be raised before the kernel makes the change, so that a thread that runs the new code sees the
@@ -87,8 +88,8 @@ impl Doubt {
     /// Returns whether everything in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`. Otherwise
-        // a change begun and settled between the loads would hide another change in doubt.
+        // Acquire: pairs with the Release of `settled` (edge I), and orders the load of `settled` before the load of
+        // `begun`. Otherwise a change begun and settled between the loads would hide another change in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // Relaxed: rule 1 orders it for threads that run new code
     }

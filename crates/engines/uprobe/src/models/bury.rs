@@ -1,5 +1,5 @@
-//! A dead thread's calls must be counted as left once, by the agent or the heir, which takes over the descriptor. The
-//! heir's own calls must not be counted as left.
+//! A dead thread's calls must be counted as left once, by the agent or by the *heir*, a thread that takes over the dead
+//! thread's descriptor. The heir's own calls must not be counted as left.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

@@ -1,4 +1,4 @@
-//! Two threads must never own one descriptor, and no thread may have a slab after the session.
+//! Two threads must never own one descriptor, and no thread may have a slab (counters) after the session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -90,7 +90,7 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once; `taken` of `room` descriptors are a dead thread's.
+/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);

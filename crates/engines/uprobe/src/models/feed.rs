@@ -1,4 +1,5 @@
-//! An unmapped file must never be found, whether the thread that unmaps it or a reader of the list has the lock.
+//! An unmapped file must never be found, whether the thread that unmaps it or a reader of the kernel's list of mappings
+//! has the lock.
 
 use loom::sync::atomic::AtomicU64 as KernelWord;
 use loom::thread::spawn;
@@ -69,7 +70,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// No hook sees the unmapping, so the space is in doubt.
+/// No hook sees the unmapping, so the space may hold a removed mapping (is in doubt).
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel) = world();

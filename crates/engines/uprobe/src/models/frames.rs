@@ -1,8 +1,8 @@
 //! Every call must count once, as returned, left or still inside, whatever interrupts its thread and whichever thread
-//! takes its frame. No call may get another's time.
+//! takes its frame (a thread's record of the call). No call may get another call's time.
 //!
-//! [`Thread`] takes the steps of trampolines (`code/patch`'s `timed.rs`). Here a frame's `thunk` is the number of its
-//! probe.
+//! [`Thread`] takes the steps of trampolines, the code that counts (`code/patch`'s `timed.rs`). In this model a frame's
+//! `thunk` is the number of its probe.
 
 extern crate std;
 use std::boxed::Box;

@@ -1,4 +1,5 @@
-//! Threads that add a thunk for one return address at once must all return there; a found entry must be whole.
+//! Threads that add a thunk (the stub that a call returns to) for one return address at once must all return to this
+//! address. A found entry must be whole.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

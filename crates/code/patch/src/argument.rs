@@ -10,8 +10,8 @@ use crate::call_numbers::sets;
 use crate::decode::FunctionCode;
 use crate::survey::Survey;
 
-/// Returns the first argument of the call that returns to `returns_to`, if code without branches before the call sets
-/// that argument to a constant.
+/// Returns the first argument of the call that returns to `returns_to`, if it is a constant set by code without
+/// branches before the call.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
     let (call, known) = constants_before(function, &survey, |call| call.next_ip() == returns_to)?;

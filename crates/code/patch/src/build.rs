@@ -1,10 +1,9 @@
-//! Builds the part of a trampoline (the code to which a patch jumps) that precedes the displaced instructions, which
-//! the patch overwrites. `COLD` and `HOOK` are entries of the agent, our library in the target
-//! ([`tiptoe_wire::AgentAddresses`]).
+//! Builds the part of a trampoline (the code that counts) before the displaced (overwritten) instructions. `COLD` and
+//! `HOOK` are entries of the agent, our library in the target ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
 //! ```text
-//!         [filter: for each comparison a compare and a branch to `pass`]
+//!         [filter: compares, and branches to `pass`]
 //!         push %rax
 //!         the thread's counters, or 0: cold
 //!         [for `--under`: cmpq $0,INSIDE(%rax); je out]
@@ -18,12 +17,11 @@
 //!         jmp  out
 //! ```
 //! If the displaced instructions start with a call, the patch calls the trampoline, and `pass` is a `jmp` to the
-//! callee. A thread that trapped at the patch has pushed no return address, so the thread resumes at trampoline code
-//! that pushes one.
+//! callee. A thread that trapped at the patch has pushed no return address, so it resumes at a push of that address.
 //!
 //! Inside a function the trampoline first steps over the red zone and saves the flags. At `pass` it undoes both.
 //!
-//! Before a system call. The trampoline may change the flags, because code after the call does not read them:
+//! Before a system call (the flags are free, because later code does not read them):
 //! ```text
 //!         the program's code up to the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -34,7 +32,7 @@
 //! +8      cmpl $0,%fs:recall         has the agent held back a signal since HOOK?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
-//! +24     nop                        for unwinders, which look up the byte before a return address
+//! +24     nop                        unwinders look up the byte before a return address
 //! +25     lea  128(%rsp),%rsp        the hook returns here if it made the call
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
@@ -172,8 +170,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry, and keeps the hook's flags, which are its answer. The displaced instructions'
-/// copy must begin 14 bytes after the hook's return address, because the agent calls the copy at that distance.
+/// Calls the hook at a function's entry, and keeps the flags, its answer. The displaced instructions' copy must begin
+/// 14 bytes after the hook's return address, because the agent calls the copy there.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -241,7 +239,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// %rax must point to the counters. The caller must bind the returned jumps.
+    /// %rax must point to the counters.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

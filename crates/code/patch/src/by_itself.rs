@@ -1,6 +1,5 @@
-//! With this code a probe's trampoline *follows* calls from its first two callers (counts entry and return) without the
-//! agent, our library in the target. A thread's *credit* is the number of its calls that may still be followed. A
-//! *frame* is the thread's record of a followed call.
+//! With this code a trampoline *follows* calls from its first two callers (counts entry and return) without the agent,
+//! our library in the target. *Credit* is the number of calls that a thread may still follow; a *frame* records one.
 //!
 //! ```text
 //! entry:  no counters: general
@@ -17,7 +16,7 @@
 //! general:                           as `timed`
 //! ```
 //! Registers are saved in the red zone, which is free at an entry. The copy (of the displaced instructions) returns to
-//! the trampoline, but unwind information shows the program's return address. The agent writes `CALLER` only once,
+//! the trampoline, but unwind information shows the program's return address. The agent writes `CALLER` once,
 //! because followed calls return to the address in it. If calls are timed, `spent` directly follows the test of credit,
 //! because then most calls have no credit.
 //!
@@ -46,8 +45,7 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 pub(crate) struct JoinOffsets {
-    /// For each caller, where the call of the copy begins. By then registers are restored, and the return address is on
-    /// the stack.
+    /// Where each caller's call of the copy begins, with registers restored and the return address on the stack.
     pub(crate) call_offsets: [usize; WAYS],
     pub(crate) call_jumps: [ForwardJump; WAYS],
     pub(crate) exit: usize,
@@ -57,8 +55,8 @@ pub(crate) struct JoinOffsets {
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Calls that are not followed here continue after this code, with all registers restored. `missed` are the
-    /// filter's jumps, which lead to `copy`.
+    /// Calls that are not followed continue after this code, with all registers restored. `missed` are the filter's
+    /// jumps to `copy`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -159,8 +157,8 @@ fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) 
     (call_offset, made)
 }
 
-/// Counts a followed call. The returned jumps are taken at the end of a page of frames, and if a fork in a signal
-/// handler has removed the counters.
+/// Counts a followed call. Jumps at the end of a page of frames, and if a fork in a signal handler has removed the
+/// counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax

@@ -35,8 +35,7 @@ const MASKS: &[u32] = &[
 ];
 
 /// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
-/// known if code without branches sets its number to a constant, or copies the number from a register that is set only
-/// to constants.
+/// known if code without branches sets its number to a constant, or copies it from a register set only to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);
     let known = known_calls(function, &targets, constant);
@@ -249,7 +248,6 @@ mod tests {
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// Regression: a number was unknown if its register had other values elsewhere.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx

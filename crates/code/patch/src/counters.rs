@@ -13,8 +13,8 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
-/// For a thread without counters, calls the cold entry of the agent (our library in the target). A forked child
-/// continues at `out` instead, because only its parent is traced.
+/// For a thread without counters, calls the cold entry of the agent (our library). A forked child continues at `out`
+/// instead, because only its parent is traced.
 pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])

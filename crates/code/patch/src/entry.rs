@@ -1,13 +1,12 @@
 //! Chooses the instruction at which a function's entry is patched: the first, or a later one.
 //!
-//! The site (where the patch begins) moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe may
-//! replace), and instructions at which no jump can be guarded against other tools' breakpoints (`guard`). Each call
-//! must execute the skipped instructions exactly once; otherwise calls would be lost or counted twice. If a skipped
-//! instruction overwrites an argument that a filter needs, the site is the entry itself.
+//! The site (where the patch begins) moves past an `endbr64` and a five-byte no-operation, which a uprobe may replace.
+//! It also moves past instructions at which no jump can be guarded against other tools' breakpoints (`guard`). Each
+//! call must execute the skipped instructions exactly once; otherwise calls would be lost or counted twice. If a
+//! skipped instruction overwrites an argument that a filter needs, the site is the entry itself.
 //!
-//! If a skipped instruction sets flags, stores through the stack pointer or copies it, the trampoline must preserve the
-//! flags and the red zone. Compares directly before the site are an exception: the trampoline repeats them after it has
-//! counted (`twice`).
+//! If a skipped instruction sets flags, stores through the stack pointer or copies it, the patch must preserve the
+//! flags and the red zone, except for compares directly before the site, which it repeats (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
@@ -242,7 +241,7 @@ mod tests {
         check(&[0x83, 0xff, 1], 3);
         check(&[0x83, 0x7c, 0x24, 8, 1], 5);
         check(&[0x83, 0x7c, 0x24, 0xf8, 1], 0);
-        // cmpl $1,(%rsp) reads the return address, which a followed call's trampoline changes.
+        // cmpl $1,(%rsp) reads the return address, which trampolines may change.
         check(&[0x83, 0x3c, 0x24, 1], 0);
         check(&[0xdb, 0x6c, 0x24, 8], 0);
     }

@@ -1,4 +1,4 @@
-//! Compiles a filter (of function calls, by their arguments) to compares and branches.
+//! Compiles a filter of calls by arguments to compares and branches.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 

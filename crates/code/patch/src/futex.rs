@@ -1,8 +1,8 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep in the call until after the patch's removal, or be cancelled in the call. So the call must run at
-//! its own address. Two patches surround the call: on the `mov $202,%eax` before it, and on the instructions after it.
-//! Neither may touch the call's two bytes, because the kernel returns to them to restart the call after a signal.
+//! The call must run at its own address, because a thread may sleep in it until after the patch's removal, or be
+//! cancelled in it. Two patches surround the call: on the `mov $202,%eax` before it, and on the instructions after it.
+//! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
 //! ```text
 //! before:   the program's code up to the `syscall`
@@ -12,12 +12,11 @@
 //! after:    [if it may be a wake: cmp $129,%esi and $1; je end]
 //!           push $notice; call FUTEX; end: the displaced instructions
 //! ```
-//! `FUTEX` is an entry of the agent, our library in the target. The patches may change the flags, because code after
-//! the call reads only its result.
+//! `FUTEX` is an entry of the agent, our library in the target. The flags are free, because code after the call reads
+//! only its result.
 //!
 //! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the `push
-//! $202`, which also has five bytes. The second is after the return. Often the code after a plain call is the same, and
-//! both calls share the second patch.
+//! $202`. The second is after the return, often shared with a plain call.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -43,7 +42,7 @@ const FLAGS: u32 = 0x100 | PRIVATE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     argument: i32,
-    /// Whether the patch looks at the operation, which is still in `%esi` after the call, and does not report wakes.
+    /// Whether wakes, which `%esi` still shows after the call, are not reported.
     skips_wakes: bool,
 }
 
@@ -94,10 +93,10 @@ impl Notice {
     }
 }
 
-/// A futex call, and where it can be patched.
+/// A futex call.
 #[derive(Clone, Debug)]
 pub struct FutexSite {
-    /// The place to patch before the call.
+    /// Where to patch before the call.
     pub call: SyscallSite,
     /// What can be patched after the call, if a jump fits and the call may wait.
     pub after_call: Option<Shape>,
@@ -105,8 +104,7 @@ pub struct FutexSite {
     may_wake: bool,
 }
 
-/// Finds the futex calls that a function makes, or that other functions make for it. `other` returns the function at
-/// an address.
+/// Finds the futex calls that a function makes or others make for it. `other` returns the function at an address.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -124,7 +122,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the only system call of a function like `syscall(3)`, as a futex call.
+/// Returns the call of a function like `syscall(3)`.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }

@@ -1,6 +1,6 @@
-//! Selects the hits (executions of a patched place) that count.
+//! Selects the hits (executions of a patch) that count.
 //!
-//! In a hot loop a hit costs 0.8 ns, and 1.0 outside the function that `--under` names.
+//! In a hot loop a hit costs 0.8 ns, and 1.0 outside the function of `--under`.
 
 use tiptoe_event::Filter;
 
@@ -15,7 +15,7 @@ use crate::filter::{self, REGISTERS};
 pub enum GroupValue {
     /// An argument, by its number.
     Argument(u8),
-    /// The node of the thread's scope, a task that the program named.
+    /// The node of the thread's scope (a named part of its work).
     Scope,
 }
 

@@ -1,8 +1,8 @@
 //! Live patching of x86-64 functions.
 //!
 //! # What this removes
-//! A breakpoint enters the kernel on each hit, and other patchers stop every thread. If a jump to generated code (a
-//! *trampoline*) counts, a hit costs two jumps and an increment, and the function may run while it is patched.
+//! A breakpoint enters the kernel on each hit, and other patchers stop every thread. With a jump to a *trampoline* (the
+//! code that counts) a hit costs two jumps and an increment, and the function may run while it is patched.
 //!
 //! # How
 //! ```text
@@ -11,22 +11,21 @@
 //!         T                     copy: the displaced instructions, relocated
 //! rest: <───────────────────────────  jmp rest
 //! ```
-//! The jump *displaces* (overwrites) instructions; the trampoline runs their copy. [`shape()`] reads a function and
-//! returns what fits at a site. [`Planner::plan`] finds room for the trampoline and returns a [`Patch`]. This crate
-//! touches neither the target's memory nor the operating system.
+//! The jump *displaces* (overwrites) instructions. [`shape()`] reads a function and returns what fits at a site.
+//! [`Planner::plan`] finds room for the trampoline and returns a [`Patch`]. The crate touches neither memory nor the
+//! operating system.
 //!
 //! # Invariants
-//! 1. Each *head*, the first byte of a displaced instruction, traps ([`Patch::heads`]). A thread that was preempted at
-//!    a head or jumps to it continues in the relocated copy.
+//! 1. Each *head*, the first byte of a displaced instruction, traps ([`Patch::heads`]). A thread at a head continues in
+//!    the relocated copy.
 //! 2. A trampoline preserves every register but the flags. Inside a function it also preserves the flags and the 128
 //!    bytes below the stack pointer.
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site (see `guard`). The exception is a jump over the `mov` of a
-//!    system call's number: the breakpoint's removal leaves a wrong number, and the call fails with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site (see `guard`). Exception: on the `mov` of a system call's
+//!    number, the breakpoint's removal leaves a wrong number, and the call fails with ENOSYS.
 //!
-//! Hardware shadow stacks are not supported, because a displaced call pushes its return address with no `call`, so the
-//! return would fault.
+//! Hardware shadow stacks are not supported, because they lack the return address that a displaced call pushes.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges must be free to map.

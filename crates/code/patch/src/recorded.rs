@@ -1,5 +1,4 @@
-//! Trampolines (the code to which patches jump) that write a record of each hit to the thread's [`tiptoe_wire::ring`].
-//! %rcx points to the thread's counters:
+//! Code that writes a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx points to the thread's counters:
 //! ```text
 //!         no credit (number of hits that may still be recorded): incq only_counted; out
 //!         the time in %rdx; decq credit
@@ -10,9 +9,8 @@
 //!         the cell: time, arguments; last the slot and the position
 //! done:   restore the registers
 //! ```
-//! The time is read first, so that hits of a signal handler are later than the hit that the handler interrupts. A
-//! thread that sleeps past its session's end may still write, because counters and cells stay mapped. A record costs 10
-//! ns, including the `rdtsc`.
+//! The time is read first, so that hits of a signal handler are later than the interrupted hit. A thread that sleeps
+//! past its session's end may write, because counters and cells stay mapped. A record costs 10 ns.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 

@@ -1,4 +1,4 @@
-/// Why a place in the code (a site) cannot be patched.
+/// Why a place (a site) cannot be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -1,10 +1,8 @@
-//! Finds what can be patched at a *site* (a place in the code), before the address of the trampoline, the code to jump
-//! to, is known.
+//! Finds what can be patched at a *site* (a place in the code).
 //!
 //! A site's *window* is the run of whole instructions that a patch displaces (overwrites, and runs as a copy). A
 //! strategy is refused if nothing guards the site against other tools' breakpoints (`guard`). It is also refused if a
-//! branch or a displaced call's return leads to an inner *head* (first byte of an instruction), because each such jump
-//! would trap.
+//! branch or a displaced call's return leads to an inner *head* (an instruction's first byte) and would trap.
 
 use iced_x86::Instruction;
 
@@ -222,7 +220,7 @@ pub(crate) fn shape_in(
 }
 
 /// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or an instruction that cannot be
-/// copied. Fails if the first instruction cannot be copied.
+/// copied. Fails if that is the first.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -256,8 +254,7 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). Unwind information may begin a few bytes
-/// earlier, in padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). The function may begin with padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];

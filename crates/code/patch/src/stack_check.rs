@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// The most instructions from `more` to the jump back. They also store and reload arguments.
+/// The most instructions from `more` to the jump back.
 const MOST_BACK: usize = 64;
 const LIMIT: u64 = 0x10;
 
@@ -21,7 +21,7 @@ pub fn after_stack_check(function: &FunctionCode) -> Option<usize> {
                 let after_check = instruction.next_ip().wrapping_sub(function.address) as usize;
                 return begins_again(function, &instruction).then_some(after_check);
             }
-            // An extra check, for a frame so large that the address of its end may wrap.
+            // The extra check of a frame so large that its end's address may wrap.
             Mnemonic::Jb if begins_again(function, &instruction) => {}
             Mnemonic::Cmp => has_compared |= is_with_limit(&instruction),
             Mnemonic::Lea | Mnemonic::Mov | Mnemonic::Sub if is_scratch(&instruction) => {}

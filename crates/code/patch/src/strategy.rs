@@ -1,7 +1,7 @@
-/// How a place in the code is patched, in the order tried. *Trampoline*: the code that counts.
+/// How a place in the code is patched, in the order tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// `jmp rel32` to the trampoline, with a trap byte on each inner instruction's first byte.
+    /// `jmp rel32` to the trampoline (the code that counts), with trap bytes where inner instructions began.
     Jump,
     /// `jmp rel8` to an *island*, a jump to the trampoline in nearby padding.
     Short,

@@ -1,11 +1,11 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
 //! A jump fits on the `mov`, which has five bytes or more. No branch, branch target or other write to %eax may be
-//! between the `mov` and the system call; otherwise a thread might execute only the `mov` or only the call. In libc's
-//! `syscall`, which has the number in a register, the patch is on the instruction before the call.
+//! between the `mov` and the system call; otherwise a thread might execute only one. In libc's `syscall`, which has the
+//! number in a register, the patch is on the instruction before the call.
 //!
-//! Many of libc's functions are little more than a system call, so a patch may displace the call (overwrite it and run
-//! a copy). The call's number must then be known and not in [`crate::call_numbers::stays`].
+//! Many of libc's functions are little more than a system call, so a patch may displace the call (run its copy). The
+//! call's number must then be known and not in [`crate::call_numbers::stays`].
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 

@@ -1,7 +1,7 @@
-//! Trampolines (the code to which patches jump) that follow a call from its entry to its return.
+//! Trampolines (the code that counts) that follow a call from its entry to its return.
 //!
-//! Calls of a *gate* (the function that `--under` names), calls grouped by a value (`--by`), and calls that are not
-//! from the first two callers ([`crate::by_itself`]) take this path:
+//! This path is for calls of a *gate* (the function of `--under`), calls grouped by a value (`--by`), and calls from
+//! all but the first two callers ([`crate::by_itself`]):
 //! ```text
 //! entry:  no counters: slow
 //!         no credit: incq only counted; copy
@@ -23,8 +23,8 @@
 //!         remove the frame
 //!         ret
 //! ```
-//! `slow` calls the agent, our library in the target. A *frame* is the thread's record of a followed call. *Credit* is
-//! the number of calls that may still be followed ([`tiptoe_wire::Data::set_credit`]).
+//! `slow` calls the agent, our library in the target. A *frame* records a followed call. *Credit* is the number of
+//! calls that a thread may still follow.
 //!
 //! # Invariants
 //! 1. Each `call` has its `ret`, for the return predictor and a shadow stack.
@@ -41,8 +41,8 @@
 //! point to the counters with that word, because the call may end on another thread or in a later session. A gate's
 //! call costs 7.5 ns, other calls 6.8.
 //!
-//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23; two `rdtsc` alone take 22
-//! in a virtual machine. In a loop over 256 functions, which evict each other's branch targets, a call costs 25 to 30.
+//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23, of which two `rdtsc` take
+//! 22 in a virtual machine.
 
 use crate::abi::Abi;
 use crate::code::{
@@ -138,8 +138,8 @@ impl Trampoline {
     }
 }
 
-/// Points %rax to the table's entry for this probe and the return address on the stack. Returns the rare jump for
-/// another key, and the comparison's offset.
+/// Points %rax to the table's entry for this probe and return address. Returns the rare jump for another key, and the
+/// comparison's offset.
 fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -191,8 +191,8 @@ struct SlowCall {
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame's call is not above this call on the stack. Then a `longjmp` may have ended the frame's
-/// call without subtracting 1.
+/// Jumps if the uppermost frame's call is not above this call on the stack. Then a `longjmp` may have ended that call
+/// without closing its gate.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: 0 (no frame) becomes the highest address
@@ -201,8 +201,8 @@ fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Calls the agent to push the frame. Passes the copy in %rax, the exit in %rdx, and the probe's number plus the
-/// frame's last word in %rcx. The agent returns in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
+/// Has the agent push the frame. Passes the copy in %rax, the exit in %rdx, and the probe's number plus the frame's
+/// last word in %rcx. The agent returns in %rax the thunk, 0, or `BY_ITSELF` plus an index into `call_offsets`.
 fn call_agent(code: &mut Code, call: &FollowedCall, call_offsets: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {

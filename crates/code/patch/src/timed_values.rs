@@ -1,5 +1,5 @@
-//! Finds the counters of a followed call (counted at entry and return) by scope or an argument's value. The counters
-//! are a *set* of [`tiptoe_wire::timed_values`].
+//! Finds a followed call's counters, a *set* of [`tiptoe_wire::timed_values`], by scope or an argument's value. A
+//! followed call counts at entry and return.
 //!
 //! A `cmpxchg` takes an empty key. Then the search looks again, because a signal handler may have taken the key first.
 //! The last byte of the call's frame keeps the set's number, because the argument may change during the call. In a hot
@@ -47,8 +47,8 @@ fn find_set(code: &mut Code, by: GroupValue, offset: i32) {
     code.bind(full);
 }
 
-/// Finds the set. %rax must point to the counters; %rcx and %rdx must be saved. Without credit to follow the call, only
-/// counts it. Otherwise jumps, with the frame's last word in %rcx and the set's offset in %rdx.
+/// Finds the set. %rax must point to the counters; %rcx and %rdx must be saved. Without credit to follow a call, only
+/// counts. Otherwise jumps, with the frame's last word in %rcx and the set's offset in %rdx.
 pub(crate) fn jump_if_credit(code: &mut Code, by: GroupValue, slot: u32) -> ForwardJump {
     find_set(code, by, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx

@@ -157,7 +157,7 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     }
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     assert_eq!(allowed, names(&["Bt", "Cmp", "Test"]));
-    // These must differ when they are repeated; otherwise the test could not fail.
+    // Repeating these must be detected; otherwise the test could not fail.
     let seen: BTreeSet<String> = names(&["Fld", "Fld1", "Fcomip", "Fincstp", "Cmc"]);
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }

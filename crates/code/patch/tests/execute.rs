@@ -149,7 +149,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// The only room for trampolines is below the code, as if a heap began right after the program.
+/// The only room is below the code, as if a heap began right after the program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();

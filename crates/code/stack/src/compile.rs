@@ -1,7 +1,7 @@
 //! Compiles `.eh_frame` to a table of unwind rules.
 //!
-//! The section's bytes are hostile. No number in them may determine the work or the memory; otherwise a few bytes could
-//! take hours or gigabytes.
+//! The bytes are hostile. No number in them may determine the work or the memory; otherwise a few bytes could take
+//! hours or gigabytes.
 
 extern crate std;
 
@@ -39,7 +39,7 @@ pub struct Section<'d> {
 /// gimli's reader of a section.
 pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Rows (a rule, and the link-time address from which it holds), sorted by address.
+/// Rules, sorted by the link-time addresses from which they hold.
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 

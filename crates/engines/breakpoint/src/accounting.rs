@@ -90,8 +90,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // Undone in reverse, so that each old request finds its slots free. The locks are held, so no other
-                // request takes them.
+                // Undone in reverse under the same locks, so that each old request finds its slots free.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -175,8 +174,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // Under all locks, a request for a CPU sees the slots of all tasks, and a full shard (the tasks under one lock)
-        // can take entries from other shards.
+        // Under all locks, a request for a CPU sees the slots of all tasks. A full *shard* (the tasks under one lock)
+        // can take other shards' entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }

@@ -3,7 +3,7 @@ use core::fmt;
 use crate::backend::Refusal;
 use crate::request::{Request, Target};
 
-/// How many holders a conflict names at most.
+/// The most holders that a conflict names.
 pub const MOST_HOLDERS: usize = 4;
 
 /// Why a request was refused; the state is unchanged.
@@ -14,13 +14,13 @@ pub enum Error {
     NoSlot(Conflict),
     /// A lock is taken, and waiting was not allowed.
     Busy,
-    /// There is no room to record another reservation of a task.
+    /// No room to record another reservation of a task.
     Full,
-    /// There is no reservation to release or replace.
+    /// No such reservation.
     NotHeld,
-    /// There is no such CPU.
+    /// No such CPU.
     NoCpu(u32),
-    /// The request is for 0 slots, or for more than the machine has.
+    /// A request for 0 slots, or for more than the machine has.
     Weight(u32),
     /// The backend refused.
     Backend(Refusal),

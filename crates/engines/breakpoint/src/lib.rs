@@ -34,8 +34,6 @@
 //! | A: a request was recorded | a task's: fence in `check_again_locked` | a CPU's: fence in `fits_beside_tasks_locked` |
 //! | M: a CPU's histogram changed | fence and addition in `Cpu::move_task` | load and fence in `Cpu::most` |
 //!
-//! *Cost*: `tiptoe-dev bench breakpoint stress` measures it.
-//!
 //! Based on the kernel's accounting since Linux 6.1 ("perf/hw_breakpoint: Optimize for thousands of tasks", 2022).
 #![no_std]
 #![forbid(unsafe_code)]

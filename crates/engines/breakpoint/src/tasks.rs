@@ -141,7 +141,6 @@ impl<'a> Shard<'a> {
         Histogram(words.part(head::FILES + file * head::FILE + 1, levels))
     }
 
-    /// Moves a task in the histogram of slots for all CPUs.
     #[inline]
     pub(crate) fn move_task(&self, file: usize, from: u32, to: u32) {
         let histogram = self.histogram(file);

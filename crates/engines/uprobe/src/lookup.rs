@@ -1,7 +1,7 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! A lock at each lookup, as in other tracers, would make all readers write the lock's word. In this module a reader
-//! looks first, validates afterwards, and writes nothing shared.
+//! A lock at each lookup, as in other tracers, would make all readers write the lock's word. A reader instead looks
+//! first, validates afterwards, and writes nothing shared.
 //!
 //! 1. Read the sequence. If it is odd, a writer is inside, so fall back to the lock.
 //! 2. Find the address's place in a file ([`crate::mapping`]). The place may be garbage.
@@ -18,7 +18,7 @@
 //!    probes.
 //!
 //! A lookup takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a second
-//! (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz).
+//! (`tiptoe-dev bench resolve -t 2`).
 
 use core::ops::Range;
 
@@ -279,8 +279,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Makes the space equal to `all`, which must be in the order of /proc/self/maps. Changes only the differences. The
-    /// sequence is even between changes.
+    /// Makes the space equal to `all`, in the order of /proc/self/maps, by changing only the differences. The sequence
+    /// is even between changes.
     pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), SpaceError> {
         let mut end = 0;
         for mapping in all {
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place. Removes only those probes at this place for which `replaces` returns `true`.
+    /// Puts a probe at a place. Removes the place's other probes for which `replaces` returns `true`.
     pub fn add_probe(
         &self,
         file_offset: FileOffset,

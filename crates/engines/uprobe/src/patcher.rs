@@ -12,11 +12,10 @@
 //!
 //! If only one instruction is replaced, no thread can be preempted in the middle of the window. A processor fetches an
 //! aligned word as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3,
-//! "Guaranteed Atomic Operations"). A jump to itself instead of a trap byte would hang a child that is forked during
-//! the change.
+//! "Guaranteed Atomic Operations").
 //!
 //! The write repeats the word's other bytes, as just read. Race: the write erases a uprobe's trap byte that the kernel
-//! writes to the word between the read and the write.
+//! writes there in between.
 //!
 //! # Phases
 //! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction, the *trampoline* the code that
@@ -33,8 +32,8 @@
 //! A window of 6 bytes ends with two bytes that trap only together; the first of the two is a head. Until the second is
 //! written, the head has another trap byte, which one more phase replaces.
 //!
-//! Between phases every core refetches the code ([`Text::sync`]). Disarming goes through the phases backwards. The
-//! jump's bytes at inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
+//! Between phases every core refetches the code ([`Text::sync`]). Disarming reverses the phases. The jump's bytes at
+//! inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
 //!
 //! The phases are an idea of LiteInst (PLDI 2017) and libpatch, which wait instead of calling membarrier(2).
 //!
@@ -44,14 +43,13 @@
 //! jump. A uprobe whose trap our writes erase counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site at once, because its trap, and later the file's byte, changes the
-//! jump's displacement. [`disarm`] finds this in the site's bytes ([`Outcome::ForeignInside`]). When the uprobe is
-//! removed, the kernel restores the file's byte in every process that has `int3` there. Other processes' patches are
-//! safe, because our inner heads never have `int3`.
+//! jump's displacement. [`disarm`] finds this in the site's bytes ([`Outcome::ForeignInside`]). The uprobe's removal
+//! restores the file's byte in every process that has `int3` there. Other processes' patches are safe, because our
+//! inner heads never have `int3`.
 //!
 //! # What stays
 //! A window of 2 bytes jumps to an *island*, a long jump in padding that no other code reaches. Islands and trampolines
-//! stay after disarming, because a preempted thread, a signal frame or a coroutine may hold their addresses for any
-//! time.
+//! stay after disarming, because a preempted thread, a signal frame or a coroutine may hold their addresses.
 
 use tiptoe_wire::Site;
 
@@ -194,8 +192,8 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
     batch.outcomes
 }
 
-/// Returns whether an earlier phase's bytes are still at the site. If they are not, the file was mapped anew, and the
-/// next phase would tear an instruction.
+/// Returns whether an earlier phase's bytes are still at the site. If not, the file was mapped anew, and the next phase
+/// would tear an instruction.
 fn is_begun<T: Text>(text: &T, site: &Site) -> bool {
     !holds(text, site.address, &site.original, site.len)
 }
@@ -365,7 +363,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
-        // If the byte is already the patch's, it must stay, because threads may run the jump.
+        // If the patch's byte is there, it must stay, because threads may run the jump.
         true => holds_at(text, site, head, &site.patched) || write_pair_trap(text, site),
         false => put_byte(text, site, head, &site.patched),
     });
@@ -392,8 +390,7 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the inner heads and the first byte in one phase. This is safe, because each is either original or a trap.
-/// Skips foreign traps.
+/// Restores the inner heads and the first byte in one phase, because each is original or a trap. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

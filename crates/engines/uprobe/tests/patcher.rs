@@ -1,5 +1,5 @@
-//! Runs the patcher over every shape of a window, the patched bytes. No thread may run a mix of old and new bytes, at
-//! whatever head (first byte of an instruction) it is and however stale its core's view is. Mutants leave out or swap a
+//! Runs the patcher over every shape of window (the patched bytes). No thread may run a mix of old and new bytes, at
+//! whatever head (instruction's first byte) it is and however stale its core's view is. Mutants leave out or swap a
 //! step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
@@ -262,8 +262,7 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix that may run if the kernel removes its trap without a refetch, at a moment when the first byte
-/// is a trap.
+/// Returns the first mix that may run if the kernel removes its trap without a refetch while the first byte is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -299,8 +298,7 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored together with the bytes between heads, so a core may run the first instruction with
-/// the jump's displacement.
+/// A core may run the first instruction with the jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -321,7 +319,6 @@ fn mutant_guard_restored_early_runs_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// Mutant: a guarding call changes more than one byte of its displacement.
 #[test]
 fn mutant_call_with_any_target_runs_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {

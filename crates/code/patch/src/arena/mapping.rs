@@ -6,7 +6,7 @@ use tiptoe_wire::arena::CALLER_BYTES;
 
 use super::{ARENA_LEN, Arenas, TRIES, base_of};
 
-/// A trampoline's instructions reach each word that is closer than this to the trampoline's start.
+/// A trampoline reaches each word closer than this to its start.
 const REACH: u64 = (1 << 31) - ARENA_LEN;
 
 /// An arena for callers' return addresses.
@@ -14,7 +14,7 @@ const REACH: u64 = (1 << 31) - ARENA_LEN;
 pub struct CallerArena {
     /// Its address.
     pub base: u64,
-    /// Number of bytes in use. They are the arena's first bytes.
+    /// Number of used bytes, which are the first.
     pub used: u64,
 }
 
@@ -30,8 +30,8 @@ impl CallerArena {
 
 impl Arenas {
     /// Returns the ranges to map. Arenas in one free range share a mapping, because each mapping makes a fork slower.
-    /// Below 4 GiB only adjacent arenas share a mapping, because a program may need the addresses between arenas for
-    /// 32-bit pointers.
+    /// Below 4 GiB only adjacent arenas do, because a program may need the addresses between arenas for 32-bit
+    /// pointers.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;
         let is_mapped = |base: u64| self.space.mapped.iter().any(|range| range.contains(&base));

@@ -50,8 +50,7 @@ impl FollowedFunction {
         followed
     }
 
-    /// Returns the address at which frames begin. It is not at a page's end, because there the trampoline calls the
-    /// agent.
+    /// Returns where frames begin: not at a page's end, where the trampoline calls the agent.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)

@@ -36,8 +36,7 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns a file's number, and whether the file is in the table. A new file's number is the number of the free
-    /// slot that it would get.
+    /// Returns a file's number, and whether the file is in the table. A new file's number is its future slot's.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

@@ -25,8 +25,8 @@ impl Mappings<'_> {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns how many tables a fill adds: one for each span (an entry's addresses) that an edge of `range` divides
-    /// and that has no table.
+    /// Returns how many tables a fill adds: one for each span (an entry's addresses) without a table that an edge of
+    /// `range` divides.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);

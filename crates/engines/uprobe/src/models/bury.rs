@@ -18,8 +18,8 @@ fn alive(owner: u32) -> bool {
     owner != DEAD
 }
 
-/// A thread died in a call of the first probe. Its heir calls the second probe's function from the same stack slot,
-/// while the agent counts the dead thread's calls as left.
+/// A thread died in a call of the first probe. Its heir calls the second probe's function from the same stack slot
+/// while the agent counts.
 fn inherited(agent: Option<Edge>) {
     loom::model(move || {
         let used = leak(AtomicU32::new(0));

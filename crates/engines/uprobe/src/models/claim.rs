@@ -136,8 +136,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// A new thread has a dead thread's id, and finds that id on the dead thread's descriptor, while another thread takes
-/// the descriptor over.
+/// A new thread with a dead thread's id finds that id on the dead thread's descriptor while another thread takes the
+/// descriptor over.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));

@@ -1,5 +1,6 @@
 //! With this code a trampoline *follows* calls from its first two callers (counts entry and return) without the agent,
-//! our library in the target. *Credit* is the number of calls that a thread may still follow; a *frame* records one.
+//! our library in the target. *Credit* is the number of calls that a thread may still follow. A *frame* records a
+//! followed call.
 //!
 //! ```text
 //! entry:  no counters: general

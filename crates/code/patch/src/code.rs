@@ -1,7 +1,7 @@
 //! Machine code before it has an address.
 
 /// The target of a 32-bit relative field. `Cold` to `Futex` jump to the agent (our library). `Gate` is the word with
-/// the gate byte's address.
+/// the address of the gate byte, 0 in a forked child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),

@@ -6,7 +6,8 @@
 //! skipped instruction overwrites an argument that a filter needs, the site is the entry itself.
 //!
 //! If a skipped instruction sets flags, stores through the stack pointer or copies it, the patch must preserve the
-//! flags and the red zone, except for compares directly before the site, which it repeats (`twice`).
+//! flags and the red zone. Compares directly before the site are an exception, because the patch repeats them
+//! (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,

@@ -16,7 +16,7 @@
 //! only its result.
 //!
 //! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the `push
-//! $202`. The second is after the return, often shared with a plain call.
+//! $202`. The second is after the return, and is often shared with a plain call.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -122,7 +122,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the call of a function like `syscall(3)`.
+/// Returns the system call of a function like `syscall(3)`.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }

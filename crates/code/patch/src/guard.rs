@@ -7,8 +7,8 @@
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
-//! | a short jump, as in the patch | any | the patch; while it is written, the original jump |
-//! | a 5-byte jump or call, as in the patch | the original's `d0 d1 d2` | the patch; in a race, the original |
+//! | a short jump, like the patch | any | the patch; while it is written, the original jump |
+//! | a 5-byte jump or call, like the patch | the original's `d0 d1 d2` | the patch; in a race, the original |
 //! | a system call | the original's `d0` | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |

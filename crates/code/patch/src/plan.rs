@@ -202,7 +202,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Returns the last five free bytes of padding in a short jump's reach. Earlier bytes stay free for farther sites.
+    /// Returns the last five free bytes of padding in a short jump's reach. Earlier bytes stay free for farther sites,
+    /// which reach no later bytes.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

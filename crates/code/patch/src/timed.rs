@@ -33,9 +33,8 @@
 //! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler may push
 //!    another frame in between. On return the first word must be cleared before the call is counted. Otherwise, if a
 //!    signal handler jumps away in between, the call would count both as returned and as never returned.
-//! 4. The clock is read only if the thread has frames, and on return only if the thread also has counters. So no forked
-//!    child reads the clock, and no thread does after the session. If prctl PR_SET_TSC forbids reading, the agent hides
-//!    the thread's frames.
+//! 4. The clock is read only if the thread has counters and frames. Forked children, and threads after the session,
+//!    have no counters. If prctl PR_SET_TSC forbids reading the clock, the agent hides the thread's frames.
 //!
 //! A gate needs no credit. Its calls atomically add 1 to a word of the thread, and subtract 1 on return. Their frames
 //! point to the counters with that word, because the call may end on another thread or in a later session. A gate's

@@ -2,7 +2,7 @@
 //! under one lock); for a CPU's request, the lock of CPUs.
 //!
 //! A task's request is for all CPUs or for one. A shard's histogram counts tasks by their slots for all CPUs. A CPU's
-//! histogram has only the tasks with slots for that CPU alone. It counts them by these plus the slots for all CPUs.
+//! histogram counts only tasks with slots for that CPU alone, by these slots plus their slots for all CPUs.
 //!
 //! INVARIANT: a CPU's histogram never counts a task with fewer slots than the task's shard does. So the most slots of
 //! any task on a CPU are the larger of two maxima: the shards' and the CPU's. A request for all CPUs needs no loop over

@@ -1,4 +1,4 @@
-//! Puts probes into code that threads are running, and counts the hits.
+//! Puts probes into code that threads are running, and counts the hits (executions).
 //!
 //! A probe patches a place in the code, a *site*. A hit writes only its own thread's memory.
 //!

@@ -36,8 +36,8 @@ const LINE: usize = 8;
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
-    /// ends in the same 512 KB share all.
+    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Ends in the same 512 KB
+    /// share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,

@@ -35,7 +35,7 @@
 //! Between phases every core refetches the code ([`Text::sync`]). Disarming reverses the phases. The jump's bytes at
 //! inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
 //!
-//! The phases are an idea of LiteInst (PLDI 2017) and libpatch, which wait instead of calling membarrier(2).
+//! The phases are an idea of LiteInst (PLDI 2017) and libpatch.
 //!
 //! # Foreign probes
 //! The kernel may put a uprobe on a site's first byte at any moment, by writing a trap byte. When it removes the

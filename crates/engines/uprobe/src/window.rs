@@ -1,4 +1,4 @@
-//! Checks whether a *site* (patched place) may still have the code that was patched, armed or not.
+//! Checks whether a *site* (patched place) may still have the code that was patched, armed (patched) or not.
 //!
 //! The check is for a trap at a site that the copy of the address space ([`crate::feed`]) does not confirm. Other
 //! memory may be mapped there, with trap bytes of its own or a copy of the code.

@@ -169,7 +169,6 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window of six bytes has one more phase.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -448,8 +447,7 @@ impl Text for MappedAnew<'_> {
     }
 }
 
-/// Regression: a library mapped anew between two phases got only the jump's first byte, so threads jumped to a wrong
-/// address.
+/// Regression: a library mapped anew between two phases got only the jump's first byte.
 #[test]
 fn a_file_that_is_mapped_anew_between_phases_keeps_its_bytes() {
     for shape in Shape::all(AT) {

@@ -14,7 +14,7 @@ const REACH: u64 = (1 << 31) - ARENA_LEN;
 pub struct CallerArena {
     /// Its address.
     pub base: u64,
-    /// Number of used bytes, which are the first.
+    /// Number of used bytes, from the first on.
     pub used: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Two threads must never own one descriptor, and no thread may have a slab (counters) after the session.
+//! Two threads must never own one descriptor (it points to a slab of counters), and no thread may have a slab after the
+//! session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};

@@ -35,7 +35,7 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// As `Call`, for the function that `--under` names. Marks the thread during the call, for [`Hits::under`].
+    /// As `Call`, for the function of `--under`. Marks the thread during the call, for [`Hits::under`].
     Gate {
         /// The first counter.
         slot: u32,

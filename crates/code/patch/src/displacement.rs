@@ -21,8 +21,8 @@ const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 pub(crate) const SECOND: u8 = 0xff;
 
 /// Top bytes of displacements, each a band of 16 MiB, in the order tried. After the bands below the jump follow the
-/// bands above it, from the top down, because the heap grows up from the program. The last five trap only with a
-/// second byte.
+/// bands above it, from the top down, because the heap grows up from the program. The last five trap only with a second
+/// byte.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,

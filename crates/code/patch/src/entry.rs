@@ -2,8 +2,8 @@
 //!
 //! The site (where the patch begins) moves past an `endbr64` and a five-byte no-operation, which a uprobe may replace.
 //! It also moves past instructions at which no jump can be guarded against other tools' breakpoints (`guard`). Each
-//! call must execute the skipped instructions exactly once; otherwise calls would be lost or counted twice. If a
-//! skipped instruction overwrites an argument that a filter needs, the site is the entry itself.
+//! call must execute the skipped instructions once; otherwise calls would be lost or counted twice. If a skipped
+//! instruction overwrites an argument that a filter needs, the site is the entry itself.
 //!
 //! If a skipped instruction sets flags, stores through the stack pointer or copies it, the patch must preserve the
 //! flags and the red zone. Compares directly before the site are an exception, because the patch repeats them

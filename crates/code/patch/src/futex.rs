@@ -16,7 +16,7 @@
 //! only its result.
 //!
 //! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the `push
-//! $202`. The second is after the return, and is often shared with a plain call.
+//! $202`. The second, after the return, is often shared with a plain call.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};

@@ -6,8 +6,8 @@
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.
 //!
-//! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not
-//! found are reads by computed addresses (`lea`, a loop over frames) or through another function's pointer.
+//! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not found
+//! are reads by computed addresses (`lea`, a loop over frames) or through another function's pointer.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 

@@ -3,7 +3,7 @@
 //!
 //! Each instruction of a trampoline represents an address of the program. A copied instruction represents its original,
 //! the jump back the next instruction, and all others the patched address. Unwinders see a trampoline as a frame like a
-//! signal handler's, which interrupted the program at the represented address. Decoding from each declared state
+//! signal handler's, which interrupted the program at that address. Decoding from each declared state
 //! ([`Code::set_unwind_state`]) finds what the trampoline has pushed. If the trampoline calls the function itself
 //! (`by_itself`), the code to which that call returns has no frame. Its return address is in the word `CALLER`.
 //!

@@ -40,8 +40,8 @@
 //! point to the counters with that word, because the call may end on another thread or in a later session. A gate's
 //! call costs 7.5 ns, other calls 6.8.
 //!
-//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23, of which two `rdtsc` take
-//! 22 in a virtual machine.
+//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23, including 22 for two
+//! `rdtsc` in a virtual machine.
 
 use crate::abi::Abi;
 use crate::code::{

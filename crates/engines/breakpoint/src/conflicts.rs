@@ -1,5 +1,4 @@
-//! Finds holders that block a request. The caller must hold the lock of CPUs (see [`crate`]); for a CPU's request, all
-//! locks.
+//! Finds holders that block a request. The caller must hold the lock of CPUs; for a CPU's request, all locks.
 
 use crate::constraints::{Constraints, DenyReason, ResolvedRequest, ResolvedTarget, task_slots};
 use crate::error::{Conflict, Error, Holder};

@@ -229,7 +229,7 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes a call from another thread's region, where no frame was ever written at or above `height`.
+    /// Takes a call from another thread's region. No frame may ever have been written there at or above `height`.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)

@@ -3,7 +3,7 @@
 //! A lock at each lookup, as in other tracers, would make all readers write the lock's word. A reader instead looks
 //! first, validates afterwards, and writes nothing shared.
 //!
-//! 1. Read the sequence. If it is odd, a writer is inside, so fall back to the lock.
+//! 1. Read the sequence count. If it is odd, a writer is inside, so fall back to the lock.
 //! 2. Find the address's place in a file ([`crate::mapping`]). The place may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.

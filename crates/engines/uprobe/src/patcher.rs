@@ -15,7 +15,7 @@
 //! "Guaranteed Atomic Operations").
 //!
 //! The write repeats the word's other bytes, as just read. Race: the write erases a uprobe's trap byte that the kernel
-//! writes there in between.
+//! writes to the word in between.
 //!
 //! # Phases
 //! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction, the *trampoline* the code that

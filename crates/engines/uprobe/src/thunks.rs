@@ -1,5 +1,5 @@
-//! Return thunks. A *thunk* is code for one probe and one return address. It calls the probed function, counts the
-//! return, and continues at that address. So no return needs a lookup.
+//! A *thunk* is code for one probe and one return address. It calls the probed function, counts the return, and
+//! continues at that address. So no return needs a lookup.
 //!
 //! Trampolines (the code that counts) look thunks up in an open-addressed table of entries `key, address`, and call
 //! this module on a miss. Thunks are never freed, because a call may return into one at any time.

@@ -1,10 +1,10 @@
 //! Records whether a space (a copy of the address space) may hold removed mappings (*doubt*), or miss existing ones
 //! (*lacking*).
 //!
-//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals *begun*. A
-//! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the
-//! kernel's list of mappings that starts when no change is in progress. Two more counts, *lacking* and *filled*, differ
-//! while a mapping may be missing.
+//! Three counts track mappings' changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals
+//! *begun*. A change edited into the space under its lock is settled at once. Any other change is settled by a reading
+//! of the kernel's list of mappings that starts when no change is in progress. Two more counts, *lacking* and *filled*,
+//! differ while a mapping may be missing.
 //!
 //! Rules:
 //! 1. *Begun* must be raised before the kernel makes the change, so that a thread that runs the new code sees the

@@ -7,6 +7,6 @@ pub struct Abi {
     pub tls: i32,
     /// %fs offset of [`tiptoe_wire::tls::FRAMES`].
     pub frames: i32,
-    /// The agent's functions and words.
+    /// The functions and words of the agent, our library in the target.
     pub agent: AgentAddresses,
 }

@@ -1,15 +1,15 @@
-//! Hands out memory for trampolines.
+//! Hands out memory for trampolines, the code to which patched places jump.
 //!
-//! An arena ([`tiptoe_wire::arena`]) begins with:
+//! An arena is such memory near code ([`tiptoe_wire::arena`]). It begins with:
 //!
 //! | offset | content |
 //! | --- | --- |
-//! | 0 | thunks to the agent's entries: `jmp *(%rip)` and the address |
-//! | 80 | the thunks' unwind information |
-//! | 160 | the address of the gate byte ([`AgentAddresses::gate`]) |
-//! | 168 | the address of the table of return thunks |
+//! | 0 | jumps to entries of the agent, our library in the target: `jmp *(%rip)` and the address |
+//! | 80 | the jumps' unwind information |
+//! | 160 | the address of the gate byte, 0 in a forked child ([`AgentAddresses::gate`]) |
+//! | 168 | the address of the table of thunks (followed calls return to them) |
 //!
-//! A *callers' arena* has the same length. In it the agent stores callers' return addresses (`by_itself`).
+//! A *callers' arena*, of the same length, has return addresses that the agent writes (`by_itself`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,15 +43,14 @@ const END: u64 = INDEX;
 const HALF: u64 = ARENA_LEN / 2;
 /// Shorter free runs fit no trampoline, so they are dropped.
 const SHORTEST: u64 = 32;
-/// Long trampolines prefer arenas with a free run of this length. Otherwise many would be at the ends of arenas, which
-/// compete for the same cache sets.
+/// Long trampolines prefer arenas with a free run of this length, because arenas' ends compete for the same cache sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
 const MOST: usize = 4096;
 const TRIES: usize = 1024;
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that an earlier planner used.
+/// An earlier planner's arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
     /// Its address.
@@ -69,7 +68,7 @@ pub struct Space {
     pub last_resort: Vec<Range<u64>>,
     /// Mapped arenas that the caller can write.
     pub arenas: Vec<UsedArena>,
-    /// Ranges mapped for such arenas, used or not.
+    /// Ranges mapped for [`Space::arenas`], used or not.
     pub mapped: Vec<Range<u64>>,
     /// Mapped callers' arenas.
     pub callers: Vec<CallerArena>,
@@ -148,12 +147,12 @@ pub(crate) fn resolve(room: &TrampolineRoom, to: LinkTarget) -> u64 {
 pub(crate) struct RoomRequest {
     pub(crate) origin: u64,
     pub(crate) any: Displacement,
-    /// `any`, plus displacements whose last byte traps only together with the byte after the jump.
+    /// `any`, plus displacements whose last byte traps only with the byte after the jump.
     pub(crate) pairs: Displacement,
-    /// The lowest and highest address from which all links are in reach.
+    /// The lowest and highest address from which all relative fields reach their targets.
     pub(crate) reach: (u64, u64),
     pub(crate) len: u64,
-    /// Length of the trampoline's start, which most hits execute.
+    /// Length of the first part; most hits execute no more.
     pub(crate) hot: u64,
     pub(crate) unwind_len: u64,
     pub(crate) needs_callers: bool,
@@ -283,8 +282,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room. Prefers places where the hot bytes touch few cache lines, then others, then those that need a
-    /// pair of trap bytes, then [`Space::last_resort`].
+    /// Reserves room for a trampoline. Prefers places where the hot bytes touch few cache lines, then all others, then
+    /// displacements that need a pair of trap bytes, then [`Space::last_resort`].
     pub(crate) fn reserve(&mut self, mut want: RoomRequest) -> Option<TrampolineRoom> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -341,8 +340,9 @@ impl Arenas {
         })
     }
 
-    /// Returns a place that begins in `band`, in a new arena in `free`. Searches from an address that the seed chooses,
-    /// then from the start. Nearby sites have overlapping bands and the same seed, so their arenas become neighbours.
+    /// Returns a place in `band` (16 MiB with one top displacement byte), in a new arena in `free`. Searches from an
+    /// address that the seed chooses, then from the start. Nearby patches have overlapping bands and the same seed, so
+    /// their arenas become neighbours.
     fn granule(
         &self,
         want: &RoomRequest,

@@ -10,8 +10,8 @@ use crate::call_numbers::sets;
 use crate::decode::FunctionCode;
 use crate::survey::Survey;
 
-/// Returns the first argument of the call that returns to `returns_to`, if straight code before the call sets that
-/// argument to a constant.
+/// Returns the first argument of the call that returns to `returns_to`, if it is a constant set by code without
+/// branches before the call.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
     let (call, known) = constants_before(function, &survey, |call| call.next_ip() == returns_to)?;
@@ -22,7 +22,7 @@ pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     known.get(&Register::RDI).copied().filter(|_| is_call)
 }
 
-/// Returns the first wanted instruction, and the registers that straight code before it sets to constants.
+/// Returns the first wanted instruction, and the registers that code without branches before it sets to constants.
 pub(crate) fn constants_before(
     function: &FunctionCode,
     survey: &Survey,

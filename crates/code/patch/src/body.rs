@@ -5,7 +5,7 @@ use crate::futex::Notice;
 use crate::hits::Hits;
 use crate::shape::Shape;
 
-/// What a patch does when a thread runs it.
+/// What a patch does at each hit (when a thread runs it).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Adds one to the thread's counter `slot`.
@@ -19,7 +19,7 @@ pub enum Body {
     Record {
         /// The first counter.
         slot: u32,
-        /// The ring's distance from the thread's counters in bytes.
+        /// The distance in bytes from the thread's counters to its records.
         ring: u32,
         /// Which hits.
         hits: Hits,
@@ -35,23 +35,23 @@ pub enum Body {
         /// Which hits.
         hits: Hits,
     },
-    /// As `Call`, for the function of `--under`. The thread is marked during the call, for [`Hits::under`].
+    /// As `Call`, for the function of `--under`. Marks the thread during the call, for [`Hits::under`].
     Gate {
         /// The first counter.
         slot: u32,
         /// The probe's number.
         probe: u32,
     },
-    /// Calls the agent's hook with `what` at a function's entry. If the hook sets the zero flag, the function returns
-    /// at once.
+    /// At a function's entry, calls the hook of the agent (our library) with `what`. If the hook sets the zero flag,
+    /// the function returns at once.
     Intercept {
         /// One of [`tiptoe_wire::calls::intercepted`].
         what: u32,
         /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the agent's hook with `nr` before a system call. The call then runs at its own address, unless the hook
-    /// has already made the call.
+    /// Calls the hook with `nr` before a system call. The call then runs at its own address, unless the hook has
+    /// already made the call.
     Syscall {
         /// The call's number.
         nr: u32,
@@ -79,8 +79,8 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns `shape`, or the shape of the function's first instruction if the body needs an entry and `shape` is
-    /// none, or if the body reads an argument overwritten before the site.
+    /// Returns the shape of the function's first instruction if the body needs an entry and `shape` is none, or needs
+    /// an argument overwritten before `shape`; otherwise `shape`.
     pub(crate) fn suited<'a>(&self, shape: &'a Shape) -> Result<&'a Shape, Refusal> {
         let overwritten = |arg: &u8| shape.overwritten >> arg & 1 == 1;
         let needs_argument = (0..6).filter(overwritten).any(|arg| self.looks_at(arg));

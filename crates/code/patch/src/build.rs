@@ -1,9 +1,9 @@
-//! Builds the part of a trampoline that precedes the displaced instructions. `COLD` and `HOOK` are the agent's entries
-//! ([`tiptoe_wire::AgentAddresses`]).
+//! Builds the part of a trampoline (the code that counts) before the displaced (overwritten) instructions. `COLD` and
+//! `HOOK` are entries of the agent, our library in the target ([`tiptoe_wire::AgentAddresses`]).
 //!
 //! A count, at a function's entry:
 //! ```text
-//!         [filter: a compare and a branch to `pass` each]
+//!         [filter: compares, and branches to `pass`]
 //!         push %rax
 //!         the thread's counters, or 0: cold
 //!         [for `--under`: cmpq $0,INSIDE(%rax); je out]
@@ -17,12 +17,11 @@
 //!         jmp  out
 //! ```
 //! If the displaced instructions start with a call, the patch calls the trampoline, and `pass` is a `jmp` to the
-//! callee. A thread that trapped at the site has pushed no return address, so it resumes where the trampoline pushes
-//! it.
+//! callee. A thread that trapped at the patch has pushed no return address, so it resumes at a push of that address.
 //!
 //! Inside a function the trampoline first steps over the red zone and saves the flags. At `pass` it undoes both.
 //!
-//! A system call. The flags are free, because later code does not read them:
+//! Before a system call (the flags are free, because later code does not read them):
 //! ```text
 //!         the program's code up to the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -30,10 +29,10 @@
 //!         push $nr
 //!         call HOOK
 //! back:   lea  128(%rsp),%rsp
-//! +8      cmpl $0,%fs:recall         has the agent held back a signal since?
+//! +8      cmpl $0,%fs:recall         has the agent held back a signal since HOOK?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`, which the agent reads)
-//! +24     nop                        for unwinders, which look up the byte before a return address
+//! +24     nop                        unwinders look up the byte before a return address
 //! +25     lea  128(%rsp),%rsp        the hook returns here if it made the call
 //!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
@@ -156,7 +155,7 @@ pub(crate) fn build(
             }
             trampoline.displaced(shape, window);
         }
-        // Without `after_syscall` the window is only the number's `push`, because another function makes the call.
+        // Without `after_syscall` only the number's `push` is displaced, because another function makes the call.
         Body::Futex(notice) if notice.is_after_call() || shape.after_syscall.is_none() => {
             futex::notify(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
@@ -171,8 +170,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Calls the hook at a function's entry, and keeps the hook's flags, which are its answer. The displaced instructions'
-/// copy must begin 14 bytes after the hook's return address, because the agent calls it there.
+/// Calls the hook at a function's entry, and keeps the flags, its answer. The displaced instructions' copy must begin
+/// 14 bytes after the hook's return address, because the agent calls the copy there.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -191,7 +190,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.after_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// Has the recall check's length, because the agent relies on distances in this code.
+/// No-operations as long as the recall check, because the agent relies on distances in this code.
 const NO_RECALL: [u8; 11] = [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x66, 0x90];
 
 fn hook(code: &mut Code, what: i32, recall: Option<i32>, site: u64, after_call: u64) {
@@ -240,7 +239,7 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// %rax must point to the counters. The caller must bind the returned jumps.
+    /// %rax must point to the counters.
     fn emit(&self, code: &mut Code) -> Option<RareJumps> {
         let cell = self.slot as i32 * 8;
         match self.what {

@@ -1,5 +1,6 @@
-//! By this code a trampoline *follows* calls from its first two callers (notices entry and return) without the agent. A
-//! thread's *credit* is the number of calls that it may still follow.
+//! With this code a trampoline *follows* calls from its first two callers (counts entry and return) without the agent,
+//! our library in the target. *Credit* is the number of calls that a thread may still follow. A *frame* records a
+//! followed call.
 //!
 //! ```text
 //! entry:  no counters: general
@@ -15,10 +16,10 @@
 //! copy:   ...
 //! general:                           as `timed`
 //! ```
-//! Registers are saved in the red zone, which is free at an entry. The copy returns to the trampoline, but unwind
-//! information shows the program's return address. The agent writes `CALLER` only once, because followed calls return
-//! to the address in it. If calls are timed, `spent` directly follows the test of credit, because then most hits have
-//! no credit.
+//! Registers are saved in the red zone, which is free at an entry. The copy (of the displaced instructions) returns to
+//! the trampoline, but unwind information shows the program's return address. The agent writes `CALLER` once, because
+//! followed calls return to the address in it. If calls are timed, `spent` directly follows the test of credit, because
+//! then most calls have no credit.
 //!
 //! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 from others by `timed`'s path
 //! (`tiptoe-dev bench uprobe`, `entry_return`). Stores cost most, so few registers are saved, and unchanged words of a
@@ -45,7 +46,7 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 pub(crate) struct JoinOffsets {
-    /// Where the call for each caller begins. Registers are restored there, and the return address is on the stack.
+    /// Where each caller's call of the copy begins, with registers restored and the return address on the stack.
     pub(crate) call_offsets: [usize; WAYS],
     pub(crate) call_jumps: [ForwardJump; WAYS],
     pub(crate) exit: usize,
@@ -55,8 +56,8 @@ pub(crate) struct JoinOffsets {
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Other calls continue after this code, with all registers restored. `missed` are the filter's jumps, which lead
-    /// to `copy`.
+    /// Calls that are not followed continue after this code, with all registers restored. `missed` are the filter's
+    /// jumps to `copy`.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -157,8 +158,8 @@ fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) 
     (call_offset, made)
 }
 
-/// Counts a followed call. The returned jumps are taken at the end of a page of frames, and if a fork in a signal
-/// handler has removed the counters.
+/// Counts a followed call. Jumps at the end of a page of frames, and if a fork in a signal handler has removed the
+/// counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax

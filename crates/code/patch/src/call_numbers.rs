@@ -14,7 +14,7 @@ pub(crate) struct NumberedCall {
 
 /// Returns whether a call must run at its own address, because
 /// - it returns twice, in another program, or never;
-/// - the kernel may restart it as `restart_syscall`, but not after a trap in between;
+/// - the kernel may restart it as `restart_syscall`, which fails after a trap's signal;
 /// - another patch may hook it (calls about signals, credentials, mappings, locked memory).
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
@@ -35,8 +35,7 @@ const MASKS: &[u32] = &[
 ];
 
 /// Returns whether code may change which signals its thread blocks, by one of [`MASKS`] or an unknown call. A call is
-/// known if straight code sets its number to a constant, or copies the number from a register that is set only to
-/// constants.
+/// known if code without branches sets its number to a constant, or copies it from a register set only to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let targets = branch_targets(function);
     let known = known_calls(function, &targets, constant);
@@ -208,7 +207,7 @@ mod tests {
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1007]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
-        // Another number, an unknown one, or a jump in between.
+        // `poll`, which must stay; an unknown number; a jump to the `syscall`.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
@@ -249,7 +248,6 @@ mod tests {
         check_masks(&[0x0f, 0x05, 0xc3], true);
     }
 
-    /// Regression: a number was unknown if its register had other values elsewhere.
     #[test]
     fn a_constant_that_leads_straight_to_a_call_was_unknown() {
         // mov $11,%edx; mov %edx,%eax; syscall; test %rdi,%rdi; je; mov %edx,%eax; syscall; mov (%rdi),%edx

@@ -1,7 +1,7 @@
 //! Machine code before it has an address.
 
-/// The target of a 32-bit relative field. `Cold` to `Futex` are the arena's thunks, `Gate` the word with the gate
-/// byte's address.
+/// The target of a 32-bit relative field. `Cold` to `Futex` jump to the agent (our library). `Gate` is the word with
+/// the address of the gate byte, 0 in a forked child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     Address(u64),
@@ -11,7 +11,7 @@ pub(crate) enum LinkTarget {
     Slow,
     Time,
     Futex,
-    /// The word with the address of the table of thunks.
+    /// The word with the address of the table of thunks (followed calls return to them).
     Table,
     /// The word with a caller's return address.
     Caller(usize),
@@ -25,8 +25,8 @@ struct Link {
     to: LinkTarget,
 }
 
-/// How unwinders see a place in our code: the program is `offset` bytes after the site, and our code has pushed `depth`
-/// bytes.
+/// How unwinders see a place in our code: the program is `offset` bytes after the patched address, and our code has
+/// pushed `depth` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnwindState {
     pub(crate) offset: usize,
@@ -42,13 +42,11 @@ pub(crate) struct ForwardJump {
 
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
-/// Below, unsigned.
 pub(crate) const IF_BELOW: u8 = 2;
 /// Not below, unsigned; or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
 /// Less or equal, signed.
 pub(crate) const NOT_ABOVE: u8 = 14;
-/// Greater, signed.
 pub(crate) const IF_GREATER: u8 = 15;
 
 pub(crate) const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
@@ -84,8 +82,8 @@ impl Code {
         &self.unwind_states
     }
 
-    /// Appends a call that the trampoline follows by itself. [`Code::bind_at`] must set its target, and the next
-    /// [`LinkTarget::Caller`] must be its return address. The probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows without the agent. [`Code::bind_at`] must set its target, and the
+    /// next [`LinkTarget::Caller`] must be its return address. The probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> ForwardJump {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])

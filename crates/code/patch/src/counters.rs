@@ -13,8 +13,8 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
-/// Calls the agent's cold entry for a thread without counters. A forked child continues at `out` instead, because the
-/// session is its parent's.
+/// For a thread without counters, calls the cold entry of the agent (our library). A forked child continues at `out`
+/// instead, because only its parent is traced.
 pub(crate) fn call_cold(code: &mut Code, out: usize, argument: i32) {
     unless_child(code, out);
     code.put(&[0x68])

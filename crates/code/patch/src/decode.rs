@@ -11,7 +11,7 @@ use crate::Refusal;
 pub struct FunctionCode<'a> {
     /// The address.
     pub address: u64,
-    /// The function's bytes, then those up to the next function.
+    /// The function's bytes, then the bytes up to the next function.
     pub bytes: &'a [u8],
     /// The function's size.
     pub size: usize,

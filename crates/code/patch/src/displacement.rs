@@ -1,13 +1,13 @@
-//! Chooses displacements with a trap byte on each instruction head.
+//! Chooses displacements of jumps that have a trap byte on each *head*, the first byte of an overwritten instruction.
 //!
-//! If an instruction began at a byte of a `jmp rel32`'s displacement, the byte must fault, whatever follows. 19 bytes
-//! raise SIGILL and leave the instruction pointer at the byte. Two other bytes trap, but are not used:
+//! A displacement's byte on a head must fault, whatever follows. 19 bytes raise SIGILL and leave the instruction
+//! pointer at the byte. Two other bytes trap, but are not used:
 //! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
 //! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the kernel
 //!   writes the file's byte into our displacement in all processes with uprobes in that file.
 //!
-//! If an instruction of two or more bytes began at the jump's last byte, the patch may also write `FF` after the jump.
-//! Then five more values of the last byte fault.
+//! If an instruction of two or more bytes began at the jump's last byte, the patch may write `FF` after the jump. Then
+//! five more values of the last byte fault.
 
 /// Bytes that raise SIGILL, because they begin no instruction in 64-bit mode.
 const SIGILL_BYTES: &[u8] = &[
@@ -20,15 +20,15 @@ const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of displacements, in the order tried. Each is a band of 16 MiB: first those below the site, then those
-/// above it from the top down, because the heap grows up from the program. The last five, nearest first, trap only with
-/// a second byte.
+/// Top bytes of displacements, each a band of 16 MiB, in the order tried. After the bands below the jump follow the
+/// bands above it, from the top down, because the heap grows up from the program. The last five trap only with a second
+/// byte.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// The number of bands below the site, the first of [`BANDS`].
+/// The number of bands below the jump at the start of [`BANDS`].
 pub(crate) const BELOW: usize = 6;
 
 const LINE: u64 = 64;
@@ -91,8 +91,8 @@ pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Returns whether an instruction that began with `original` and now begins with `now` is an inner head of a patch.
-/// `int3`, jumps and calls are not, because patches begin with them.
+/// Returns whether an instruction that began with `original` and now begins with `now` is an inner head of a patch, not
+/// its beginning (`int3`, a jump or a call).
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -113,7 +113,7 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps only the displacements from `origin` at which `len` bytes touch the fewest cache lines, if there are any.
+    /// Keeps only the displacements from `origin` to places where `len` bytes touch the fewest cache lines, if any.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
@@ -152,7 +152,7 @@ impl Displacement {
 mod tests {
     use super::*;
 
-    /// Regression: a kernel probe was requested inside another tiptoe's jump.
+    /// Regression: tiptoe requested a uprobe inside another tiptoe's jump.
     #[test]
     fn inner_heads_are_known_by_their_bytes() {
         let pushes = [0x55, 0x48];

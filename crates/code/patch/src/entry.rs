@@ -1,12 +1,13 @@
 //! Chooses the instruction at which a function's entry is patched: the first, or a later one.
 //!
-//! The site moves past an `endbr64`, a five-byte no-operation (which a kernel uprobe may replace), and instructions at
-//! which no jump can be guarded (`guard`). Each call must execute the skipped instructions exactly once; otherwise hits
-//! would be lost or counted twice. If a skipped instruction overwrites an argument that a filter needs, the site is the
-//! entry itself.
+//! The site (where the patch begins) moves past an `endbr64` and a five-byte no-operation, which a uprobe may replace.
+//! It also moves past instructions at which no jump can be guarded against other tools' breakpoints (`guard`). Each
+//! call must execute the skipped instructions once; otherwise calls would be lost or counted twice. If a skipped
+//! instruction overwrites an argument that a filter needs, the site is the entry itself.
 //!
-//! If a skipped instruction sets flags, stores through the stack pointer or copies it, the hit must preserve the flags
-//! and the red zone. Compares directly before the site are an exception: they run again after the hit (`twice`).
+//! If a skipped instruction sets flags, stores through the stack pointer or copies it, the patch must preserve the
+//! flags and the red zone. Compares directly before the site are an exception, because the patch repeats them
+//! (`twice`).
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
@@ -36,7 +37,7 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// Returns the shape at an instruction. The site of an entry (`offset` 0) may be a later instruction.
+/// Returns what can be patched at an instruction. The site of an entry (`offset` 0) may be a later instruction.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
     if signal_return(function).is_some() {
@@ -131,7 +132,7 @@ fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -
         .fold(0, |bits, at| bits | 1 << at)
 }
 
-/// Returns whether the instruction may write flags or the red zone, which a hit overwrites.
+/// Returns whether the instruction may write flags or the red zone, which a trampoline overwrites.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -151,7 +152,7 @@ fn copies_stack_pointer(instruction: &Instruction) -> bool {
 }
 
 /// Returns the offset after the marks (`endbr64`, five-byte no-operations) at the beginning. A mark is not skipped if a
-/// loop jumps to its end; otherwise each turn would count as a call.
+/// loop jumps to its end; otherwise each iteration would count as a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -241,7 +242,7 @@ mod tests {
         check(&[0x83, 0xff, 1], 3);
         check(&[0x83, 0x7c, 0x24, 8, 1], 5);
         check(&[0x83, 0x7c, 0x24, 0xf8, 1], 0);
-        // cmpl $1,(%rsp) reads the return address, which a followed call changes.
+        // cmpl $1,(%rsp) reads the return address, which trampolines may change.
         check(&[0x83, 0x3c, 0x24, 1], 0);
         check(&[0xdb, 0x6c, 0x24, 8], 0);
     }

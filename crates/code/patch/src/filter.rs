@@ -1,4 +1,4 @@
-//! Compiles a filter to compares and branches.
+//! Compiles a filter of calls by arguments to compares and branches.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 
@@ -7,7 +7,7 @@ use crate::code::{Code, ForwardJump};
 /// The hardware numbers of rdi, rsi, rdx, rcx, r8, r9.
 pub(crate) const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// Appends code that takes one of the returned jumps unless the filter passes. Changes only the flags.
+/// Appends code that takes one of the returned jumps if the filter rejects the call. Changes only the flags.
 pub(crate) fn emit(code: &mut Code, filter: &Filter) -> Vec<ForwardJump> {
     let all = filter.join() == Join::All;
     let (last, others) = filter
@@ -73,7 +73,7 @@ fn compare(code: &mut Code, comparison: &Comparison) {
     };
 }
 
-/// Compares with the value, which is loaded into %rax. The `pop` that restores %rax preserves the flags.
+/// Compares with the value, loaded into %rax. The `pop` that restores %rax preserves the flags.
 fn compare_wide(code: &mut Code, register: u8, value: i64) -> &mut Code {
     let operand = 0xc0 | register & 7;
     code.put(&[0x50, 0x48, 0xb8]).put(&value.to_le_bytes());

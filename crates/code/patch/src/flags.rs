@@ -18,7 +18,7 @@ pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }
 
-/// Returns whether the instruction may change the direction flag, which the agent clears.
+/// Returns whether the instruction may change the direction flag, which code called by trampolines clears.
 pub(crate) fn sets_direction(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & RflagsBits::DF != 0
 }

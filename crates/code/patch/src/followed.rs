@@ -1,4 +1,4 @@
-//! Code that [`crate::by_itself`] and [`crate::timed`] share. The invariants are in the latter.
+//! Code shared by [`crate::by_itself`] and [`crate::timed`] (with the invariants), which follow calls to their returns.
 
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNDER, words};
@@ -12,7 +12,7 @@ use crate::timed_values;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedCall {
-    /// The probe's first word.
+    /// The probe's first word among the thread's counters.
     pub(crate) slot: u32,
     /// The probe's number among probes that follow calls.
     pub(crate) probe: u32,
@@ -66,7 +66,8 @@ impl FollowedCall {
         self.hits.by.filter(|_| self.is_timed)
     }
 
-    /// Jumps if the thread has credit to follow the call; a gate needs none. Otherwise only counts the call.
+    /// Jumps if the thread has credit (may still follow calls), or for a gate (the function of `--under`). Otherwise
+    /// only counts the call.
     pub(crate) fn jump_if_credit(&self, code: &mut Code) -> ForwardJump {
         if self.is_gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -95,8 +96,8 @@ impl FollowedCall {
         }
     }
 
-    /// Ends a gate's call. Jumps if the agent must end it, because the call began on another thread or in an earlier
-    /// session.
+    /// Ends a gate's call. Jumps if the agent (our library) must, because the call began on another thread or in an
+    /// earlier session.
     fn ends(&self, code: &mut Code, abi: &Abi) -> [ForwardJump; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: the frame's counters?
@@ -132,7 +133,7 @@ pub(crate) fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// Must come after the last jump to the agent, which looks for the frame (see also invariant 3 of [`crate::timed`]).
+/// Must come after the last jump to the agent, which looks for the frame. See invariant 3 of [`crate::timed`].
 fn remove_frame(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
@@ -187,7 +188,7 @@ fn leave_untimed(code: &mut Code, call: &FollowedCall, abi: &Abi) {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): is the uppermost frame this call's?
     let odd = code.jump_ahead(IF_NOT_EQUAL, false);
-    code.put(&[0x48, 0xc7, 0x40, 0xe0]).put32(0); // movq $0,-32(%rax): before it is counted
+    code.put(&[0x48, 0xc7, 0x40, 0xe0]).put32(0); // movq $0,-32(%rax): before the count
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rax
     code.put(&RAX_IN_FRAMES).put32(abi.frames);
     let none = counters::load(code, abi.tls, false);

@@ -1,7 +1,7 @@
 //! Finds futex system calls by their number.
 //!
-//! A thread may sleep in the call until after the patch's removal, or be cancelled in it, so the call must run at its
-//! own address. Two patches surround the call: on the `mov $202,%eax` before it, and on the instructions after it.
+//! The call must run at its own address, because a thread may sleep in it until after the patch's removal, or be
+//! cancelled in it. Two patches surround the call: on the `mov $202,%eax` before it, and on the instructions after it.
 //! Neither may touch the call's two bytes, to which the kernel returns to restart it after a signal.
 //!
 //! ```text
@@ -12,10 +12,11 @@
 //! after:    [if it may be a wake: cmp $129,%esi and $1; je end]
 //!           push $notice; call FUTEX; end: the displaced instructions
 //! ```
-//! The flags are free at both sites, because code after the call reads only its result.
+//! `FUTEX` is an entry of the agent, our library in the target. The flags are free, because code after the call reads
+//! only its result.
 //!
 //! If a function pushes the number for another function that makes the call (`pushed`), the first patch is on the `push
-//! $202`, which also has five bytes. The second is after the return; often it is also the second patch of a plain call.
+//! $202`. The second, after the return, is often shared with a plain call.
 
 use iced_x86::{Instruction, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, MUTEX, RULE, RWLOCK, UNTIMED};
@@ -41,7 +42,7 @@ const FLAGS: u32 = 0x100 | PRIVATE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     argument: i32,
-    /// Whether wakes are not reported. After the call `%esi` still has the operation.
+    /// Whether wakes, which `%esi` still shows after the call, are not reported.
     skips_wakes: bool,
 }
 
@@ -80,8 +81,8 @@ impl Notice {
         }
     }
 
-    /// Returns the notice at the entry of a function that takes or releases a lock: `turn`, one of
-    /// [`tiptoe_wire::futex::hold`].
+    /// Returns the notice at the entry of a function that takes or releases a lock. `turn`, one of
+    /// [`tiptoe_wire::futex::hold`], says which.
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
@@ -95,16 +96,15 @@ impl Notice {
 /// A futex call.
 #[derive(Clone, Debug)]
 pub struct FutexSite {
-    /// The site before the call.
+    /// Where to patch before the call.
     pub call: SyscallSite,
-    /// The shape after the call, if a jump fits and the call may wait.
+    /// What can be patched after the call, if a jump fits and the call may wait.
     pub after_call: Option<Shape>,
     /// Whether only `%esi`, after the call, shows if the call is a wake.
     may_wake: bool,
 }
 
-/// Finds a function's futex calls, also those that other functions make for it. `other` returns the function at an
-/// address.
+/// Finds the futex calls that a function makes or others make for it. `other` returns the function at an address.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -122,7 +122,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// Returns the futex call of a function like `syscall(3)`.
+/// Returns the system call of a function like `syscall(3)`.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }
@@ -142,7 +142,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// Reuses a shape in `plain` to which the code after the return leads, because patches must not overlap.
+/// Reuses a shape of `plain` if the code after the return leads to it, because patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: PushedNumber, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {

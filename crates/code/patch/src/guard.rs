@@ -1,26 +1,26 @@
-//! Keeps a site safe when another tool restores its first byte.
+//! Keeps a patched place safe when another tool restores its first byte.
 //!
 //! Another tool may set a breakpoint on a patched instruction and remove it; a kernel uprobe does so in every process
 //! that maps the file. The removal writes the *file's* first byte; our displacement `d0 d1 d2 d3` stays after it. The
-//! result must trap at once, be the patch, or be the original instruction and then a *head*, a byte that traps:
+//! resulting bytes must trap at once, be the patch, or be the original instruction and a *head*, a byte that traps:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
-//! | a short jump, if the patch is one, too | any | the patch; while it is written, the original jump |
-//! | a 5-byte jump or call, if the patch is one, too | the original's `d0 d1 d2` | the patch; in a race, the original |
+//! | a short jump, like the patch | any | the patch; while it is written, the original jump |
+//! | a 5-byte jump or call, like the patch | the original's `d0 d1 d2` | the patch; in a race, the original |
 //! | a system call | the original's `d0` | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
-//! | any other, short enough | its own bytes | the instruction runs; the next head traps |
+//! | any other, no longer than the patch | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | none: the strategy is refused |
 //!
 //! `int3` must not follow a prefix, because a thread that trapped at the `int3` would continue there without the prefix
 //! after the removal.
 //!
-//! The removal may race with the write of the patch. So the guarding byte ([`Guard::offset`]) must be written first and
-//! restored last, like the heads. An original jump or call has no guarding byte, because the patch changes only one
-//! byte of its displacement, atomically.
+//! The removal may race with the write of the patch. So the guarding byte (the trap byte or invalid operand,
+//! [`Guard::offset`]) must be written first and restored last, like the heads. An original jump or call has no guarding
+//! byte, because the patch changes only one byte of its displacement, atomically.
 //!
 //! The manuals of Intel and AMD list the invalid operands as #UD.
 
@@ -70,8 +70,7 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The patch must cover the next head. Exception: a short jump over an instruction of two bytes does not change
-        // the next head.
+        // The patch must cover the next head, except that a short jump over two bytes does not change it.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, tail })
     }

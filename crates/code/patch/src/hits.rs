@@ -1,4 +1,4 @@
-//! Selects the hits that count.
+//! Selects the hits (executions of a patch) that count.
 //!
 //! In a hot loop a hit costs 0.8 ns, and 1.0 outside the function of `--under`.
 
@@ -15,7 +15,7 @@ use crate::filter::{self, REGISTERS};
 pub enum GroupValue {
     /// An argument, by its number.
     Argument(u8),
-    /// The thread's scope node.
+    /// The node of the thread's scope (a named part of its work).
     Scope,
 }
 

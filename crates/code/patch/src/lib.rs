@@ -1,8 +1,8 @@
 //! Live patching of x86-64 functions.
 //!
 //! # What this removes
-//! A breakpoint enters the kernel on each hit, and other patchers stop every thread. With a jump to a trampoline a hit
-//! costs two jumps and an increment, and the function may run while it is patched.
+//! A breakpoint enters the kernel on each hit, and other patchers stop every thread. With a jump to a *trampoline* (the
+//! code that counts) a hit costs two jumps and an increment, and the function may run while it is patched.
 //!
 //! # How
 //! ```text
@@ -11,20 +11,21 @@
 //!         T                     copy: the displaced instructions, relocated
 //! rest: <───────────────────────────  jmp rest
 //! ```
-//! [`shape()`] reads a function and returns what fits at a site. [`Planner::plan`] finds room and returns a
-//! [`Patch`]. Nothing here touches memory or the operating system.
+//! The jump *displaces* (overwrites) instructions. [`shape()`] reads a function and returns what fits at a site.
+//! [`Planner::plan`] finds room for the trampoline and returns a [`Patch`]. The crate touches neither memory nor the
+//! operating system.
 //!
 //! # Invariants
-//! 1. Each *head*, the first byte of a covered instruction, traps ([`Patch::heads`]). A thread that was preempted there
-//!    or jumps there continues in the relocated copy.
-//! 2. A trampoline preserves every register but the flags; inside a function also the flags and the 128 bytes below
-//!    the stack pointer.
+//! 1. Each *head*, the first byte of a displaced instruction, traps ([`Patch::heads`]). A thread at a head continues in
+//!    the relocated copy.
+//! 2. A trampoline preserves every register but the flags. Inside a function it also preserves the flags and the 128
+//!    bytes below the stack pointer.
 //! 3. A displaced call pushes the original return address, so that unwinders and the callee see no difference.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
-//! 5. A jump survives another tool's breakpoint on its site (see `guard`), except over the `mov` of a system call's
-//!    number, where the breakpoint's removal makes the call fail with ENOSYS.
+//! 5. A jump survives another tool's breakpoint on its site (see `guard`). Exception: on the `mov` of a system call's
+//!    number, the breakpoint's removal leaves a wrong number, and the call fails with ENOSYS.
 //!
-//! Hardware shadow stacks are not supported, because a displaced call would fault on return.
+//! Hardware shadow stacks are not supported, because they lack the return address that a displaced call pushes.
 //!
 //! # Duties of the caller
 //! - The bytes must be those in memory, and [`Space`]'s ranges must be free to map.
@@ -32,8 +33,8 @@
 //!   SIGILL if [`Patch::needs_sigill`].
 //! - A fragment that other functions jump into (gcc's `.cold` parts) is no entry; use [`Shape::preserving_everything`].
 //!
-//! The idea of displacement bytes that trap is from "Instruction Punning: Lightweight Instrumentation for x86-64"
-//! (Chamith et al., PLDI 2017).
+//! Displacement bytes that trap are an idea of "Instruction Punning: Lightweight Instrumentation for x86-64" (Chamith
+//! et al., PLDI 2017).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Plans trampolines' places, and every byte to write.
+//! Plans the places of trampolines (the code that counts), and every byte to write.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,11 +67,10 @@ impl Draft<'_> {
     }
 }
 
-/// All bytes to write for one site.
+/// All bytes to write for one site (place in the code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry if a filter needs an argument overwritten before the
-    /// site.
+    /// The first patched byte: the shape's site, or the entry if a filter needs an argument overwritten in between.
     pub site: u64,
     /// The strategy.
     pub strategy: Strategy,
@@ -93,14 +92,14 @@ pub struct Patch {
     pub unwind: UnwindBytes,
     /// The address of the words for callers' return addresses ([`tiptoe_wire::arena::CALLER_BYTES`]), or 0.
     pub callers: u64,
-    /// The displaced instructions' copy, as an offset in `code`. Hits of threads that resume there are not counted.
+    /// The offset in `code` of the displaced instructions' copy. Threads that resume there are not counted.
     pub copy: u16,
     /// The bytes at which a thread may trap, the site first. Guards ([`Head::is_guard`]) trap only once another tool
     /// has restored the site's first byte, but must be written and restored with the heads.
     pub heads: Vec<Head>,
     /// The island of [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether a head raises SIGILL, or the site does once its first byte is restored.
+    /// Whether a head raises SIGILL, or the site does once another tool has restored its first byte.
     pub needs_sigill: bool,
 }
 
@@ -122,7 +121,8 @@ impl Planner {
         }
     }
 
-    /// Plans a site's patch by the best strategy with room. Calls `islands` only if no jump fits, because it is slow.
+    /// Plans a site's patch by the best strategy with room. Calls `islands` only if no jump fits, because `islands` is
+    /// slow.
     pub fn plan(
         &mut self,
         shape: &Shape,
@@ -156,12 +156,12 @@ impl Planner {
         Err(reason)
     }
 
-    /// Returns the ranges to map for the next [`Planner::new_arenas`]. Arenas outside them are already mapped.
+    /// Returns the ranges to map for the next [`Planner::new_arenas`]. Arenas outside them are mapped.
     pub fn new_ranges(&self) -> Vec<Range<u64>> {
         self.arenas.fresh_ranges()
     }
 
-    /// Returns all callers' arenas, those of [`Space`] first. The others must be mapped like [`Planner::new_arenas`].
+    /// Returns all callers' arenas, those of [`Space`] first. The rest must be mapped like [`Planner::new_arenas`].
     pub fn caller_arenas(&self) -> &[CallerArena] {
         &self.arenas.space.callers
     }
@@ -203,7 +203,7 @@ impl Planner {
     }
 
     /// Returns the last five free bytes of padding in a short jump's reach. Earlier bytes stay free for farther sites,
-    /// which reach no others.
+    /// which reach no later bytes.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();

@@ -1,7 +1,6 @@
-//! Finds system calls that another function makes, with the number pushed: `push $nr; …; call MAKER`.
+//! Finds system calls that another function makes, whose number is pushed: `push $nr; …; call MAKER`.
 //!
-//! From 2.41 on, glibc makes all cancellable calls by one `syscall`, whose address shows whether a thread is before or
-//! after the call.
+//! From 2.41 on, glibc makes all cancellable calls by one `syscall`.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 

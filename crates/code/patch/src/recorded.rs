@@ -1,7 +1,6 @@
-//! Trampolines that write a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx points to the thread's
-//! counters:
+//! Code that writes a record of each hit to the thread's [`tiptoe_wire::ring`]. %rcx points to the thread's counters:
 //! ```text
-//!         no credit (`Data::set_credit`): incq only_counted; out
+//!         no credit (number of hits that may still be recorded): incq only_counted; out
 //!         the time in %rdx; decq credit
 //! again:  the head in %rax; if CELLS ahead of the tail: incq lost; done
 //!         cmpxchg: increment the head
@@ -10,9 +9,8 @@
 //!         the cell: time, arguments; last the slot and the position
 //! done:   restore the registers
 //! ```
-//! The time is read first, so that hits of a signal handler are later than the hit that the handler interrupts.
-//! Counters and cells stay mapped, so a thread that sleeps past its session's end may still write. A record costs 10
-//! ns, including the `rdtsc`.
+//! The time is read first, so that hits of a signal handler are later than the interrupted hit. A thread that sleeps
+//! past its session's end may write, because counters and cells stay mapped. A record costs 10 ns.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
@@ -60,7 +58,7 @@ impl RareJumps {
     }
 }
 
-/// Loads the position to %rax and the next position to %r11. Jumps if the ring is full.
+/// Loads the record's position to %rax and the next position to %r11. Jumps if the ring is full.
 fn reserve(code: &mut Code) -> ForwardJump {
     let again = code.len();
     code.put(&[0x48, 0x8b, 0x41, byte(slab::HEAD)]); // mov head(%rcx),%rax

@@ -1,4 +1,4 @@
-/// Why a site cannot be patched.
+/// Why a place (a site) cannot be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -36,7 +36,7 @@ pub enum Refusal {
     Unrelocatable {
         /// Its address.
         address: u64,
-        /// The kind.
+        /// The kind of instruction.
         what: &'static str,
     },
     /// Another patch covers the bytes.
@@ -54,7 +54,7 @@ pub enum Refusal {
         /// The index.
         slot: u32,
     },
-    /// The site is no entry.
+    /// The site is not a function's entry.
     #[error("the return address is at no known place there")]
     NotEntry,
     /// [`crate::syscall_sites`] did not return the site.

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | operand relative to the instruction pointer | the same bytes, displacement adjusted |
 //! | `jmp`, `jcc`, short or near | the near form |
-//! | `jrcxz`, `loop` | if taken, leads to a near jump, otherwise past it: `op +2; jmp +5; jmp near` |
+//! | `jrcxz`, `loop` | `op +2; jmp +5; jmp near` |
 //! | `call` | pushes the original return address, then jumps |
 //! | system calls, breakpoints, and other instructions that depend on their address | refused |
 //! | all others | the same bytes |

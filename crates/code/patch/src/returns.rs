@@ -1,13 +1,13 @@
 //! Finds functions that read a return address: their own, or one further up.
 //!
-//! To follow a call to its return, tiptoe replaces its return address. So calls of a function that reads its return
-//! address (for `dladdr`, a log, `setjmp`) must not be followed. These reads are found:
+//! To follow a call to its return, tiptoe replaces the call's return address. So calls of a function that reads its
+//! return address (for `dladdr`, a log, `setjmp`) must not be followed. These reads are found:
 //! - level 0, its own: an access to the word below the CFA, or `mov %rax,(%rsp); ret`, as in a retpoline;
 //! - level 1, its caller's, by frame pointers: `mov (%rbp),%rax; mov 8(%rax),%rax`;
 //! - level N: one more `mov (%rax),%rax` per level.
 //!
-//! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not
-//! found: computed addresses (`lea`, a loop over frames), and reads through a pointer from another function.
+//! The CFA (the stack pointer before the call) is from unwind information, else from the first instructions. Not found
+//! are reads by computed addresses (`lea`, a loop over frames) or through another function's pointer.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -49,7 +49,7 @@ const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Decodes a function. `cfa` returns the CFA at an address, from unwind information.
+/// Returns what a function reads and calls. `cfa` returns the CFA at an address, from unwind information.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue {
@@ -210,7 +210,7 @@ fn moved(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// Registers that hold a frame pointer, and its level; 0 is the function's own.
+/// Registers that hold a frame pointer, and the frame's level; 0 is the function's own.
 #[derive(Default)]
 struct Chain {
     frame_pointers: Vec<(Register, u8)>,

@@ -1,8 +1,8 @@
-//! Finds what can be patched at a site, before the trampoline's address is known.
+//! Finds what can be patched at a *site* (a place in the code).
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces. A strategy is refused if nothing guards
-//! the site (`guard`). It is also refused if a branch or a displaced call's return leads to an inner head, because each
-//! such jump would trap.
+//! A site's *window* is the run of whole instructions that a patch displaces (overwrites, and runs as a copy). A
+//! strategy is refused if nothing guards the site against other tools' breakpoints (`guard`). It is also refused if a
+//! branch or a displaced call's return leads to an inner *head* (an instruction's first byte) and would trap.
 
 use iced_x86::Instruction;
 
@@ -50,7 +50,7 @@ pub(crate) struct Window {
     pub(crate) strategy: Strategy,
     pub(crate) steps: usize,
     pub(crate) displaced: usize,
-    /// Offsets of the heads inside the patch, without the site's.
+    /// Offsets of the inner heads.
     pub(crate) heads: Vec<u8>,
     pub(crate) guard: Guard,
 }
@@ -118,7 +118,7 @@ impl Shape {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// Preserves flags and red zone, for fragments into which other functions jump.
+    /// Makes hits preserve flags and red zone, for fragments into which other functions jump.
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -219,8 +219,8 @@ pub(crate) fn shape_in(
     Ok(shape)
 }
 
-/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that cannot be copied.
-/// Fails if the first cannot.
+/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or an instruction that cannot be
+/// copied. Fails if that is the first.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -254,8 +254,7 @@ pub(crate) fn run(
     Ok(steps)
 }
 
-/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). Unwind information may begin a few bytes
-/// earlier, in padding.
+/// Returns the address of a function's `mov $15,%eax; syscall` (rt_sigreturn). The function may begin with padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -319,7 +318,7 @@ mod tests {
             4,
             &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
         );
-        // A loop that jumps to the mark's end is no call.
+        // A jump to the end of `endbr64` is a loop, not a call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);

@@ -1,6 +1,6 @@
 //! Finds the check for stack room at a Go function's beginning: `cmp 0x10(%r14),%rsp; jbe more`. For large frames the
 //! check compares %r12, the frame's end. If there is no room, or the goroutine is preempted, `more` calls
-//! `runtime.morestack` and restarts the function. So the site must be after the check; otherwise the call would count
+//! `runtime.morestack` and restarts the function. So a patch must be after the check; otherwise such a call would count
 //! twice.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use crate::decode::FunctionCode;
 
 const MOST: usize = 8;
-/// The most instructions from `more` to the jump back. They also store and reload arguments.
+/// The most instructions from `more` to the jump back.
 const MOST_BACK: usize = 64;
 const LIMIT: u64 = 0x10;
 
@@ -21,7 +21,7 @@ pub fn after_stack_check(function: &FunctionCode) -> Option<usize> {
                 let after_check = instruction.next_ip().wrapping_sub(function.address) as usize;
                 return begins_again(function, &instruction).then_some(after_check);
             }
-            // The check of a frame so large that the difference may wrap.
+            // The extra check of a frame so large that its end's address may wrap.
             Mnemonic::Jb if begins_again(function, &instruction) => {}
             Mnemonic::Cmp => has_compared |= is_with_limit(&instruction),
             Mnemonic::Lea | Mnemonic::Mov | Mnemonic::Sub if is_scratch(&instruction) => {}

@@ -1,4 +1,4 @@
-//! Decodes the memory access of an instruction that has run, because breakpoints report accesses only afterwards.
+//! Decodes the memory access of an instruction that has run, because watchpoints report accesses only afterwards.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};
@@ -50,7 +50,6 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     match instruction.mnemonic() {
         Mnemonic::Mov if stores => from(Source::Register)
             .or_else(|| immediate().map(|value| (Source::Immediate(value), 0))),
-        // A load: the value is in the register.
         Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
             register(0).map(|(number, shift)| (Source::Register(number), shift))
         }

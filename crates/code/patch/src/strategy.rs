@@ -1,9 +1,9 @@
-/// How a site is patched, in the order tried.
+/// How a place in the code is patched, in the order tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// `jmp rel32` to the trampoline, with trap bytes on the heads.
+    /// `jmp rel32` to the trampoline (the code that counts), with trap bytes where inner instructions began.
     Jump,
-    /// `jmp rel8` to an island in padding nearby, which jumps to the trampoline.
+    /// `jmp rel8` to an *island*, a jump to the trampoline in nearby padding.
     Short,
     /// `int3`, whose handler continues at the trampoline.
     Trap,

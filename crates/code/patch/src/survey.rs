@@ -5,7 +5,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
 use crate::call_numbers::movable;
 use crate::decode::{BranchTargets, FunctionCode, direct_target, each_instruction, falls_through};
 
-/// Bytes between functions, which an island may replace.
+/// Bytes between functions, which a jump may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// The address.
@@ -43,7 +43,7 @@ fn filler(bytes: &[u8], address: u64) -> usize {
 pub(crate) struct Survey {
     pub(crate) targets: BranchTargets,
     ends_function: bool,
-    /// System calls that may run from a copy, sorted.
+    /// Addresses of system calls that may run from a copy, sorted.
     movable: Vec<u64>,
 }
 

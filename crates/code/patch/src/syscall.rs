@@ -1,11 +1,11 @@
 //! Finds system calls as libc makes them: `mov $nr,%eax; …; syscall`.
 //!
 //! A jump fits on the `mov`, which has five bytes or more. No branch, branch target or other write to %eax may be
-//! between the `mov` and the system call; otherwise a thread might execute only one of the two. In libc's `syscall`,
-//! which has the number in a register, the site is the instruction before the call.
+//! between the `mov` and the system call; otherwise a thread might execute only one. In libc's `syscall`, which has the
+//! number in a register, the patch is on the instruction before the call.
 //!
-//! Many of libc's functions are little more than a system call, so a patch may displace the call. The call's number
-//! must then be known and not in [`crate::call_numbers::stays`].
+//! Many of libc's functions are little more than a system call, so a patch may displace the call (run its copy). The
+//! call's number must then be known and not in [`crate::call_numbers::stays`].
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 
@@ -23,7 +23,7 @@ pub struct SyscallSite {
     pub nr: u32,
     /// The address of the `syscall`, or of the call to the function that makes it.
     pub syscall: u64,
-    /// The patch's shape.
+    /// What can be patched at `address`.
     pub shape: Shape,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.flatten().collect()
 }
 
-/// Finds the only system call of a function like `syscall(3)`. The site is the five-byte instruction before it.
+/// Finds the only system call of a function like `syscall(3)`. The patch is on the five-byte instruction before it.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();

@@ -1,7 +1,7 @@
-//! Trampolines that follow a call from its entry to its return.
+//! Trampolines (the code that counts) that follow a call from its entry to its return.
 //!
-//! Calls of a gate, calls grouped by a value (`--by`), and calls that are not from the first two callers
-//! ([`crate::by_itself`]) take this path:
+//! This path is for calls of a *gate* (the function of `--under`), calls grouped by a value (`--by`), and calls from
+//! all but the first two callers ([`crate::by_itself`]):
 //! ```text
 //! entry:  no counters: slow
 //!         no credit: incq only counted; copy
@@ -23,23 +23,25 @@
 //!         remove the frame
 //!         ret
 //! ```
+//! `slow` calls the agent, our library in the target. A *frame* records a followed call. *Credit* is the number of
+//! calls that a thread may still follow.
+//!
 //! # Invariants
 //! 1. Each `call` has its `ret`, for the return predictor and a shadow stack.
 //! 2. Only the thunk, or `CALLER` of [`crate::by_itself`], determines where a call returns. Frames only time calls and
-//!    count those that never return, so programs that copy, move or abandon stacks lose only times.
+//!    count calls that never return, so programs that copy, move or abandon stacks lose only times.
 //! 3. A frame must be reserved before it is written, and its first word written last, because a signal handler may push
-//!    another in between. On return the first word must be cleared before the call is counted. Otherwise, if a signal
-//!    handler jumps away in between, the call would count both as returned and as never returned.
-//! 4. The clock is read only if the thread has a frame, and on return only if the thread also has counters. So no
-//!    forked child reads the clock, and no thread does after the session. If prctl PR_SET_TSC forbids reading, the
-//!    agent hides the thread's frames.
+//!    another frame in between. On return the first word must be cleared before the call is counted. Otherwise, if a
+//!    signal handler jumps away in between, the call would count both as returned and as never returned.
+//! 4. The clock is read only if the thread has counters and frames. Forked children, and threads after the session,
+//!    have no counters. If prctl PR_SET_TSC forbids reading the clock, the agent hides the thread's frames.
 //!
-//! A *gate*, the function of `--under`, needs no credit ([`tiptoe_wire::Data::set_credit`]). Its calls atomically add 1
-//! to a word of the thread, and subtract 1 on return. Their frames point to the counters with that word, because the
-//! call may end on another thread or in a later session. A gate's call costs 7.5 ns, others 6.8.
+//! A gate needs no credit. Its calls atomically add 1 to a word of the thread, and subtract 1 on return. Their frames
+//! point to the counters with that word, because the call may end on another thread or in a later session. A gate's
+//! call costs 7.5 ns, other calls 6.8.
 //!
-//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23; two `rdtsc` alone take 22
-//! in a virtual machine. In a loop over 256 functions, which evict each other's branch targets, a call costs 25 to 30.
+//! In a hot loop a call through a thunk costs 6 ns more than a count. A timed call costs 23, including 22 for two
+//! `rdtsc` in a virtual machine.
 
 use crate::abi::Abi;
 use crate::code::{
@@ -135,8 +137,8 @@ impl Trampoline {
     }
 }
 
-/// Points %rax to the table's entry for this probe and the return address on the stack. Returns the rare jump for
-/// another key, and the comparison's offset.
+/// Points %rax to the table's entry for this probe and return address. Returns the rare jump for another key, and the
+/// comparison's offset.
 fn look_up(code: &mut Code, call: &FollowedCall) -> (ForwardJump, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -188,7 +190,7 @@ struct SlowCall {
     exit: ForwardJump,
 }
 
-/// Jumps if the uppermost frame's call is not above this one on the stack. Then a `longjmp` may have ended that call
+/// Jumps if the uppermost frame's call is not above this call on the stack. Then a `longjmp` may have ended that call
 /// without closing its gate.
 fn jump_if_stale(code: &mut Code) -> ForwardJump {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax

@@ -1,4 +1,4 @@
-//! A trampoline's code and resume points.
+//! The code to which a patch jumps, and where trapped threads resume.
 
 use crate::code::{Code, LinkTarget};
 use crate::shape::{Shape, Window};
@@ -6,7 +6,7 @@ use crate::shape::{Shape, Window};
 #[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
-    /// Where threads that trapped at the site resume.
+    /// Where threads resume that trapped at the patch's first byte.
     pub(crate) trapped: usize,
     pub(crate) copy: usize,
     pub(crate) hot: usize,

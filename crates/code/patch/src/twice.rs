@@ -1,13 +1,13 @@
 //! The instructions that may run twice.
 //!
-//! A hit overwrites flags. If an instruction before the site changes only flags, the trampoline runs it again after the
-//! hit. That is allowed for `cmp`, `test`, and `bt`. On memory, `bt` must have an immediate, because an offset in a
-//! register may reach beyond the operand. These three change only the six status flags, which depend only on the
-//! operands. Others may change more: `comiss` sets bits in MXCSR.
+//! A patch's code overwrites flags. If an instruction before the patch changes only flags, that code runs the
+//! instruction again at its end. This is allowed for `cmp`, `test`, and `bt`. On memory, `bt` must have an immediate,
+//! because an offset in a register may reach beyond the operand. These three change only the six status flags, which
+//! depend only on the operands. Other compares may change more (`comiss`: MXCSR).
 //!
-//! The hit writes below the stack pointer, and the return address of a followed call is replaced. So an operand on the
-//! stack must be above the return address. If other memory changes in between, the effect is as if the thread had been
-//! preempted before the instruction. Only a fault handler, a watch or a device would notice two reads.
+//! The patch's code writes below the stack pointer, and may replace the return address. So an operand on the stack must
+//! be above it. If other memory changes between the two runs, the effect is as if the thread had been preempted before
+//! the first. Only a fault handler, a watchpoint or a device would notice two reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

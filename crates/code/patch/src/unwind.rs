@@ -1,14 +1,14 @@
-//! Unwind information for trampolines. With it an unwinder that starts inside a trampoline (a profiler's signal, an
-//! asynchronous cancellation) sees the untraced program.
+//! Unwind information for trampolines (the code that counts). With it an unwinder that starts inside a trampoline (a
+//! profiler's signal, an asynchronous cancellation) sees the untraced program.
 //!
 //! Each instruction of a trampoline represents an address of the program. A copied instruction represents its original,
-//! the jump back represents the next instruction, and all others represent the site. Unwinders see a trampoline as a
-//! frame like a signal handler's, which interrupted the program at the represented address. Decoding from each declared
-//! state ([`Code::set_unwind_state`]) finds what the trampoline has pushed. If the trampoline follows calls by itself,
-//! the code to which they return has no frame of its own. Its return address is in the word `CALLER` (`by_itself`).
+//! the jump back the next instruction, and all others the patched address. Unwinders see a trampoline as a frame like a
+//! signal handler's, which interrupted the program at that address. Decoding from each declared state
+//! ([`Code::set_unwind_state`]) finds what the trampoline has pushed. If the trampoline calls the function itself
+//! (`by_itself`), the code to which that call returns has no frame. Its return address is in the word `CALLER`.
 //!
-//! A trampoline's frame must not have the same canonical address as the program's, because libgcc identifies frames by
-//! that address.
+//! A trampoline's frame must not have the same canonical address as the program's frame, because libgcc identifies
+//! frames by that address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -140,8 +140,8 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// For the code to which calls return if the trampoline follows them by itself. Like a thunk, this code has no frame,
-/// so its CFA is -8(%rsp), which no function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
+/// For the code to which the trampoline's own calls return. This code has no frame, so its CFA is -8(%rsp), which no
+/// function's frame has (def_cfa_sf); %rsp is the CFA plus 8 (val_offset_sf).
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,

@@ -1,4 +1,4 @@
-//! Counts hits by scope or by an argument's value, in the layout of [`tiptoe_wire::values`].
+//! Counts hits by scope (named part of a thread's work) or by an argument's value ([`tiptoe_wire::values`]).
 //!
 //! A `cmpxchg` takes an empty entry. If a signal handler took it first, the entry is compared again. In a hot loop over
 //! up to 128 values a hit costs 1.3 ns, 6 if the table is full.

@@ -70,7 +70,7 @@ proptest! {
                 _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: by(slot) },
             };
             if let Ok(patch) = planner.plan(&shape, &body, || islands.clone()) {
-                // A head that resumes at the copy is a guard, which needs no trap byte.
+                // A head that resumes at the copy is a guard (an invalid operand), which needs no trap byte.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
                 let trapped = inner.all(|h| traps_at(&patch, h.offset));
                 prop_assert!(trapped, "a head without a trap byte");

@@ -155,7 +155,7 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // If the opcode stays, only one byte of the target may change, so that threads see the old target or the new.
+    // If the opcode stays, only one byte of the target may change, so that no thread sees a mix.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }

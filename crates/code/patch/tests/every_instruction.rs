@@ -66,7 +66,7 @@ impl Encoding {
         let instruction = &self.instruction;
         let mut defined = instruction.rflags_modified() & !instruction.rflags_undefined();
         if instruction.mnemonic() == Mnemonic::Imul {
-            // Intel and AMD set it differently.
+            // Intel and AMD set this flag differently.
             defined &= !RflagsBits::SF;
         }
         // The decoder's bits are not the processor's.
@@ -157,7 +157,7 @@ fn executing_a_repeatable_instruction_twice_changes_nothing() {
     }
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     assert_eq!(allowed, names(&["Bt", "Cmp", "Test"]));
-    // These must differ when they are repeated; otherwise the test could not fail.
+    // Repeating these must be detected; otherwise the test could not fail.
     let seen: BTreeSet<String> = names(&["Fld", "Fld1", "Fcomip", "Fincstp", "Cmc"]);
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }
@@ -233,7 +233,7 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A site inside a function must keep flags. A followed call's patch is at the entry, where flags are free.
+        // A patch inside a function must keep flags. A followed call's patch is at the entry, where flags are free.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {

@@ -149,7 +149,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// The only room is below, as if a heap began right after the program.
+/// The only room is below the code, as if a heap began right after the program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
@@ -455,7 +455,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// If `seen` is 0, the hook must not be called.
+/// Checks a hooked call. If `seen` is 0, the hook must not be called.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;

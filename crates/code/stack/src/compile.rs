@@ -1,4 +1,4 @@
-//! Compiles `.eh_frame` to a table, on the host.
+//! Compiles `.eh_frame` to a table of unwind rules.
 //!
 //! The bytes are hostile. No number in them may determine the work or the memory; otherwise a few bytes could take
 //! hours or gigabytes.
@@ -17,7 +17,7 @@ use gimli::{
 
 use crate::{Base, Rule, encode_row, find};
 
-/// The longest common information entry (CIE) to accept. Its instructions are executed again for each function that
+/// The longest common information entry (CIE) to accept. A CIE's instructions are executed again for each function that
 /// uses it, so a long CIE would make the work quadratic.
 pub const MAX_CIE: usize = 256;
 const MAX_SPANS: usize = 8_000_000;
@@ -39,7 +39,7 @@ pub struct Section<'d> {
 /// gimli's reader of a section.
 pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Rows sorted by link-time address.
+/// Rules, sorted by the link-time addresses from which they hold.
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 
@@ -159,7 +159,7 @@ impl Spans {
         }
     }
 
-    /// Makes sorted rows. Where spans overlap, the one with the later start wins.
+    /// Makes sorted rows. Where spans overlap, the span with the later start wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();

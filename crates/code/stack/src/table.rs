@@ -8,11 +8,11 @@ pub const fn encode_row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
-/// Returns the rule at an address. In a corrupt table this is any of its rules, or [`Rule::UNKNOWN`].
+/// Returns the rule at an address; if the table is corrupt, any of its rules, or [`Rule::UNKNOWN`].
 #[inline]
 pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
     let (mut first, mut left) = (0, len);
-    // Each turn halves `left`, so there are at most 32.
+    // Each iteration halves `left`, so there are at most 32.
     while left > 1 {
         let half = left / 2;
         if row(first + half) >> 32 <= u64::from(at) {

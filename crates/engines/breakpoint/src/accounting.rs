@@ -10,10 +10,10 @@ use crate::request::{Kind, Replacement, Request, Target};
 use crate::stats::{Counters, Side, Stats};
 use crate::tasks::TaskSlots;
 
-/// Counts reserved debug registers in memory that the caller provides. Processes may share the memory, each with an
-/// `Accounting`.
+/// Counts reserved debug registers (*slots*) in memory that the caller provides. Processes may share the memory, each
+/// with an `Accounting`.
 ///
-/// A signal handler must use only `try_` methods. The others would wait forever for a lock that the interrupted call
+/// A signal handler must use only `try_` methods. Other methods would wait forever for a lock that the interrupted call
 /// holds.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
@@ -90,8 +90,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         };
         for (count, Replacement { old, new }) in all.iter().enumerate() {
             if let Err(error) = modify(old, new) {
-                // Undone in reverse, so that each old request finds its slots free. The locks are held, so no other
-                // request takes them.
+                // Undone in reverse under the same locks, so that each old request finds its slots free.
                 let mut replaced = all.iter().take(count).rev();
                 replaced.try_for_each(|back| modify(&back.new, &back.old))?;
                 return Err(error);
@@ -128,7 +127,7 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Returns how many slots a target holds. For a task on one CPU, its slots for all CPUs count, too.
+    /// Returns how many slots a target holds. For a task on one CPU, its slots for all CPUs also count.
     pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.resolve(&request).map_or(0, |resolved| {
@@ -175,8 +174,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // Under all locks, a request for a CPU sees the slots of all tasks, and a full shard can take entries from
-        // other shards.
+        // Under all locks, a request for a CPU sees the slots of all tasks. A full *shard* (the tasks under one lock)
+        // can take other shards' entries.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }

@@ -1,4 +1,4 @@
-//! The trait that a user of this crate implements, for example to open perf events for granted slots.
+//! The trait that a user of this crate implements, for example to open perf events for granted debug registers (slots).
 
 use crate::request::Request;
 
@@ -6,8 +6,8 @@ use crate::request::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and releases slots while the accounting holds its locks. Methods must not call the accounting, because such a
-/// call would deadlock.
+/// Takes and releases slots under the accounting's locks. Methods must not call the accounting, because they would
+/// deadlock.
 pub trait Backend {
     /// Whether methods may run concurrently; otherwise each runs under a lock.
     const PARALLEL: bool;

@@ -1,8 +1,8 @@
-//! The counting rules. A `_locked` function needs the lock of the task's shard; for a CPU's request, the lock of CPUs.
+//! The rules that count debug registers (*slots*). A `_locked` function needs the lock of the task's *shard* (the tasks
+//! under one lock); for a CPU's request, the lock of CPUs.
 //!
-//! A task's request is for all CPUs or for one. Histograms count tasks by their number of slots: a shard's by the slots
-//! for all CPUs, a CPU's by these plus the slots for that CPU alone. A CPU's histogram has only tasks with slots for
-//! that CPU alone.
+//! A task's request is for all CPUs or for one. A shard's histogram counts tasks by their slots for all CPUs. A CPU's
+//! histogram counts only tasks with slots for that CPU alone, by these slots plus their slots for all CPUs.
 //!
 //! INVARIANT: a CPU's histogram never counts a task with fewer slots than the task's shard does. So the most slots of
 //! any task on a CPU are the larger of two maxima: the shards' and the CPU's. A request for all CPUs needs no loop over
@@ -47,7 +47,7 @@ pub(crate) enum ResolvedTarget<'a> {
 pub(crate) enum DenyReason {
     /// All slots of this CPU are taken.
     NoSlot(u32),
-    /// The shard has no entry left.
+    /// The shard has no free entry for a reservation.
     Full,
 }
 
@@ -213,8 +213,8 @@ impl<'a> Constraints<'a> {
         let ResolvedTarget::Task { task, .. } = &resolved.target else {
             return Ok(());
         };
-        // SeqCst: the record must be visible before CPU-wide slots are read (edge A). Pairs with the fence in
-        // `fits_beside_tasks_locked`.
+        // SeqCst: the record must be visible before CPU-wide slots are read (edge A of `lib.rs`). Pairs with the fence
+        // in `fits_beside_tasks_locked`.
         fence(Ordering::SeqCst);
         self.check_task_locked(resolved, task, held)
     }

@@ -1,4 +1,4 @@
-//! A register file of one CPU: its registers for data, for instructions, or for both.
+//! A register file of one CPU: its debug registers (*slots*) for data, for instructions, or for both.
 
 use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
@@ -67,14 +67,14 @@ impl<'a> Cpu<'a> {
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// Moves a task in the histogram. Other threads may move other tasks meanwhile.
+    /// Moves a task in the histogram. Other threads may move other tasks concurrently.
     pub(crate) fn move_task(&self, from: u32, to: u32) {
         let Some((begun, ended)) = self.changes() else {
             return; // impossible: the layout has both
         };
         begun.add_shared(1);
-        // Release: pairs with the Acquire fence in `most` (edge M). A reader that sees a part of the change also sees
-        // the addition to `begun`.
+        // Release: pairs with the Acquire fence in `most` (edge M of `lib.rs`). A reader that sees a part of the change
+        // also sees the addition to `begun`.
         fence(Ordering::Release);
         self.tasks().shift_shared(from, to);
         // Release: pairs with the Acquire load in `most` (edge M). A reader that sees this addition also sees the whole

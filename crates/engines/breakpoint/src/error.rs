@@ -3,14 +3,14 @@ use core::fmt;
 use crate::backend::Refusal;
 use crate::request::{Request, Target};
 
-/// How many holders a conflict names at most.
+/// The most holders that a conflict names.
 pub const MOST_HOLDERS: usize = 4;
 
 /// Why a request was refused; the state is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// All slots are taken.
+    /// All slots (debug registers) are taken.
     NoSlot(Conflict),
     /// A lock is taken, and waiting was not allowed.
     Busy,
@@ -20,7 +20,7 @@ pub enum Error {
     NotHeld,
     /// No such CPU.
     NoCpu(u32),
-    /// 0 slots, or more than the machine has.
+    /// A request for 0 slots, or for more than the machine has.
     Weight(u32),
     /// The backend refused.
     Backend(Refusal),

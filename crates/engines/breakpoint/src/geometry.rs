@@ -1,4 +1,5 @@
-//! The state's size and layout.
+//! The size and layout of the accounting's memory. *Slot*: a debug register; *entry*: a task's reservation; *shard*:
+//! the tasks under one lock.
 //!
 //! ```text
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
@@ -11,7 +12,7 @@ use crate::stats;
 pub const MAX_CPUS: u32 = 1 << 14;
 /// The most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
-/// The limit of [`Geometry::of_process`].
+/// The most reservations in [`Geometry::of_process`].
 pub const PROCESS_RESERVATIONS: u32 = 1 << 17;
 const MAX_RESERVATIONS: u32 = 1 << 24;
 const MAX_SHARDS: u32 = 1 << 16;
@@ -38,7 +39,7 @@ pub(crate) mod head {
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
-/// The words of a shard's head. With x86's four slots, only the first two cache lines are used.
+/// The words of a shard's head. x86's four slots use only the first two cache lines.
 pub(crate) const HEAD: usize = (head::FILES + 2 * head::FILE).next_multiple_of(LINE);
 
 pub(crate) const ENTRY: usize = 4;
@@ -127,7 +128,7 @@ impl Geometry {
         Layout::new(self).shard_and_bucket(task).0
     }
 
-    /// Returns a kind's slots.
+    /// Returns the number of a kind's slots.
     #[inline]
     pub fn slots(&self, kind: Kind) -> u32 {
         match (self.registers, kind) {
@@ -155,8 +156,7 @@ pub(crate) struct Layout {
     pub(crate) shards: usize,
     pub(crate) buckets: usize,
     pub(crate) bucket_stride: usize,
-    /// How many unused entries a shard takes at once: many, so that it takes entries rarely, but only a fraction of its
-    /// share of all entries.
+    /// How many unused entries a shard takes at once: many, to take entries rarely, but only a fraction of its share.
     pub(crate) batch: usize,
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,
@@ -198,7 +198,7 @@ impl Layout {
         }
     }
 
-    /// Returns a task's shard, and the index of the task's bucket among the buckets of all shards.
+    /// Returns a task's shard, and the index of its bucket among those of all shards.
     #[inline]
     pub(crate) fn shard_and_bucket(&self, task: u64) -> (usize, usize) {
         let hash = hash(task);

@@ -1,4 +1,4 @@
-//! Counts tasks by the number of slots that they hold. Word `n - 1` counts the tasks with `n` slots.
+//! Counts tasks by the number of slots (debug registers) that they hold. Word `n - 1` counts the tasks with `n` slots.
 
 use crate::geometry::MAX_SLOTS;
 use crate::words::{PlainWord, Words};

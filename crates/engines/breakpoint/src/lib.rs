@@ -1,16 +1,16 @@
-//! Accounts for debug registers (*slots*) without system calls: slots are reserved here before an event is opened.
+//! Reserves debug registers (*slots*), without system calls, before an event is opened.
 //!
 //! Requests for tasks run concurrently; Linux before 6.1 has one mutex around all slots of a machine. A request for a
-//! CPU runs beside them, unless it must be checked again (rule 4). Requests for CPUs exclude each other.
+//! CPU runs beside tasks' requests, unless it must be checked again (rule 4).
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `CPU-wide slots + slots of the task + requested slots <=
-//! all slots`. For a CPU-wide request, the task is the one that holds most slots there. Slots of different tasks never
-//! add up, because a CPU runs one task at a time.
+//! all slots`. For a CPU-wide request, the task is the one that holds most slots on that CPU. Slots of different tasks
+//! never add up, because a CPU runs one task at a time.
 //!
 //! *State*: memory of the caller, which must be zeroed before its first use ([`Geometry`]). Processes may share the
 //! memory, because it contains no address, and every index in it is checked.
 //!
-//! *Locks* are [`tiptoe_sync::Shards`]:
+//! *Locks* are [`tiptoe_sync::Shards`], mutexes chosen by task, and one lock of CPUs:
 //!
 //! | request | takes | reads | changes |
 //! |---|---|---|---|
@@ -20,8 +20,8 @@
 //!
 //! 1. A task's reservations are in the task's shard, so its requests exclude each other.
 //! 2. Locks are taken in this order: shards, ascending; then the lock of CPUs.
-//! 3. A task's request and a CPU's run concurrently. Each is *recorded* before its last check: it adds its slots, then
-//!    reads the other's (edge A). So of two requests that do not fit together, at least one sees the other.
+//! 3. A task's request and a CPU's run concurrently. Each adds its slots (is *recorded*) before its last check, which
+//!    reads the other's slots (edge A). So of two requests that do not fit together, at least one sees the other.
 //! 4. If a request has no room beside a recorded request, it is checked again, because the recorded request may fail
 //!    and be removed. The second check holds the lock of CPUs for a task's request, and all locks for a CPU's.
 //! 5. Slots become free only after the backend released them.
@@ -33,8 +33,6 @@
 //! |---|---|---|
 //! | A: a request was recorded | a task's: fence in `check_again_locked` | a CPU's: fence in `fits_beside_tasks_locked` |
 //! | M: a CPU's histogram changed | fence and addition in `Cpu::move_task` | load and fence in `Cpu::most` |
-//!
-//! *Cost*: `tiptoe-dev bench breakpoint stress` measures it.
 //!
 //! Based on the kernel's accounting since Linux 6.1 ("perf/hw_breakpoint: Optimize for thousands of tasks", 2022).
 #![no_std]

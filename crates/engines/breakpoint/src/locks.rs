@@ -1,4 +1,4 @@
-//! The locks of [`crate`]'s rules, and one for a backend that is not parallel.
+//! The locks of [`crate`]'s rules, and a lock for a backend that is not parallel.
 
 use tiptoe_sync::{AllShardsGuard, ShardGuard, Shards, Wait};
 
@@ -22,7 +22,7 @@ pub(crate) enum OnContention {
 
 pub(crate) enum LockGuard<'s, 'a, W: Wait> {
     One(ShardGuard<'a, W>),
-    /// All shards, and the lock of CPUs unless there is only one shard.
+    /// All shards (locks of tasks), and the lock of CPUs unless there is only one shard.
     All(AllShardsGuard<'s, 'a, W>, Option<ShardGuard<'a, W>>),
 }
 

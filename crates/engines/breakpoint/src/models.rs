@@ -1,7 +1,7 @@
-//! Models of races between tasks, CPUs and a debugger.
+//! Models of races between requests of tasks, CPUs and a debugger.
 //!
-//! A thread with a granted slot adds 1 to the task's or CPU's note (a counter), checks the crate's rule, and subtracts
-//! 1 before the release. Notes are read by adding 0, because loom's loads may return old values.
+//! A thread with a granted slot (debug register) adds 1 to the task's or CPU's note (a counter), checks the crate's
+//! rule, and subtracts 1 before the release. Notes are read by adding 0, because loom's loads may return old values.
 
 extern crate std;
 
@@ -16,7 +16,7 @@ use crate::geometry::Layout;
 use crate::primitive::Ordering::{Acquire, Release, SeqCst};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// A task in another shard than task 0.
+/// A task under another lock than task 0.
 const OTHER: u64 = 3;
 const CPUS: u32 = 2;
 

@@ -21,7 +21,7 @@ pub enum Target {
     Cpu(u32),
 }
 
-/// A request for slots. An equal request releases them.
+/// A request for slots (debug registers). An equal request releases the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The target.

@@ -3,9 +3,9 @@ use crate::words::Words;
 /// A group of requests that take the same locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Tasks' requests, under a shard's lock.
+    /// Tasks' requests, each under its task's lock.
     Reader,
-    /// CPUs' requests, and those that take all locks.
+    /// CPUs' requests, and requests that take all locks.
     Writer,
 }
 
@@ -18,7 +18,7 @@ pub struct Stats {
     pub holds: u64,
     /// How often a request waited, because the lock was taken.
     pub waited: u64,
-    /// How long these requests waited, in nanoseconds.
+    /// The time that requests waited, in nanoseconds.
     pub waited_ns: u64,
 }
 
@@ -28,7 +28,7 @@ const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// The counters of a shard, or of [`Side::Writer`]. Only the holder of their lock writes them.
+/// The counters of a shard (tasks' lock), or of [`Side::Writer`]. Only the lock's holder writes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

@@ -1,5 +1,5 @@
-//! The tasks' reservations: a multimap from task to entries. Only the thread that holds a shard's lock may touch the
-//! shard's chains and free entries.
+//! The tasks' reservations: a multimap from task to entries. Only the thread that holds the lock of a *shard* (a group
+//! of tasks) may touch the shard's chains and free entries.
 //!
 //! INVARIANT: a task's entries of one CPU and register file are adjacent in its chain, so that [`Runs`] sums them in
 //! one pass.
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) holder: u64,
 }
 
-/// A task's slots in a register file.
+/// A task's slots (debug registers) in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSlots {
     /// Slots for all CPUs.
@@ -141,7 +141,6 @@ impl<'a> Shard<'a> {
         Histogram(words.part(head::FILES + file * head::FILE + 1, levels))
     }
 
-    /// Moves a task in the histogram of slots for all CPUs.
     #[inline]
     pub(crate) fn move_task(&self, file: usize, from: u32, to: u32) {
         let histogram = self.histogram(file);

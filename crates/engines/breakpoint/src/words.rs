@@ -1,5 +1,5 @@
-//! The state's words. A word outside the state reads as 0 and is not written. Nothing here panics, because another
-//! process may have written anything.
+//! The words of the accounting's memory, the *state*. A word outside reads as 0 and is not written. No function here
+//! panics, because another process may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 

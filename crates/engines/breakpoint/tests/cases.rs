@@ -17,7 +17,7 @@ const CPU_0: Target = Target::Cpu(0);
 const CPU_1: Target = Target::Cpu(1);
 
 enum Step {
-    /// Reserves all slots but this many.
+    /// Reserves all slots (debug registers) but this many.
     Fill(Target, u32),
     Ok(Target),
     /// Must be refused, and change nothing.
@@ -320,7 +320,7 @@ fn a_refusal_names_the_holders() {
     assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
 }
 
-/// Regression: a watch was moved CPU by CPU, so a refusal left CPUs with different addresses.
+/// Regression: a watchpoint was moved CPU by CPU, so a refusal left CPUs with different addresses.
 #[test]
 fn a_refusal_by_one_cpu_leaves_all_cpus_as_they_were() {
     let geometry = Geometry::new(3, Registers::Mixed(4), 64).expect("sane");

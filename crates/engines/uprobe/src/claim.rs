@@ -1,7 +1,7 @@
-//! Assigns slabs of counters to threads.
+//! Assigns *slabs* (arrays of counters) to threads.
 //!
-//! A thread's first hit claims a *descriptor* for the thread's life. Trampolines read the address of the thread's slab
-//! from the descriptor's first word; if that is 0, they call the agent.
+//! A thread's first hit of a probe claims a *descriptor* for the thread's life. Trampolines (the code that counts) read
+//! the slab's address from the descriptor's first word. If that is 0, they call the agent, our library in the target.
 //!
 //! The kernel wipes descriptors on fork, so a child never writes its parent's slabs.
 //!
@@ -14,7 +14,7 @@
 //! |---|---|
 //! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
 //!
-//! The side whose fence is second sees the other's store, so either the thread or the agent clears the thread's word.
+//! The side whose fence is second sees the other's store, so at least one side clears the thread's word.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -23,8 +23,8 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Descriptor {
     /// The thread's slab, or 0. Trampolines read offset 0.
     pub slab: AtomicU64,
-    /// Low half: the owning thread, or 0. High half: the number of takeovers. This number makes an exchange fail if a
-    /// new thread with a reused id has claimed the descriptor.
+    /// Low half: the owning thread, or 0. High half: the number of takeovers, which makes an exchange fail if a new
+    /// thread with a reused id has claimed the descriptor.
     owner: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ const LOOKS: usize = 4;
 /// A process's descriptors and session.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
-    /// The number of descriptors ever taken. The kernel wipes it on fork, too.
+    /// The number of descriptors ever taken. Also wiped on fork.
     used: &'a AtomicU32,
     cursor: AtomicU32,
     /// Odd while a session is active.
@@ -87,8 +87,9 @@ impl<'a> Claims<'a> {
     }
 
     /// Takes a descriptor for thread `tid`. Unless `keep`, first tries to take over one of the first `most`, because
-    /// only these have slabs. `taken` returns whether an owner still needs its descriptor. Otherwise takes a fresh one;
-    /// `None` if none is left. If a signal handler claims meanwhile, its thread has two descriptors.
+    /// only these have slabs. `taken` returns whether an owner still needs its descriptor. If no takeover succeeds,
+    /// takes a fresh descriptor; `None` if none is left. A signal handler that interrupts a claim claims a second
+    /// descriptor.
     pub fn claim(
         &self,
         tid: u32,
@@ -117,8 +118,8 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        // Acquire: pairs with the exchange below and the store in `take_fresh`, because `taken` must run after the
-        // owner wrote its id. Otherwise `taken` could report a new thread dead.
+        // Acquire: pairs with the exchange below and the store in `take_fresh`. `taken` must run after the owner wrote
+        // its id; otherwise it could report a new thread dead.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));
@@ -142,8 +143,8 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
-    /// Reserves a dead thread's descriptor for `holder` until [`Claims::release`]; no new thread can then take it over.
-    /// Returns the dead owner; `None` if the owner lives, or a new thread was faster.
+    /// Keeps a dead thread's descriptor from new threads until `holder` calls [`Claims::release`]. Returns the dead
+    /// owner; `None` if the owner lives, or a new thread was faster.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -160,7 +161,7 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Ends the reservation. Restores the dead `owner`, so that a new thread may take the descriptor over.
+    /// Restores the dead `owner`, so that a new thread may take the descriptor over.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
@@ -202,8 +203,8 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session: trampolines find no slab, except those that have already read their slab's address. Called
-    /// only by the agent's thread.
+    /// Ends the session. Trampolines then find no slab, unless they have already read its address. Called only by the
+    /// agent's thread.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
         if session & 1 == 1 {

@@ -1,7 +1,7 @@
-//! Keeps a [`Space`], a copy of the address space, up to date. Hooks record the program's calls that map or unmap code;
-//! the agent's thread reads the kernel's list of mappings.
+//! Keeps a [`Space`], a copy of the address space, up to date. Hooks of system calls record calls that map or unmap
+//! code. A thread of ours reads the kernel's list of mappings.
 //!
-//! The space holds files' executable parts. It learns of a change in five ways:
+//! The space holds files' executable parts. A change affects the space in one of five ways:
 //!
 //! | a change | the space |
 //! |---|---|
@@ -12,14 +12,10 @@
 //! | a thread hits a probe that the space does not find | is lacking |
 //!
 //! A space in doubt may hold removed mappings, so lookups return [`Answer::Unsure`]. A lacking space may only miss
-//! mappings. Reading the list ([`Feed::read_again`]) ends lacking. It ends doubt, too, if no change is in progress.
+//! mappings. Reading the list ([`Feed::read_again`]) ends lacking, and ends doubt if no change is in progress.
 //!
-//! The list identifies a file by device and inode. When first read there, a file gets a small number. Hooks identify a
-//! file by fstat(2). On some file systems fstat(2) shows another device than the list, so that the hook finds no
-//! number.
-//!
-//! A call that concerns no file's code costs a check of its arguments, a search of the space if it removes mappings,
-//! and no shared write.
+//! The list identifies a file by device and inode. A file gets a small number when it is first read in the list. Hooks
+//! identify a file by fstat(2). On some file systems fstat(2) shows another device, so the hook finds no number.
 
 use core::ops::Range;
 
@@ -59,7 +55,7 @@ pub enum Answer {
     Locked(u32),
     /// There is no probe.
     Missed,
-    /// The answer is not certain now: the space is in doubt, or its lock stays taken.
+    /// The space is in doubt, or its lock stays taken.
     Unsure,
 }
 
@@ -70,7 +66,8 @@ pub struct Reading {
     pub mappings: usize,
     /// The total size of the mappings in bytes.
     pub bytes: u64,
-    /// The number of differences while nothing was in doubt or lacking: changes that no hook saw.
+    /// The number of changes that no hook saw: differences between list and space while nothing was in doubt or
+    /// lacking.
     pub corrected: u64,
 }
 
@@ -88,8 +85,8 @@ impl<'a> Feed<'a> {
         shape.words() + files::words_for(files)
     }
 
-    /// Returns an empty, lacking space over zeroed storage. `None` if there are too few `words`. `files` must be a
-    /// power of two.
+    /// Returns an empty, lacking space over zeroed storage; `None` if `words` are too few. `files` must be a power of
+    /// two.
     pub fn new(words: &'a [AtomicU64], shape: Shape, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
@@ -240,9 +237,8 @@ impl<'a> Feed<'a> {
         self.space.resolve(address).value()
     }
 
-    /// Calls `each` with each range of patched code that is mapped a second time without patches. With `range`, only
-    /// copies in this range count. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock is
-    /// taken.
+    /// Calls `each` with each range (only those in `range`, if given) that maps patched code a second time, without
+    /// patches. The caller must block signals, as for [`Feed::perform`]. Does nothing if the lock is taken.
     pub fn each_unpatched_copy(
         &self,
         range: Option<&Range<u64>>,
@@ -255,7 +251,7 @@ impl<'a> Feed<'a> {
         let is_wanted = |copy: &Range<u64>| {
             range.is_none_or(|range| range.start < copy.end && copy.start < range.end)
         };
-        // `is_patched` is called last, because it searches all sites with the lock held.
+        // `is_patched` is called last, because it searches all patches with the lock held.
         for second in writer.mappings() {
             if !is_wanted(&(second.start..second.end)) {
                 continue;
@@ -273,9 +269,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Adds a probe for each address, at the address's place in its file. Removes the probes there for which `replaces`
-    /// returns `true`. An address without a file, or without room, gets no probe. Returns `false` if the lock is still
-    /// taken after `looks` checks.
+    /// Adds a probe for each address in a file, at its place there. Removes the place's probes for which `replaces`
+    /// returns `true`. Returns `false` if the lock is still taken after `looks` checks.
     pub fn add_probes(
         &self,
         looks: u32,
@@ -287,7 +282,7 @@ impl<'a> Feed<'a> {
         };
         for (address, probe) in probes {
             if let Some(file_offset) = writer.file_offset_of(address) {
-                // Without room, lookups miss the probe.
+                // If there is no room, lookups miss the probe.
                 let _ = writer.add_probe(file_offset, probe, |other| replaces(other, address));
             }
         }

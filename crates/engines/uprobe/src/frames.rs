@@ -1,8 +1,8 @@
-//! Records the calls that a thread is inside, each in a *frame*.
+//! Records the calls of probed functions that a thread is inside, each in a *frame*.
 //!
 //! A thread's frames are consecutive in its *region*. A thread-local word, the *end*, points after the uppermost frame.
-//! Trampolines push and pop frames. They call this module if a page of frames is full, or if the returning call's frame
-//! is not the uppermost.
+//! Trampolines (the code that counts) push and pop frames. They call this module if a page of frames is full, or the
+//! returning call's frame is not the uppermost.
 //!
 //! | word | holds |
 //! |---|---|
@@ -10,21 +10,20 @@
 //! | 1, 2 | `thunk`, `entered` |
 //! | 3 | `callees`; in the highest byte `part` |
 //!
-//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call that was counted as
-//! left returns after all, the count is taken back. A region's first word must stay 0, because trampolines read it when
+//! Frames serve only timing and counting, so a wrong frame harms nothing in the program. If a call counted as left
+//! returns after all, the count is taken back. A region's first word must stay 0, because trampolines read it when
 //! there is no frame.
 //!
 //! # Which calls are left
-//! The stack grows to lower addresses. If a call with its return address at `slot` returns or begins, the thread has
-//! left every call whose slot is lower on that stack ([`SAME_STACK`]), by longjmp or an unwinder. Frames on other
-//! stacks (coroutines, signals) stay.
+//! If a call with its return address at `slot` returns or begins, the thread has left every call with a lower slot on
+//! that stack ([`SAME_STACK`]), by longjmp or an unwinder. Frames on other stacks (coroutines, signals) stay.
 //!
 //! # Rules
 //! 1. A thread and its signal handlers write its region. A handler must keep the interrupted calls' frames, unless it
 //!    jumps out of these calls.
 //! 2. Other threads may take a frame by an exchange of word 0, because a coroutine may return on another thread.
-//! 3. A dead thread's calls are counted as left by the thread that took its descriptor over (the *heir*), or by the
-//!    agent's thread while it holds the descriptor.
+//! 3. A dead thread's calls are counted as left by the *heir*, which took over its descriptor ([`crate::claim`]), or by
+//!    the agent's thread while it holds the descriptor.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -44,7 +43,7 @@ pub struct Frame {
     /// The time of entry in ticks; for the function of `--under` (a *gate*) the address of the counters that record the
     /// call.
     pub entered: u64,
-    /// Nanoseconds in callees that had frames, too.
+    /// Nanoseconds in callees that also had frames.
     pub callees: u64,
     /// Which part of the probe's counters counts the call, if calls are grouped by value; else 0.
     pub part: u8,
@@ -104,7 +103,7 @@ impl<'a> Frames<'a> {
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. It cannot take a later frame with the same slot (ABA): either the taking
+        // Relaxed: only the exchange decides. It takes no later frame with the same slot (ABA). Either the taking
         // thread runs on the frame's stack, where no other call uses the slot, or the frame's owner is dead.
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
@@ -118,7 +117,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Clears the parts of all frames up to `end`, because they are of an earlier session.
+    /// Clears the parts of all frames up to `end`, because they belong to an earlier session.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
@@ -133,8 +132,8 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// Records the return of the call at `position`. Passes to `left` each later frame that the thread has left.
-    /// Returns the new end.
+    /// Records the return of the call at `position`. Passes later frames that the thread has left to `left`. Returns
+    /// the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
         let mut new_end = position;
@@ -152,8 +151,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// Records that the stack pointer moves up to `to`. Passes to `left` each frame that the thread thereby leaves.
-    /// Returns the new end.
+    /// Records that the stack pointer moves up to `to`. Passes frames that the thread thereby leaves to `left`. Returns
+    /// the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -175,9 +174,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// Records a call that begins at `slot`. Passes to `left` each of the uppermost frames that the thread has left.
-    /// Returns the new end. A frame at `slot` is a tail call's caller if `is_caller` returns true; otherwise the thread
-    /// has left it.
+    /// Records a call that begins at `slot`. Passes the uppermost frames that the thread has left to `left`. Returns
+    /// the new end. A frame at `slot` is a tail call's caller if `is_caller` returns true; otherwise the thread has
+    /// left it.
     pub fn sweep(
         &self,
         end: usize,
@@ -214,8 +213,8 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// Takes the returning call's frame, and returns it with its position. Passes to `left` each later frame that the
-    /// thread has left.
+    /// Takes the returning call's frame, and returns it with its position. Passes later frames that the thread has left
+    /// to `left`.
     pub fn pop(
         &self,
         end: usize,
@@ -230,7 +229,7 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes a call from another thread's region. Frames must never have been written there at or above `height`.
+    /// Takes a call from another thread's region. No frame may ever have been written there at or above `height`.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)

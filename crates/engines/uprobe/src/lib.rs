@@ -1,8 +1,8 @@
-//! Puts probes into code that threads are running, and counts the hits.
+//! Puts probes into code that threads are running, and counts the hits (executions).
 //!
 //! A probe patches a place in the code, a *site*. A hit writes only its own thread's memory.
 //!
-//! - [`patcher`] writes a jump to a trampoline at a site: about 2 us a site in batches.
+//! - [`patcher`] writes a jump to a trampoline (code that counts) at a site: about 2 us a site in batches.
 //! - [`table`]: where a thread that hit a trap byte continues.
 //! - [`thunks`]: code through which *followed* calls return, so that their returns are counted.
 //! - [`frames`]: each thread's followed calls in progress.

@@ -1,14 +1,14 @@
 //! Finds the probe of an address. May be called on any thread at any moment.
 //!
-//! A lock at each hit, as in other tracers, would make all readers write the lock's word. Here a reader looks first,
-//! validates afterwards, and writes nothing shared.
+//! A lock at each lookup, as in other tracers, would make all readers write the lock's word. A reader instead looks
+//! first, validates afterwards, and writes nothing shared.
 //!
-//! 1. Read the sequence. If it is odd, a writer is inside, so fall back to the lock.
+//! 1. Read the sequence count. If it is odd, a writer is inside, so fall back to the lock.
 //! 2. Find the address's place in a file ([`crate::mapping`]). The place may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]) that the caller accepts.
 //! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! A lookup that finds no probe falls back, too, because a racing writer may have hidden the probe. Rules of the lock:
+//! A lookup that finds no probe also falls back, because a racing writer may have hidden the probe. Rules of the lock:
 //!
 //! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
@@ -18,7 +18,7 @@
 //!    probes.
 //!
 //! A lookup takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000, also beside 1,000 changes a second
-//! (`tiptoe-dev bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz).
+//! (`tiptoe-dev bench resolve -t 2`).
 
 use core::ops::Range;
 
@@ -36,8 +36,8 @@ const LINE: usize = 8;
 /// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Near ends share tables;
-    /// ends in the same 512 KB share all.
+    /// The number of tables, 1 KB each: a root, and at most four for each end of a mapping. Ends in the same 512 KB
+    /// share all.
     pub tables: usize,
     /// The number of probes.
     pub probes: usize,
@@ -124,7 +124,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Looks up the place at an address.
+    /// Looks up the place (file and offset) at an address.
     #[inline]
     pub fn resolve(&self, address: u64) -> Lookup<FileOffset> {
         match self.speculate(|space| space.mappings.find_speculative(address)) {
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place. Removes the probes there for which `replaces` returns `true`; others stay.
+    /// Puts a probe at a place. Removes the place's other probes for which `replaces` returns `true`.
     pub fn add_probe(
         &self,
         file_offset: FileOffset,

@@ -15,8 +15,6 @@
 //! 2. Level 0 names no table.
 //! 3. A writer must hold the lock of [`crate::lookup`].
 //!
-//! A search is a load per level.
-//!
 //! A speculative reader may be in a freed table that now describes other addresses. This is no use after free, because
 //! table numbers are bounded, levels are fixed, and tables are reused only as tables.
 

@@ -1,4 +1,5 @@
-//! Models and mutants (`tiptoe_sync::mutant`). Storage is leaked, because a model's threads need `'static`.
+//! loom models, and mutants without one ordering (`tiptoe_sync::mutant`). Storage is leaked, because a model's threads
+//! need `'static`.
 
 extern crate std;
 use std::boxed::Box;

@@ -1,25 +1,25 @@
 //! Changes code while other threads run it, without stopping them.
 //!
 //! # Which way a site is patched
-//! The bytes that a patch replaces are the site's *window*. A trap byte kills a thread that blocks SIGTRAP or SIGILL.
-//! So only the last of these ways writes trap bytes:
+//! A *site* is a patched place. The bytes that a patch replaces are the site's *window*. A trap byte kills a thread
+//! that blocks SIGTRAP or SIGILL. So only the last of these ways writes trap bytes:
 //!
 //! | the patch | armed and disarmed by | a thread that arrives during the change |
 //! |---|---|---|
-//! | displaces one instruction, in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
+//! | replaces one instruction, in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
 //! | any, while every thread is stopped outside windows ([`OtherThreads::Stopped`]) | plain writes | there is none |
 //! | any other | the phases below | may trap |
 //!
-//! If only one instruction is displaced, no thread can be preempted in the middle of the window. A processor fetches an
+//! If only one instruction is replaced, no thread can be preempted in the middle of the window. A processor fetches an
 //! aligned word as it was before or after one store to the whole word (AMD APM vol. 2, 7.3.2; Intel SDM vol. 3,
-//! "Guaranteed Atomic Operations"). A jump to itself instead of a trap byte would hang a child that is forked
-//! meanwhile.
+//! "Guaranteed Atomic Operations").
 //!
-//! The write repeats the word's other bytes, as just read. Race: it erases a uprobe's trap byte that the kernel writes
-//! there between the read and the write.
+//! The write repeats the word's other bytes, as just read. Race: the write erases a uprobe's trap byte that the kernel
+//! writes to the word in between.
 //!
 //! # Phases
-//! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction:
+//! States of a window of 5 (or 2) bytes. A *head* is the first byte of an instruction, the *trampoline* the code that
+//! counts:
 //!
 //! | phase | first byte | inner heads | other bytes | a thread that arrives |
 //! |---|---|---|---|---|
@@ -29,28 +29,27 @@
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
 //! A *guard* is a byte that traps if another tool restores the first byte (`tiptoe_patch`). It is written like a head.
-//! A window of 6 bytes ends with two bytes that trap only together; the first of them is a head. Until the second is
+//! A window of 6 bytes ends with two bytes that trap only together; the first of the two is a head. Until the second is
 //! written, the head has another trap byte, which one more phase replaces.
 //!
-//! Between phases every core refetches the code ([`Text::sync`]). Disarming goes through the phases backwards. The
-//! jump's bytes at inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
+//! Between phases every core refetches the code ([`Text::sync`]). Disarming reverses the phases. The jump's bytes at
+//! inner heads must trap; otherwise a thread preempted inside the window would run a part of the jump.
 //!
-//! The idea is from LiteInst (PLDI 2017) and libpatch, which wait instead of calling membarrier(2).
+//! The phases are an idea of LiteInst (PLDI 2017) and libpatch.
 //!
 //! # Foreign probes
-//! The kernel may put a uprobe on a site's first byte at any moment: it writes a trap byte. When it removes the uprobe,
-//! it writes the file's byte. Threads run the trap or the original instruction until [`rearm`] restores the jump. A
-//! uprobe whose trap our writes erase counts nothing.
+//! The kernel may put a uprobe on a site's first byte at any moment, by writing a trap byte. When it removes the
+//! uprobe, it writes the file's byte. Threads run the trap or the original instruction until [`rearm`] restores the
+//! jump. A uprobe whose trap our writes erase counts nothing.
 //!
 //! A uprobe on an *inner* instruction breaks the site at once, because its trap, and later the file's byte, changes the
-//! jump's displacement. [`disarm`] finds this in the site's bytes ([`Outcome::ForeignInside`]). When the uprobe is
-//! removed, the kernel restores the file's byte in every process that has `int3` there. Other processes' patches are
-//! safe, because our inner heads never have `int3`.
+//! jump's displacement. [`disarm`] finds this in the site's bytes ([`Outcome::ForeignInside`]). The uprobe's removal
+//! restores the file's byte in every process that has `int3` there. Other processes' patches are safe, because our
+//! inner heads never have `int3`.
 //!
 //! # What stays
 //! A window of 2 bytes jumps to an *island*, a long jump in padding that no other code reaches. Islands and trampolines
-//! stay after disarming, because a preempted thread, a signal frame or a coroutine may hold their addresses for any
-//! time.
+//! stay after disarming, because a preempted thread, a signal frame or a coroutine may hold their addresses.
 
 use tiptoe_wire::Site;
 
@@ -175,7 +174,7 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], other_threads: OtherThreads) -> [O
         *outcome = ready(text, site);
     }
     if batch.sites.iter().any(|site| site.island != 0) {
-        // Islands must be visible before a jump leads there.
+        // Islands must be visible before jumps to them.
         text.sync();
     }
     batch.at_once(|site| &site.patched);
@@ -364,7 +363,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
-        // The patch's byte must stay if it is there, because threads may run the jump.
+        // If the patch's byte is there, it must stay, because threads may run the jump.
         true => holds_at(text, site, head, &site.patched) || write_pair_trap(text, site),
         false => put_byte(text, site, head, &site.patched),
     });
@@ -391,8 +390,7 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// Restores the inner heads and the first byte in one phase, because each of them is either original or a trap. Skips
-/// foreign traps.
+/// Restores the inner heads and the first byte in one phase, because each is original or a trap. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

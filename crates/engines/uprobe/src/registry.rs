@@ -3,12 +3,12 @@
 //! Keys are places, not addresses, so that unmapping loses no probe. A file that is mapped twice may have a probe in
 //! each mapping, so a place has a linked list of probes.
 //!
-//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from there
-//! on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed. Links
-//! change under the lock while the sequence of [`crate::lookup`] is odd, so a reader that misses a probe because of a
-//! change tries again.
+//! A bucket is a cache line of slots. A place is in its hash's bucket, or in the unbroken run of used slots from that
+//! bucket on. A bucket's slots are compared without branches, which would be mispredicted. Places are never removed.
+//! Links change under the lock while the sequence of [`crate::lookup`] is odd, so a reader that thereby misses a probe
+//! tries again.
 //!
-//! A table of N slots is in slots N to 2 N of the memory, so that each size has its own place. The table begins small,
+//! A table of N slots is in slots N to 2 N of the memory, so that each size has its own range. The table begins small,
 //! so that few probes touch little memory, and doubles before it is more than half full.
 
 use core::hint::select_unpredictable;
@@ -171,7 +171,7 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe first at a place, where it may be already. Removes the other probes there for which `replaces`
+    /// Puts a probe (new or already there) first at a place. Removes the place's other probes for which `replaces`
     /// returns `true`. Returns `false` without room.
     pub(crate) fn insert(
         &self,
@@ -191,10 +191,10 @@ impl<'a> Registry<'a> {
         };
         let len = len + usize::from(first.is_none());
         self.len.store(len as u64, Relaxed);
-        // Links the other probes that stay. The loop is bounded, because the traced program could write a circle.
+        // Links the other probes that stay. Bounded, because the traced program could write a circle.
         let mut next = first;
         let mut last = link;
-        // Saved, because the loop overwrites this link. If the probe is added again, the link leads to other probes.
+        // Saved, because the loop overwrites this link, which leads to other probes if the probe is added again.
         let own = self.next(probe);
         for _ in 0..self.links.len() {
             let Some(other) = next else { break };

@@ -1,8 +1,8 @@
-//! Finds the site that a trapped thread is in, and where the thread continues.
+//! Finds the *site* (patched place) that a trapped thread is in, and where the thread continues.
 //!
-//! Only the agent's thread writes; any thread and signal handler may read. Records are appended and never changed, so
-//! an index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused order, then raises
-//! the version, whose lowest bit selects the order in use.
+//! One thread writes; any thread and signal handler may read. Records of sites are appended and never changed, so an
+//! index stays valid. Two *orders* hold indices sorted by address. The writer fills the unused order, then raises the
+//! version, whose lowest bit selects the order in use.
 //!
 //! One array holds everything, so that a small table uses few pages for a fork to copy.
 //!
@@ -16,15 +16,15 @@
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`], [`Table::recall`] | `version` in [`Table::last_up_to`] |
 //!
-//! If two changes overtake a reader, the second refills the order that the reader searches. So a reader must check the
-//! version after the search, and retry if the version changed.
+//! If two changes overtake a reader, the second refills the order that the reader searches. So a reader must retry if
+//! the version has changed after the search.
 
 use core::ops::Range;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, SLOT_WORDS, Site};
 
-/// A reader's try fails only if the writer completed a change. Models make two changes.
+/// A search fails only if the writer completes a change. Models make two changes.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
 const ORDERS: usize = SITE_WORDS;
@@ -40,7 +40,7 @@ pub struct TrapSite {
     pub site: Site,
     /// Where the thread continues.
     pub resume: u64,
-    /// The head where the thread trapped.
+    /// The offset of the *head* (instruction's first byte) that trapped.
     pub offset: u8,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Table<'a> {
     }
 
     /// Appends records in ascending order of address. Each replaces an earlier record at its address. Returns the first
-    /// index. Writer only.
+    /// record's index. Writer only.
     pub fn insert(
         &self,
         count: usize,

@@ -1,15 +1,16 @@
-//! Return thunks. A *thunk* is code for one probe and one return address. It calls the probed function, counts the
-//! return, and continues at that address. So no return needs a lookup.
+//! A *thunk* is code for one probe and one return address. It calls the probed function, counts the return, and
+//! continues at that address. So no return needs a lookup.
 //!
-//! Trampolines look thunks up in an open-addressed table of entries `key, address`, and call this module on a miss.
-//! Thunks are never freed, because a call may return into one at any time.
+//! Trampolines (the code that counts) look thunks up in an open-addressed table of entries `key, address`, and call
+//! this module on a miss. Thunks are never freed, because a call may return into one at any time.
 //!
 //! # Unwind information
-//! An unwinder finds a thunk's address on the stack, and computes the record's address from it. The record's first word
+//! An unwinder computes the address of a thunk's record from the thunk's address on the stack. The record's first word
 //! is the return address; the stack pointer does not change. After a tail call only the innermost thunk's address is on
-//! the stack, and this word is the next thunk's address. libgcc identifies the frame that handles an exception by its
-//! canonical frame address (CFA), and takes the first frame with this CFA. So a thunk that returns to the program must
-//! not have the CFA of the frame to which it returns ([`CFA_GAP`]).
+//! the stack, and the record's first word is the next thunk's address.
+//!
+//! libgcc finds the frame that handles an exception by its canonical frame address (CFA), and takes the first frame
+//! with this CFA. So a thunk must not have the CFA of a program's frame to which it returns ([`CFA_GAP`]).
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -35,13 +36,13 @@ const ADDRESS: u64 = (1 << 47) - 1;
 pub struct Thunk {
     /// The final return address.
     pub to: u64,
-    /// The copy of the displaced instructions, which continues in the function.
+    /// The copy of the overwritten instructions, which continues in the function.
     pub calls: u64,
     /// The trampoline's exit, which runs after the call.
     pub exit: u64,
-    /// The number of the probe's first word in a thread's slab.
+    /// The index of the probe's first word among a thread's counters.
     pub slot: u64,
-    /// Whether the probe is a gate (`--under`), whose frames hold the counters that record the call.
+    /// Whether the probe is a gate, whose frames hold the counters that record the call.
     pub is_gate: bool,
 }
 

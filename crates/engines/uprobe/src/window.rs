@@ -1,4 +1,4 @@
-//! Checks whether a site may still have the code that was patched, armed or not.
+//! Checks whether a *site* (patched place) may still have the code that was patched, armed (patched) or not.
 //!
 //! The check is for a trap at a site that the copy of the address space ([`crate::feed`]) does not confirm. Other
 //! memory may be mapped there, with trap bytes of its own or a copy of the code.
@@ -7,8 +7,8 @@ use tiptoe_wire::Site;
 
 const TRAP: u8 = 0xcc;
 
-/// Returns whether a site's bytes may be ours: each byte in the window is original, patched or a trap, and each later
-/// byte is original. `byte` reads a byte; unreadable bytes are ignored.
+/// Returns whether a site's bytes may be ours: each of the first `site.len` is original, patched or a trap, and each
+/// later byte is original. `byte` reads a byte; unreadable bytes are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
     // Zeroes at the end of `original` mean unknown bytes after a short function.

@@ -1,4 +1,4 @@
-//! Compares a [`Feed`], which this process's threads keep up to date, with the kernel's list.
+//! Compares a [`Feed`], which this process's threads keep up to date, with the kernel's list of mappings.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -128,8 +128,7 @@ fn threads_map_and_unmap_concurrently() {
         assert!(feed.add_probes(1 << 10, probes, |_, _| true));
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // All threads must exist first; otherwise a new thread's stack could be mapped where another thread has just
-        // unmapped.
+        // All threads must exist first; otherwise a new thread's stack could be mapped where another has just unmapped.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();

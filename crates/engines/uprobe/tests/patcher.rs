@@ -1,5 +1,6 @@
-//! Runs the patcher over every window shape. No thread may run a mix of old and new bytes, at whatever head it is and
-//! however stale its core's view is. Mutants leave out or swap a step.
+//! Runs the patcher over every shape of window (the patched bytes). No thread may run a mix of old and new bytes, at
+//! whatever head (instruction's first byte) it is and however stale its core's view is. Mutants leave out or swap a
+//! step.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -168,7 +169,6 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// A window of six bytes has one more phase.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -261,8 +261,7 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// Returns the first mix that may run if the kernel removes its trap without a refetch, at a moment when the first byte
-/// is a trap.
+/// Returns the first mix that may run if the kernel removes its trap without a refetch while the first byte is a trap.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -298,8 +297,7 @@ fn a_foreign_trap_may_be_removed_at_any_moment() {
     }
 }
 
-/// Mutant: the guard is restored together with the bytes between heads, so a core may run the first instruction with
-/// the jump's displacement.
+/// A core may run the first instruction with the jump's displacement.
 #[test]
 fn mutant_guard_restored_early_runs_a_mix() {
     let early = |shape: Shape| {
@@ -320,7 +318,6 @@ fn mutant_guard_restored_early_runs_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// Mutant: a guarding call changes more than one byte of its displacement.
 #[test]
 fn mutant_call_with_any_target_runs_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -450,8 +447,7 @@ impl Text for MappedAnew<'_> {
     }
 }
 
-/// Regression: a library mapped anew between two phases got only the jump's first byte, so threads jumped to a wrong
-/// address.
+/// Regression: a library mapped anew between two phases got only the jump's first byte.
 #[test]
 fn a_file_that_is_mapped_anew_between_phases_keeps_its_bytes() {
     for shape in Shape::all(AT) {

@@ -1,4 +1,4 @@
-//! Sites without trap bytes: in one aligned word, or while all threads are stopped.
+//! Patches without trap bytes: in one aligned word, or while all threads are stopped.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -46,7 +46,6 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// Mutants: two writes in either order, or one write of less than the word.
 #[test]
 fn mutants_of_words_run_a_mix() {
     // Bytes of the window after its last instruction do not matter.

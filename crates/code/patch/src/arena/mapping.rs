@@ -1,4 +1,4 @@
-//! Chooses the ranges to map for arenas, and places callers' arenas.
+//! Chooses the ranges to map for arenas (memory for trampolines), and places callers' arenas.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use tiptoe_wire::arena::CALLER_BYTES;
 
 use super::{ARENA_LEN, Arenas, TRIES, base_of};
 
-/// A trampoline's instructions reach words at smaller distances from its start.
+/// A trampoline reaches each word closer than this to its start.
 const REACH: u64 = (1 << 31) - ARENA_LEN;
 
 /// An arena for callers' return addresses.
@@ -14,7 +14,7 @@ const REACH: u64 = (1 << 31) - ARENA_LEN;
 pub struct CallerArena {
     /// Its address.
     pub base: u64,
-    /// Bytes in use, from the first on.
+    /// Number of used bytes, from the first on.
     pub used: u64,
 }
 
@@ -30,7 +30,7 @@ impl CallerArena {
 
 impl Arenas {
     /// Returns the ranges to map. Arenas in one free range share a mapping, because each mapping makes a fork slower.
-    /// Below 4 GiB only adjacent arenas share one, because a program may need the addresses between arenas for 32-bit
+    /// Below 4 GiB only adjacent arenas do, because a program may need the addresses between arenas for 32-bit
     /// pointers.
     pub(crate) fn fresh_ranges(&self) -> Vec<Range<u64>> {
         const LOW: u64 = 1 << 32;

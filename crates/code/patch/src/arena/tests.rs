@@ -48,8 +48,8 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Regression: a jump whose two lowest bytes are fixed reaches one offset in each arena. It had no room if the index
-/// was there.
+/// Regression: a jump whose two lowest bytes are fixed reaches one offset in each arena. It had no room if arenas had
+/// their index of trampolines there.
 #[test]
 fn each_offset_is_free_in_some_arena() {
     for page in 0..16 {

@@ -14,8 +14,8 @@ const ZMM: u32 = 6;
 /// How many bytes of the stack are compared above the return address, and below it, where instructions push.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// Offsets in the data page: the caller's stack pointer; where a stack for flags ends; the final stack pointer; that
-/// stack.
+/// Offsets in the data page: the caller's stack pointer; the end of a stack for flags; the final stack pointer; the
+/// stack for flags.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;
@@ -86,11 +86,11 @@ unsafe extern "C" {
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     pub registers: Registers,
-    /// 0 if the code returned.
+    /// The signal that the code raised, or 0.
     pub signal: i32,
     extended: Vec<u8>,
     data: Vec<u8>,
-    /// From the final stack pointer on.
+    /// The stack from the final stack pointer on.
     stack: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Trampolines that follow a call to its return without the agent, interrupted at each instruction.
+//! Trampolines that follow a call to its return without the agent (our library), interrupted at each instruction.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl FollowedFunction {
         followed
     }
 
-    /// Returns where frames begin: not at a page's end, where the trampoline would call the agent.
+    /// Returns where frames begin: not at a page's end, where the trampoline calls the agent.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)
@@ -75,7 +75,7 @@ impl FollowedFunction {
         [own, self.patch.trampoline..end]
     }
 
-    /// Omits the stack pointer: with a wrong one the call would not have returned.
+    /// Omits the stack pointer, because the call returns only with the right one.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);

@@ -16,7 +16,7 @@ use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape}
 use tiptoe_wire::AgentAddresses;
 use tiptoe_wire::arena::prologue;
 
-/// By hardware number, then the flags.
+/// The registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Trampolines that record, interrupted at each instruction.
+//! Trampolines that record hits, interrupted at each instruction.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -79,7 +79,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Omits the stack pointer: with a wrong one the call would not have returned.
+    /// Omits the stack pointer, because the call returns only with the right one.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");

@@ -22,7 +22,7 @@ fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     at
 }
 
-/// Checks that registers are unchanged, and inside a function flags, too.
+/// Checks that registers (and inside a function flags) are unchanged.
 fn call(machine: &Machine, at: u64, arg: usize, value: u64, entry: bool) {
     let mut registers: Registers = std::array::from_fn(|index| 0x1111 * index as u64);
     registers[16] = 0xad7;

@@ -68,8 +68,8 @@ impl Model {
         })
     }
 
-    /// Returns two numbers: the CPU-wide slots, and the slots of the request's task (for a CPU's request, of the task
-    /// with most slots).
+    /// Returns the CPU-wide slots, and the slots of the request's task (for a CPU's request, of the task with most
+    /// slots).
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));

@@ -24,11 +24,11 @@ const PAGE: u64 = 4096;
 pub enum Call {
     /// mmap(2).
     Map {
-        /// The address, if MAP_FIXED is set. The call then replaces what is mapped there.
+        /// The address, if MAP_FIXED is set. The call then replaces older mappings.
         fixed: Option<u64>,
         /// The length in bytes.
         len: u64,
-        /// Whether the mapping is executable and may be a file's. The kernel gives shared anonymous memory a file, too.
+        /// Whether the mapping is executable and may have a file, as shared anonymous memory has.
         is_code: bool,
         /// The offset in the file.
         offset: u64,
@@ -59,7 +59,7 @@ pub(super) enum Change<'a> {
     Nothing,
     /// Maps code. With MAP_FIXED it may replace other mappings.
     Adds,
-    /// Makes mapped memory executable. The call does not say which file is mapped there.
+    /// Makes mapped memory executable. The call does not name its file.
     MayAdd(&'a Range<u64>),
     /// Removes or replaces mappings in these ranges.
     TakesAway([Range<u64>; 2]),

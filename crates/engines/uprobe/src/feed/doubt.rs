@@ -1,9 +1,10 @@
-//! Records whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
+//! Records whether a space (a copy of the address space) may hold removed mappings (*doubt*), or miss existing ones
+//! (*lacking*).
 //!
-//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals *begun*. A
-//! change edited into the space under its lock is settled at once. Any other change is settled by a reading of the list
-//! that starts when no change is in progress. Two more counts, *lacking* and *filled*, differ while a mapping may be
-//! missing.
+//! Three counts track mappings' changes: *begun*, *ended* and *settled*. There is no doubt while *settled* equals
+//! *begun*. A change edited into the space under its lock is settled at once. Any other change is settled by a reading
+//! of the kernel's list of mappings that starts when no change is in progress. Two more counts, *lacking* and *filled*,
+//! differ while a mapping may be missing.
 //!
 //! Rules:
 //! 1. *Begun* must be raised before the kernel makes the change, so that a thread that runs the new code sees the
@@ -87,7 +88,7 @@ impl Doubt {
     /// Returns whether everything in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // Acquire: pairs with the Release of `settled` (edge I), and orders its load before that of `begun`. Otherwise
+        // Acquire: pairs with the Release of `settled` (edge I), and orders this load before that of `begun`. Otherwise
         // a change begun and settled between the loads would hide another change in doubt.
         let settled = self.settled.load(Acquire);
         settled == self.begun.load(Relaxed) // Relaxed: rule 1 orders it for threads that run new code
@@ -115,8 +116,8 @@ impl Doubt {
         }
     }
 
-    /// Records that the space equals the list. Returns whether the two should have been equal before: nothing was in
-    /// doubt or lacking, and no change began during the reading. The caller must hold the lock.
+    /// Records that the space equals the list. Returns whether the space should have been equal before, because nothing
+    /// was in doubt or lacking, and no change began during the reading. The caller must hold the lock.
     pub fn end_reading(&self, start: &ReadingStart) -> bool {
         self.filled.store(start.lacking, Relaxed); // only a hint, see `is_lacking`
         if start.is_quiet {

@@ -15,7 +15,7 @@ pub(super) const fn words_for(slots: usize) -> usize {
     2 * slots
 }
 
-// Relaxed throughout: the table is used only under the space's lock.
+// Relaxed throughout: the table is used only under the lock of [`super::Feed`]'s space.
 impl<'a> Files<'a> {
     pub(super) fn new(words: &'a [AtomicU64]) -> Self {
         Files(words.as_chunks().0)
@@ -36,8 +36,7 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// Returns a file's number, and whether the file is in the table. A new file's number is that of the free slot
-    /// that it would get.
+    /// Returns a file's number, and whether the file is in the table. A new file's number is its future slot's.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

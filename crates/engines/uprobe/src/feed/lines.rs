@@ -4,7 +4,7 @@ use super::FileId;
 
 const BUFFER: usize = 2048;
 
-/// A mapping, as a line describes it.
+/// A line's mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The first address.

@@ -1,4 +1,4 @@
-//! Changes to the tree, under the lock and with the sequence odd.
+//! Changes to the tree. They need the lock, and an odd sequence ([`crate::lookup`]).
 
 use core::ops::Range;
 
@@ -25,7 +25,8 @@ impl Mappings<'_> {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Returns how many tables a fill adds: one for each span that an edge of `range` divides and that has no table.
+    /// Returns how many tables a fill adds: one for each span (an entry's addresses) without a table that an edge of
+    /// `range` divides.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -115,7 +116,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// Does what mremap does. `to` must start where `from` does, or not overlap it. If `to` is longer, the last
+    /// Does what mremap does. `to` must start where `from` does, or not overlap `from`. If `to` is longer, the last
     /// mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);

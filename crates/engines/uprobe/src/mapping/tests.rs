@@ -35,7 +35,7 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// The pool is small, so that a change which takes more tables than computed fails.
+    /// The pool is small, so that a change that takes too many tables fails.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,

@@ -1,5 +1,5 @@
-//! A dead thread's calls must be counted as left once, by the agent or the heir, which takes over the descriptor. The
-//! heir's own calls must not be counted as left.
+//! A dead thread's calls must be counted as left once, by the agent or by the *heir*, a thread that takes over the dead
+//! thread's descriptor. The heir's own calls must not be counted as left.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -18,8 +18,8 @@ fn alive(owner: u32) -> bool {
     owner != DEAD
 }
 
-/// A thread died in a call of the first probe. Its heir calls the second probe's function from the same stack slot,
-/// while the agent counts the dead thread's calls as left.
+/// A thread died in a call of the first probe. Its heir calls the second probe's function from the same stack slot
+/// while the agent counts.
 fn inherited(agent: Option<Edge>) {
     loom::model(move || {
         let used = leak(AtomicU32::new(0));

@@ -1,4 +1,5 @@
-//! Two threads must never own one descriptor, and no thread may have a slab after the session.
+//! Two threads must never own one descriptor (it points to a slab of counters), and no thread may have a slab after the
+//! session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -90,7 +91,7 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once; `taken` of `room` descriptors are a dead thread's.
+/// Two threads claim at once; `taken` of `room` descriptors belong to a dead thread.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
@@ -136,8 +137,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// A new thread has a dead thread's id, and finds that id on the dead thread's descriptor, while another thread takes
-/// the descriptor over.
+/// A new thread with a dead thread's id finds that id on the dead thread's descriptor while another thread takes the
+/// descriptor over.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));

@@ -1,4 +1,5 @@
-//! An unmapped file must never be found, whether the thread that unmaps it or a reader of the list has the lock.
+//! An unmapped file must never be found, whether the thread that unmaps it or a reader of the kernel's mappings has the
+//! lock.
 
 use loom::sync::atomic::AtomicU64 as KernelWord;
 use loom::thread::spawn;
@@ -18,7 +19,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// Returns a space with one mapping, and a word that is 1 while the kernel has this mapping.
+/// Returns a space with one mapping, and a word that is 1 while the kernel has it.
 fn world() -> (&'static Feed<'static>, &'static KernelWord) {
     let words = leak_many(Feed::words(SHAPE, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, SHAPE, FILES).expect("long enough"));
@@ -69,7 +70,7 @@ fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     });
 }
 
-/// No hook sees the unmapping, so the space is in doubt.
+/// No hook sees the unmapping, so the space may hold a removed mapping.
 fn lookup_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel) = world();

@@ -1,8 +1,7 @@
 //! Every call must count once, as returned, left or still inside, whatever interrupts its thread and whichever thread
-//! takes its frame. No call may get another's time.
+//! takes its frame (record). No call may get another call's time.
 //!
-//! [`Thread`] takes the steps of trampolines (`code/patch`'s `timed.rs`). Here a frame's `thunk` is the number of its
-//! probe.
+//! [`Thread`] takes the steps of trampolines (`code/patch`'s `timed.rs`). A frame's `thunk` is the number of its probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -96,14 +95,13 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// Returns as a trampoline does. `entered` is the entry time that the found frame must have; `None` skips the
-    /// check.
+    /// Returns as a trampoline does. `entered` is the found frame's expected entry time, if it is checked.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // A timed call is counted before its position is freed, other calls are counted after.
+                // A timed call is counted before its position is freed, other calls afterwards.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);
@@ -213,7 +211,7 @@ fn out_of_g(thread: &Thread) -> i64 {
 struct Jump;
 
 impl Thread {
-    /// Runs a program that handlers may jump out of. Returns how many calls may never end: those whose frame was not
+    /// Runs a program that handlers may jump out of. Returns how many calls may never end, because their frame was not
     /// yet written, or already taken, at the jump.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
@@ -265,7 +263,6 @@ fn a_handler_may_jump_out_of_a_call() {
     at_each_step(handler_that_jumps, out_of_g, None);
 }
 
-/// Mutant: the frame is written before its position is reserved, so a handler overwrites the frame.
 #[test]
 #[should_panic(expected = "a return finds its own frame")]
 fn mutant_write_before_reserve() {
@@ -281,7 +278,6 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the position is freed before its frame is taken, so a handler overwrites the frame.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {
@@ -297,7 +293,7 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// Mutant: the call is counted before its frame is taken. If a handler jumps out in between, the call ends twice.
+/// If a handler jumps out between count and take, the call ends twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {
@@ -315,8 +311,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine returns on another thread. Meanwhile its first thread enters a call at a higher slot, so that the
-/// coroutine's frame counts as left.
+/// A coroutine returns on another thread while its first thread enters a call at a higher slot, so that the coroutine's
+/// frame counts as left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

@@ -10,7 +10,7 @@ use crate::lookup::{FileOffset, Lookup, Mapping, Shape, Space};
 use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// Enough tables for eight pages: one for each two pages, one for each four, and the root.
+/// Enough tables for eight pages.
 const SHAPE: Shape = Shape {
     tables: 7,
     probes: 5,
@@ -75,8 +75,8 @@ fn find_against(
     });
 }
 
-/// The mapping becomes another file's. Its table is reused for other addresses, where an unchecked reader would find
-/// the third probe.
+/// The mapping becomes another file's. Its table is reused for addresses where an unchecked reader would find the third
+/// probe.
 fn reused(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| map(space, 2..7, file_offset(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);

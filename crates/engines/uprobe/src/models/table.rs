@@ -1,5 +1,4 @@
-//! A trapped thread must find its site, however many insertions run. It may find none only if its site was not yet
-//! inserted.
+//! A trapped thread must find its site (patched place), however many insertions run, once the site is inserted.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -96,7 +95,7 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20 while the first of two records for 20 is recalled.
+/// A thread traps at 20 while the first of two records for 20 becomes current again.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;

@@ -1,4 +1,5 @@
-//! Threads that add a thunk for one return address at once must all return there; a found entry must be whole.
+//! Threads that add a thunk (the stub that a call returns to) for one return address at once must all return there. A
+//! found entry must be whole.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -9,7 +10,7 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// With [`SAME`] all keys have one hash, so that threads go on to the next entry.
+/// With [`SAME`] all keys have one hash, so threads must search on.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 

@@ -16,7 +16,7 @@ const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
 
-/// How the planner keeps a site safe when another tool restores its first byte (`tiptoe_patch`).
+/// How the planner keeps a patch safe when another tool restores its first byte (`tiptoe_patch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     None,

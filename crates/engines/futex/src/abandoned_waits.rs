@@ -1,5 +1,5 @@
-//! Counts waits that did not return, because the thread was cancelled or a signal handler jumped out. No hook runs
-//! then, so their ends are unknown.
+//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out. No hook runs
+//! after such a wait, so its end is unknown.
 
 use tiptoe_wire::futex::entry;
 
@@ -7,7 +7,7 @@ use crate::activities::{Activities, Activity};
 use crate::calls::Thread;
 
 impl Thread<'_> {
-    /// Counts the waits in progress as left. The thread must have ended.
+    /// Counts the recorded waits in progress as left without a return. The thread must have ended.
     #[cold]
     pub fn leaves_all(&self) {
         for wait in Activities::new(self.own()).iter() {

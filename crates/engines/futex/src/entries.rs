@@ -1,8 +1,9 @@
 //! A thread's sums of its waits, by address and call site.
 //!
-//! A thread takes an entry by storing the key's address, then stores the rest. A signal handler that runs in between
-//! takes another entry for the same key, so the collector must add up such entries. Each addition is one instruction;
-//! otherwise a handler's addition could be lost.
+//! A thread takes an entry by storing the key's address, then stores the rest of the key. A signal handler that runs in
+//! between does not recognise this entry and takes another for the same key. So tiptoe, which reads the entries, must
+//! add up entries with equal keys. Each addition to a sum is one instruction: a handler's addition between a load and
+//! a store would be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -19,9 +20,9 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, with the operation in the bits above.
+    /// The last return address in libc, with the futex operation in the bits above.
     pub via: u64,
-    /// The thread's node of [`tiptoe_wire::scopes`].
+    /// The thread's scope, a node of [`tiptoe_wire::scopes`].
     pub scope: u64,
 }
 
@@ -34,12 +35,12 @@ pub struct Entries<'a>(Words<'a>);
 pub struct Entry<'a>(Words<'a>);
 
 impl<'a> Entries<'a> {
-    /// Returns the entries in a thread's words.
+    /// Returns the entries in a thread's part of the memory shared with tiptoe (its slab).
     pub fn new(words: Words<'a>) -> Self {
         Entries(words)
     }
 
-    /// Returns a key's entry, which may be new; `None` without room.
+    /// Returns a key's entry, which may be new; `None` if no probed entry is free.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
@@ -95,12 +96,12 @@ impl Entry<'_> {
         self.0.store(word as usize, value);
     }
 
-    /// Adds to a word of the entry.
+    /// Adds `count` to a word of the entry.
     pub fn add(&self, word: u32, count: u64) {
         self.0.add_own(word as usize, count);
     }
 
-    /// Adds how many readers held the rwlock.
+    /// Adds how many readers held the rwlock when a wait began.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -113,7 +114,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records a wait's duration.
+    /// Records a wait's duration. The wait counts `weight` times, for itself and for the skipped waits before it.
     pub fn slept(&self, ns: u64, weight: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);
@@ -124,7 +125,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, weight);
     }
 
-    /// Adds a wait to the sums of its waker's call site.
+    /// Adds a wait to the sums of its waker's call site; without a free slot, counts it in [`entry::OTHER_WAKERS`].
     pub fn woken_from(&self, site: u64, ns: u64, weight: u64) {
         let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         if !self.shared(slots, site, ns, weight) {

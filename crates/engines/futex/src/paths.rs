@@ -1,14 +1,16 @@
 //! Caches, for each thread, the results of [walks](crate::walk) through the runtime's libraries.
 //!
-//! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
-//! mostly take the same path. If a path's rules need only the stack pointer, its return addresses are at fixed
-//! distances on the stack. So these distances and addresses are cached under the first address. A later walk reads the
-//! stack at these distances, and compares the addresses. Only the last address, the user's, may differ. If so, it is
-//! looked up, because it may be in a library.
+//! A walk goes from a futex call through the libraries' callers to the user's call site. A walk is slow, because each
+//! step must search a rule for the previous return address. But walks from one return address mostly take the same
+//! path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on the stack. So
+//! these distances and addresses are cached under the first address. A later walk reads the stack at these distances,
+//! and compares the addresses. Only the last address, the user's, may differ. A different last address is looked up,
+//! because it may be in a library.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
-//! user's until the library is added. A signal handler may run anywhere, so storing the first word takes a slot, and
-//! storing the last word completes it.
+//! user's until the library is added: with the new number, old paths are no longer found. A signal handler may
+//! interrupt the storing of a path and walk itself. So storing the first word takes a slot, and storing the last word
+//! completes it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -26,11 +28,11 @@ pub struct Caller {
     /// The last return address in libc, or 0. The bits from `OWNER_SHIFT` up are the kind of lock for which the
     /// function waits (`frames::owner`).
     pub via: u64,
-    /// The stack pointer after the return.
+    /// The stack pointer after the return to `site`.
     pub frame: u64,
 }
 
-/// A thread's paths.
+/// A thread's cached paths.
 #[derive(Clone, Copy)]
 pub struct Paths<'a>(Words<'a>);
 
@@ -49,9 +51,9 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// Not cached, but there is room.
+    /// The path is not cached, but a slot is free.
     Nothing,
-    /// Not cached, and there is no room.
+    /// The path is not cached and must not be: another path from this address is, or no slot is free.
     Unkept,
 }
 
@@ -62,7 +64,7 @@ pub(crate) struct PathSlot<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the paths in a thread's words.
+    /// Returns the paths in a thread's part of the memory shared with tiptoe.
     pub fn new(words: Words<'a>) -> Self {
         Paths(words)
     }
@@ -76,7 +78,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Looks up a path. `load` reads the stack.
+    /// Looks up a path. `load` reads the stack; `is_users` returns whether an address is outside the libraries.
     #[inline(always)]
     pub(crate) fn look(
         &self,
@@ -141,7 +143,7 @@ impl PathSlot<'_> {
     }
 
     /// Records a step from the function at return address `left` to a frame `bytes` above the first frame. Returns
-    /// `false` without room.
+    /// `false` if the path has too many steps or the distance is too large.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -201,7 +203,7 @@ mod tests {
         frames
     }
 
-    /// Reads `stack`, with return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below each.
+    /// Reads `stack`, which has return addresses at 0x100, 0x120 and so on, and a saved %rbp of 0 below each of them.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -216,8 +218,8 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses in libc with each rule, and one in the mixed library. Then the user's: in the mixed library, between
-    /// both libraries, and far from both.
+    /// Addresses in libc with each rule, and an address with a rule in the mixed library. Then addresses of the user:
+    /// in the mixed library, between the two libraries, and after both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];

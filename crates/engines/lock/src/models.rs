@@ -1,4 +1,5 @@
-//! Loom models of the wrapper and of the table of times. The mutants have likely mistakes.
+//! Loom models of the lock wrapper `Contended` and of the table of times. A *mutant* is a model with a likely mistake,
+//! which must fail.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +23,7 @@ use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// `INIT` cannot be used, because loom's atomics are made at run time.
+/// A raw mutex made by hand. `INIT` cannot be used, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
@@ -156,7 +157,7 @@ enum Holder {
     Cancels,
 }
 
-/// A thread takes a lock by `take` that another thread may hold. The hook panics at the event `panics`.
+/// A thread takes, by `take`, a lock that another thread may hold. The hook panics at the event `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;

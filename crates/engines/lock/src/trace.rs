@@ -7,9 +7,9 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits events of target `tiptoe_lock`: at level trace when a wait begins, and debug when it ends. Both have the
-/// fields `name`, `address`, `mode` and `site`; the end also has `outcome` and `waited_ns`. A subscriber must not take
-/// the lock, because the thread may hold it.
+/// Emits events of target `tiptoe_lock`: at level trace when a wait begins, and debug when the wait ends. The events
+/// have the fields `name`, `address`, `mode` and `site`; an end has `outcome` and `waited_ns`, too. A subscriber must
+/// not take the lock, because the thread may hold the lock at the wait's end.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};
@@ -63,7 +63,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps events as text, without values that vary between runs.
+    /// Keeps events as text; for fields that vary between runs, only the names.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

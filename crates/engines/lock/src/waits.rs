@@ -22,7 +22,7 @@ pub const WAIT_ROWS: usize = 4096;
 
 static WAITS: Table<WAIT_ROWS> = Table::new();
 
-/// Keeps a histogram of waits for each lock, mode and call site: see [`waits`].
+/// A hook that keeps a histogram of waits for each lock, mode and call site: see [`waits`].
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Waits, waits};
@@ -43,8 +43,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// This thread's entry for the current wait. Looked up before the wait, because a search after it would prolong the
-    /// critical section.
+    /// This thread's entry for the current wait. It is looked up before the wait, because a search after the wait would
+    /// prolong the critical section.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 

@@ -1,10 +1,10 @@
-//! Groups that compete for slots, by rank.
+//! Groups of events that compete for slots, by rank.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {
-    /// A switch, or a group was added, removed or changed.
+    /// The context switched labels or tasks, or a group was added, removed or changed.
     Change,
-    /// A rotation, in which waiting groups get slots.
+    /// The context rotates: waiting groups get slots.
     Turn,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     pub(crate) share: u32,
-    /// Decides between equal shares: `false` is served first. At a turn, running flexible groups give way; in all other
-    /// cases, waiting groups do.
+    /// Decides between equal shares: `false` is served first. At a turn, it is `true` for running flexible groups; in
+    /// all other cases, for waiting groups.
     pub(crate) gives_way: bool,
     /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,

@@ -1,11 +1,12 @@
-//! The labels with groups (*homes*), each linked to the nearest home above it.
+//! *Homes*: the labels (cgroups or scopes) that have groups of events, each linked to the nearest home above it.
 
 use alloc::vec::Vec;
 
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// `nearest` also has entries for labels without groups, so that a switch between labels need not search upwards.
+/// `nearest` has an entry for each label, with and without groups, so that a switch between labels need not search
+/// upwards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
@@ -24,7 +25,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if neither the label nor one above it has groups.
+/// A home's index; `None` if neither the label nor a label above it has groups.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -32,7 +33,7 @@ impl Homes {
         self.homes.is_empty()
     }
 
-    /// Returns a label's home, otherwise the nearest home above it.
+    /// Returns a label's home; if the label has none, the nearest home above it.
     pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> HomeIndex {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
@@ -115,7 +116,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes. A label has a smaller number than those below it, so its entry is made first.
+    /// Links all homes. A label has a smaller number than the labels below it, so its entry is made before theirs.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

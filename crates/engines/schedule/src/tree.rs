@@ -1,10 +1,10 @@
-//! The tree of labels.
+//! The tree of labels (cgroups or scopes).
 
 use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes. Numbers are never reused, so a parent has a smaller number than its children.
+/// A tree of labels. Numbers are never reused, so a parent has a smaller number than its children.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
@@ -59,7 +59,7 @@ impl Tree {
         self.parents.get(label.0 as usize).copied().flatten()
     }
 
-    /// Returns the label and all above it.
+    /// Returns the label and all labels above it, the root last.
     pub fn path(&self, label: Label) -> impl Iterator<Item = Label> + '_ {
         core::iter::successors(Some(label), |label| self.parent(*label))
     }
@@ -69,7 +69,7 @@ impl Tree {
         self.parents.len()
     }
 
-    /// The root always exists.
+    /// Returns `false`, because the root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -1,16 +1,17 @@
-//! The assembly of the benched functions, and of the loops that call them.
+//! Generates the assembly of the benched functions, and of the loops that call them. A *site* is a set of functions
+//! with the same code.
 
 use std::fmt::Write;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub name: &'static str,
-    /// Distinct functions; a round calls each once.
+    /// The number of functions; a round of the loop calls each once.
     pub functions: usize,
     /// The number of copies of the functions and loops, each at another offset in a cache line.
     pub places: usize,
     body: &'static str,
-    /// The functions' alignment. With 1, no padding follows a function, so a jump does not fit.
+    /// The functions' alignment. With 1, no padding follows a function, so a tracer's jump does not fit.
     align: usize,
 }
 
@@ -30,8 +31,7 @@ impl Site {
     }
 }
 
-/// Times are means over this many offsets, because a short loop's offset changes a round's time by up to a
-/// nanosecond.
+/// Times are means over this number of offsets, because a short loop's offset changes a round's time by up to 1 ns.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
@@ -64,7 +64,7 @@ pub(crate) const TRAP: Site = Site {
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many functions, called in turn, so that misses of branch targets and caches dominate their cost.
+/// Many functions, called in turn, so that misses in caches and in the predictor of branch targets dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
@@ -95,7 +95,7 @@ pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .en
 
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// The prologue that a compiler makes for `-pg`, which some tracers need.
+/// A function with the prologue that compilers make for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
@@ -107,7 +107,7 @@ pub(crate) const ATTACH: [Site; 2] = [
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// Returns `sites.h`, which target.c expands.
+/// Returns the text of `sites.h`, which target.c includes.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()

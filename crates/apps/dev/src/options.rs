@@ -1,7 +1,7 @@
 /// How much a bench measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The agent's bytes, which the command contains.
+    /// The bytes of tiptoe's agent, the library that tiptoe loads into a traced program.
     pub agent: &'static [u8],
     /// How often each case is measured.
     pub rounds: usize,
@@ -9,7 +9,7 @@ pub struct Options {
     pub pairs: usize,
     /// The time of each measurement.
     pub ms: u32,
-    /// The numbers of threads, the largest last.
+    /// The numbers of threads to measure with, the largest last.
     pub threads: Vec<u32>,
 }
 

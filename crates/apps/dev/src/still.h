@@ -1,4 +1,4 @@
-// Clocks, and the longest time that a thread did not run.
+// Clocks, and a measurement of the longest time that a thread did not run.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>

@@ -9,10 +9,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// The buffer is large, because uftrace would look cheaper if it dropped records.
+/// The recorder's command. Its buffer is large, because uftrace would look cheaper if it dropped records.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
-/// `plain` has the same functions, not compiled for a tracer.
+/// Adds the rows. `plain` is the bench's program, whose functions are not compiled for a tracer.
 pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> Result<(), Error> {
     if !installed() {
         table

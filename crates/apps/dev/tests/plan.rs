@@ -1,4 +1,4 @@
-//! `tiptoe-dev plan` as a user runs it.
+//! Tests `tiptoe-dev plan` as a user runs it.
 
 use std::process::{Command, Output};
 

@@ -1,8 +1,8 @@
 //! Decides which events count when more events are requested than a *PMU* ([`Pmu`]) has slots. The crate makes no
 //! system calls, so that switches can be simulated.
 //!
-//! At a switch of cgroups, the kernel deletes and adds again all events of a CPU, so events of the whole system miss
-//! what happens in between. Here a switch touches only events of the cgroups that the CPU leaves or enters.
+//! At a switch of cgroups, other schedulers delete and add again all events of a CPU, so events of the whole system
+//! miss what happens in between. Here a switch touches only events of the cgroups that the CPU leaves or enters.
 //!
 //! A [`Context`] is a CPU or a thread. It holds groups of events, each for a [`Target`]: the system, the current task,
 //! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope (a named section of the program) in a

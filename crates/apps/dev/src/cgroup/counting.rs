@@ -1,4 +1,4 @@
-//! The counters that run while the tasks of a bench switch.
+//! The ways to count for cgroups while the tasks of a bench switch.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,8 +14,8 @@ use crate::workshop::failed;
 
 /// The events of perf's cases. They repeat if a case needs more.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because its count is
-/// compared with its enabled time.
+/// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because the bench compares
+/// its count with its enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -35,11 +35,12 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// Reads this number of events at switches. With 0, only uses the counts that the kernel keeps of each task.
+    /// tiptoe reads this number of events at switches. With 0, it only uses the counts that the kernel keeps for each
+    /// task.
     Tiptoe {
         events: usize,
     },
-    /// Like `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
+    /// As `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
     PerCpu,
 }
 
@@ -63,7 +64,7 @@ impl CountingCase {
 
 pub(super) enum Counting {
     Off,
-    /// Sets of perf's events. If the whole system has a set, it is the first.
+    /// Sets of perf's events. A set of the whole system must be the first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -93,7 +94,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace is skipped, because it cannot be read.
+    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace's counts cannot be read.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}

@@ -1,5 +1,5 @@
-//! Simulates an alternative way to count for labels (cgroups or scopes): at each switch, what groups of the whole system
-//! have counted since the last switch is charged to the label that ran, and to the labels above it.
+//! Simulates an alternative way to count for labels (cgroups or scopes). At each switch, what groups of the whole
+//! system have counted since the last switch is charged to the label that ran, and to the labels above it.
 
 use alloc::vec::Vec;
 
